@@ -30,31 +30,9 @@ def planned(world: World, *lines: str) -> None:
     plan = Plan(
         (Write(LONG_TERM, operations),),
         (Hold("USER.md", operations, ("dream",)),),
-        since=world.clock.now(),
     )
     state = DreamState(world.state)
     state.put("owner", replace(state.of("owner"), plan=plan))
-
-
-async def test_a_plan_from_before_is_carried_out_without_what_was_forgotten(world: World) -> None:
-    planned(world, LIVES, TEA)
-    world.clock.jump(60)
-    forget(world, LIVES)
-    report = await world.dreams()
-    assert report.learned == (TEA,)
-    assert world.read(LONG_TERM) == f"- {TEA}\n"
-    assert [fact.line for fact in await world.memory().pending.pending()] == [f"- {TEA}"]
-
-
-async def test_what_a_forgotten_line_would_become_is_new(world: World) -> None:
-    state = DreamState(world.state)
-    change = Operation("- Lives in Lisbon", f"- {LIVES}")
-    plan = Plan((Write(LONG_TERM, (change,), (change.old,)),), since=world.clock.now())
-    state.put("owner", replace(state.of("owner"), plan=plan))
-    forget(world, "Lives in Lisbon")
-    await world.dreams()
-    assert world.read(LONG_TERM) == f"- {LIVES}\n"
-    assert "Lisbon" not in world.read("memory/pending.md") + world.read("memory/retired.md")
 
 
 async def test_a_conversation_that_began_anew_after_a_forgetting_is_read(world: World) -> None:

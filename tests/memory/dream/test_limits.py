@@ -71,7 +71,7 @@ async def test_after_a_success_failures_are_counted_anew(world: World) -> None:
     await dream.run("owner", trigger="schedule")
     await dream.run("owner", trigger="schedule")
     due = dream.due_from("owner")
-    assert (due.since, due.not_before, due.failures) == (None, None, 0)
+    assert (due.since, due.not_before) == (None, None)
     assert model.left == 0
 
 
@@ -149,24 +149,9 @@ async def test_an_unexpected_error_is_a_failure_like_any_other(world: World) -> 
         report = await dream.run("owner", trigger="schedule")
     assert report.problem == "an error of mine, Defect: of its own"
     due = dream.due_from("owner")
-    assert (due.failures, due.unread) == (3, 1)
+    assert due.unread == 1
     assert due.not_before == world.clock.now() + timedelta(minutes=40)
     assert len(world.troubles) == 1
-
-
-async def test_a_failure_that_the_disk_cannot_keep_still_makes_the_next_run_wait(
-    world: World,
-) -> None:
-    world.remembers("Something.")
-
-    def breaks(_: Prompt) -> Line:
-        world.state.refuses = True
-        return fails(ProviderUnavailable("down"))
-
-    dream, _ = world.dream(author=breaks)
-    await dream.run("owner", trigger="schedule")
-    assert world.state.documents == {}
-    assert dream.due_from("owner").not_before == world.clock.now() + timedelta(minutes=10)
 
 
 async def test_an_outage_is_told_once_and_names_whom_it_concerns(world: World) -> None:

@@ -8,9 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.dream import phase1, phase2
-from nanobot.memory.dream.phase1 import Item, of_note
-from nanobot.memory.dream.phase2 import Update, judge, says_no_more
+from nanobot.memory.dream.phases import (
+    Edit,
+    Findings,
+    Integrator,
+    Item,
+    Update,
+    aged,
+    bare_line,
+    judge,
+    read_edits,
+    read_extraction,
+    says_no_more,
+)
+from nanobot.memory.dream.reading import of_note
+from nanobot.memory.dream.state import Write
 from nanobot.memory.store.guard import standing
 from nanobot.memory.text.lines import Operation, apply_operations
 
@@ -30,15 +42,12 @@ TEA = Item("add", "Likes tea", "USER.md", "", 0)
     ],
 )
 def test_an_answer_is_read_whatever_stands_around_it(answer: str) -> None:
-    extraction = phase1.parse(answer, 2)
-    assert extraction is not None
-    assert extraction.items == (TEA,)
-    assert extraction.processed == {0, 1}
+    assert read_extraction(answer, 2) == ([TEA], frozenset({0, 1}))
 
 
 @pytest.mark.parametrize("answer", ["", "no", "[]", "{}", '{"text": "Likes tea"}', "{" * 3000])
 def test_an_answer_without_any_known_key_is_none(answer: str) -> None:
-    assert phase1.parse(answer, 1) is None
+    assert read_extraction(answer, 1) is None
 
 
 @pytest.mark.parametrize("entry", [5, -1, True, "one", None, 1.5, [0]])
@@ -46,36 +55,37 @@ def test_an_entry_that_does_not_exist_is_no_entry(entry: object) -> None:
     import json
 
     answer = json.dumps({"user_updates": [{"text": "Likes tea", "entry": entry}]})
-    extraction = phase1.parse(answer, 2)
+    extraction = read_extraction(answer, 2)
     assert extraction is not None
-    assert extraction.items[0].entry is None
+    assert extraction[0][0].entry is None
 
 
 def test_numbers_out_of_range_are_not_processed() -> None:
-    extraction = phase1.parse('{"processed_entries": [1, 9, -3, "0", true]}', 2)
-    assert extraction is not None
-    assert extraction.processed == {0, 1}
+    assert read_extraction('{"processed_entries": [1, 9, -3, "0", true]}', 2) == (
+        [],
+        frozenset({0, 1}),
+    )
 
 
 @given(st.text(alphabet='{}[]",: \nedits01ab', max_size=120))
 def test_no_answer_breaks_the_reading(answer: str) -> None:
-    phase1.parse(answer, 3)
-    phase2.parse(answer)
+    read_extraction(answer, 3)
+    read_edits(answer)
 
 
 def test_ages_stand_behind_the_lines_and_are_taken_off_again() -> None:
-    shown = phase1.aged("# A\n- Likes tea\n- new", {"- Likes tea": 12})
+    shown = aged("# A\n- Likes tea\n- new", {"- Likes tea": 12})
     assert shown == "# A\n- Likes tea  ← 12 d\n- new"
-    assert phase1.bare_line("- Likes tea  ← 12 d") == "- Likes tea"
+    assert bare_line("- Likes tea  ← 12 d") == "- Likes tea"
 
 
 def test_edits_are_read_with_or_without_the_object_around_them() -> None:
-    edit = phase2.Edit("- a", "- b", "## C")
+    edit = Edit("- a", "- b", "## C")
     plain = '[{"old": "- a", "new": "- b", "section": "## C"}, {"old": "", "new": ""}, 3]'
-    assert phase2.parse(plain) == [edit]
-    assert phase2.parse(f'```{{"edits": {plain}}}```') == [edit]
-    assert phase2.parse('{"edits": []}') == []
-    assert phase2.parse("nothing to do") is None
+    assert read_edits(plain) == [edit]
+    assert read_edits(f'```{{"edits": {plain}}}```') == [edit]
+    assert read_edits('{"edits": []}') == []
+    assert read_edits("nothing to do") is None
 
 
 @pytest.mark.parametrize(
@@ -101,56 +111,60 @@ TEXT = "# Memory\n\n## Home\n\n- Has a cat\n- Lives in Lisbon\n\n## Work\n\n- Is
 PORTO = Update("add", "memory/MEMORY.md", "Lives in Porto", "", 7)
 
 
-def integrated(*edits: phase2.Edit, updates: tuple[Update, ...] = (PORTO,)) -> phase2.Integration:
-    integrator = phase2.Integrator("memory/MEMORY.md", TEXT, updates)
-    assert integrator.take(edits) == []
-    return integrator.finish()
+def integrated(*edits: Edit, updates: tuple[Update, ...] = (PORTO,), text: str = TEXT) -> Write:
+    return Integrator("memory/MEMORY.md", text, updates, Findings()).integrate(edits)
 
 
 def test_a_new_line_goes_under_the_heading_that_was_named() -> None:
-    result = integrated(phase2.Edit("", "Lives in Porto", "home"))
-    assert result.operations == [Operation("", "- Lives in Porto", "## Home", 7)]
+    result = integrated(Edit("", "Lives in Porto", "home"))
+    assert result.operations == (Operation("", "- Lives in Porto", "## Home", 7),)
 
 
 def test_a_new_heading_is_made_where_it_is_one_and_short() -> None:
-    edit = phase2.Edit("", "- Lives in Porto", "## Places")
+    edit = Edit("", "- Lives in Porto", "## Places")
     assert integrated(edit).operations[0].section == "## Places"
-    long = phase2.Edit("", "- Lives in Porto", f"## {'Places ' * 9}")
+    long = Edit("", "- Lives in Porto", f"## {'Places ' * 9}")
     assert integrated(long).operations[0].section == ""
 
 
 def test_a_line_that_keeps_all_it_said_is_reworded() -> None:
     update = Update("add", "memory/MEMORY.md", "The cat is called Mia", "", 7)
-    result = integrated(phase2.Edit("Has a cat", "Has a cat called Mia"), updates=(update,))
-    assert result.operations == [Operation("- Has a cat", "- Has a cat called Mia", "## Home", 7)]
-    assert result.retired == []
+    result = integrated(Edit("Has a cat", "Has a cat called Mia"), updates=(update,))
+    assert result.operations == (Operation("- Has a cat", "- Has a cat called Mia", "## Home", 7),)
+    assert result.retired == ()
 
 
 def test_a_line_that_another_takes_the_place_of_is_retired_though_nobody_called_it_so() -> None:
-    result = integrated(phase2.Edit("- Lives in Lisbon", "- Lives in Porto"))
-    assert result.operations == [Operation("- Lives in Lisbon", "- Lives in Porto", "## Home", 7)]
-    assert result.retired == ["- Lives in Lisbon"]
+    result = integrated(Edit("- Lives in Lisbon", "- Lives in Porto"))
+    assert result.operations == (Operation("- Lives in Lisbon", "- Lives in Porto", "## Home", 7),)
+    assert result.retired == ("- Lives in Lisbon",)
 
 
 def test_a_replaced_line_goes_though_the_model_only_added_the_new_one() -> None:
     update = Update("replace", "memory/MEMORY.md", "Lives in Porto", "- Lives in Lisbon", 7)
-    result = integrated(phase2.Edit("", "- Lives in Porto", "## Home"), updates=(update,))
-    assert result.operations == [
+    result = integrated(Edit("", "- Lives in Porto", "## Home"), updates=(update,))
+    assert result.operations == (
         Operation("", "- Lives in Porto", "## Home", 7),
         Operation("- Lives in Lisbon", "", "## Home", 7),
-    ]
-    assert result.retired == ["- Lives in Lisbon"]
+    )
+    assert result.retired == ("- Lives in Lisbon",)
 
 
 def test_one_update_takes_the_place_of_one_line_only() -> None:
-    integrator = phase2.Integrator("memory/MEMORY.md", TEXT, (PORTO,))
-    problems = integrator.take(
-        [
-            phase2.Edit("- Lives in Lisbon", "- Lives in Porto"),
-            phase2.Edit("- Is a baker", "- Lives in Porto"),
-        ]
+    result = integrated(
+        Edit("- Lives in Lisbon", "- Lives in Porto"), Edit("- Is a baker", "- Lives in Porto")
     )
-    assert [edit.old for edit, _ in problems] == ["- Is a baker"]
+    assert result.operations == (Operation("- Lives in Lisbon", "- Lives in Porto", "## Home", 7),)
+
+
+def test_an_edit_that_cannot_be_made_puts_its_update_in_as_it_is() -> None:
+    plain = (Operation("", "- Lives in Porto", "", 7),)
+    assert integrated(Edit("- Lived somewhere", "- Lives in Porto")).operations == plain
+    assert (
+        Integrator("memory/MEMORY.md", TEXT, (PORTO,), Findings()).integrate(None).operations
+        == plain
+    )
+    assert integrated().operations == ()
 
 
 NESTED = "# Memory\n\n- Family\n  - Ana lives in Lisbon\n"
@@ -162,23 +176,23 @@ def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
     wanted = Item("replace", "Ana lives in Porto", "", old, 0)
     entry = of_note(date(2026, 3, 9), "- Ana lives in Porto, not in Lisbon", None)
     assert entry is not None
-    (update,) = judge([wanted], [entry], files, owner=True).updates
-    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [update])
-    assert deciding.take([phase2.Edit(old, "Ana lives in Porto")]) == []
-    applied = apply_operations(NESTED, deciding.finish().operations)
+    findings = Findings()
+    judge([wanted], [entry], files, findings, owner=True)
+    written = integrated(
+        Edit(old, "Ana lives in Porto"), updates=tuple(findings.updates), text=NESTED
+    )
+    applied = apply_operations(NESTED, written.operations)
     assert applied.left == ()
     assert applied.text == "# Memory\n\n- Family\n  - Ana lives in Porto\n"
 
 
 def test_a_nested_line_is_reworded_and_removed_like_any_other() -> None:
     more = Update("add", "memory/MEMORY.md", "Ana lives in Lisbon since 2020", "", 3)
-    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [more])
-    edit = phase2.Edit("- Ana lives in Lisbon", "- Ana lives in Lisbon since 2020")
-    assert deciding.take([edit]) == []
-    applied = apply_operations(NESTED, deciding.finish().operations)
+    edit = Edit("- Ana lives in Lisbon", "- Ana lives in Lisbon since 2020")
+    written = integrated(edit, updates=(more,), text=NESTED)
+    applied = apply_operations(NESTED, written.operations)
     assert applied.text.endswith("- Family\n  - Ana lives in Lisbon since 2020\n")
 
     over = Update("obsolete", "memory/MEMORY.md", "", standing("Ana lives in Lisbon", NESTED))
-    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [over])
-    applied = apply_operations(NESTED, deciding.finish().operations)
-    assert applied.text == "# Memory\n\n- Family\n"
+    written = integrated(updates=(over,), text=NESTED)
+    assert apply_operations(NESTED, written.operations).text == "# Memory\n\n- Family\n"

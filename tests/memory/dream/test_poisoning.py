@@ -192,6 +192,6 @@ async def test_phase_two_cannot_make_facts_go_that_nobody_mentioned(world: World
         {"old": "- Is allergic to nuts", "new": ""},
         {"old": "- Has a daughter called Eva", "new": "- Likes green tea"},
     )
-    await world.dreams(found(user_updates=[{"text": "Likes green tea", "entry": 0}]), gone, gone)
+    await world.dreams(found(user_updates=[{"text": "Likes green tea", "entry": 0}]), gone)
     assert world.read("USER.md") == f"{facts}- Likes green tea\n"
     assert world.read("memory/retired.md") == ""

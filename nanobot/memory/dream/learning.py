@@ -1,0 +1,261 @@
+"""From a batch of entries to a plan, by both phases; and from a plan to changed files.
+
+Entries that foreign content touched are asked about apart from the others, so that what a page says
+is not read together with what it could be taken for, and nothing that was worded after it was read
+gets into phase 2.
+
+A plan may be carried out again after a crash. What a version or the file itself shows to be done is
+not repeated, also where the person has undone it since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from loguru import logger
+
+from nanobot.errors import NanobotError, ToolError, WriteConflict
+from nanobot.memory.documents import FACTS
+from nanobot.memory.dream.phases import (
+    MANNER,
+    Findings,
+    Integrator,
+    Item,
+    extraction_request,
+    integration_request,
+    judge,
+    read_edits,
+    read_extraction,
+)
+from nanobot.memory.dream.reading import Entry
+from nanobot.memory.dream.state import DreamReport, Hold, Plan, Write
+from nanobot.memory.forgetting.forgotten import Forgotten
+from nanobot.memory.scopes import OWNER, Memory
+from nanobot.memory.store.guard import bare
+from nanobot.memory.store.pending import PendingFact
+from nanobot.memory.text.lines import Operation, apply_operations
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.versions.version import Change
+from nanobot.providers.port import (
+    CallOptions,
+    Prompt,
+    PromptMessage,
+    Provider,
+    Toolset,
+    assistant_message,
+    system_message,
+    user_message,
+)
+from nanobot.providers.tokens import estimate_tokens
+from nanobot.templates import render
+
+_NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
+_LATELY = 50
+"""Versions among which one from before a crash is looked for."""
+
+
+class Unintelligible(NanobotError):
+    """The model does not answer in the form that it is asked for."""
+
+
+class BudgetSpent(NanobotError):
+    """A run has asked as much as it may; what is left waits for the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class DreamLimits:
+    """What one run may use. `batch` is entries a question; `max_tokens` counts questions and
+    answers; `model` overrides the configured one."""
+
+    batch: int = 20
+    max_calls: int = 20
+    max_tokens: int = 200_000
+    model: str = ""
+
+
+class Thinker:
+    """Asks the model for one scope in one run, within its limits. The first question may be asked
+    whatever it costs: a run gets somewhere."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        provider: Provider,
+        limits: DreamLimits,
+        forgotten: Forgotten,
+        now: datetime,
+    ) -> None:
+        self._memory, self._provider, self._limits = memory, provider, limits
+        self._forgotten = forgotten
+        self._today = f"{now:%A}, {now.date().isoformat()}"
+        self._calls = self._tokens = 0
+
+    async def plan(self, entries: Sequence[Entry], empty: frozenset[str]) -> Plan:
+        """What a batch comes to; `empty` are the keys of entries without anything to read. Raises
+        `BudgetSpent` where nothing could be asked, `Unintelligible`, or a `ProviderError`."""
+        owner = self._memory.scope == OWNER
+        paths = [path for path in FACTS if owner or path != MANNER]
+        files = {path: self._memory.store.read(path) for path in paths}
+        found = Findings()
+        clean = [entry for entry in entries if not entry.origins]
+        tainted = [entry for entry in entries if entry.origins]
+        for group in filter(None, (clean, tainted)):
+            try:
+                wanted, read = await self._extract(group, files)
+            except BudgetSpent:
+                if not found.read and not found.skipped:
+                    raise
+                break
+            judge(wanted, group, files, found, owner=owner)
+            for number, entry in enumerate(group):
+                (found.read if number in read else found.skipped).add(entry.key)
+        writes = [await self._integrate(path, text, found) for path, text in files.items()]
+        return Plan(
+            tuple(write for write in writes if write.operations),
+            found.holds(),
+            frozenset(found.read) | empty,
+            frozenset(found.skipped),
+            len(found.read) + len(found.skipped),
+        )
+
+    async def _extract(
+        self, group: Sequence[Entry], files: Mapping[str, str]
+    ) -> tuple[list[Item], frozenset[int]]:
+        """Phase 1: what was found, without what was forgotten, and the numbers of entries read."""
+        ages = {path: await asyncio.to_thread(self._memory.store.fact_ages, path) for path in files}
+        messages = self._opening("dream_phase1.md", extraction_request(files, ages, group))
+        newest = max(entry.said_at for entry in group)
+        for _ in range(2):
+            answer = await self._ask(messages)
+            if (found := read_extraction(answer, len(group))) is not None:
+                items, read = found
+                return [one for one in items if self._is_wanted(one, group, newest)], read
+            messages += [assistant_message(answer), user_message(_NO_JSON)]
+        raise Unintelligible("the model did not answer in JSON, twice")
+
+    def _is_wanted(self, item: Item, group: Sequence[Entry], newest: datetime) -> bool:
+        """Whether it was not forgotten since it was said; what is over may go in any case."""
+        said_at = newest if item.entry is None else group[item.entry].said_at
+        return item.kind == "obsolete" or not self._forgotten.hides_line(item.text, said_at)
+
+    async def _integrate(self, path: str, text: str, found: Findings) -> Write:
+        """Phase 2. Without budget for it, updates go in as phase 1 worded them."""
+        updates = [update for update in found.updates if update.path == path]
+        edits = None
+        if any(update.text for update in updates):
+            request = integration_request(path, text, updates)
+            try:
+                edits = read_edits(await self._ask(self._opening("dream_phase2.md", request)))
+            except BudgetSpent as spent:
+                logger.info("{} is not edited by the model: {}", path, spent)
+        write = Integrator(path, text, updates, found).integrate(edits)
+        quoted = (update for update in found.quoted if update.path == path)
+        said = (Operation("", f"- {update.text}", "", update.cursor) for update in quoted)
+        return replace(write, operations=(*write.operations, *said))
+
+    def _opening(self, template: str, request: str) -> list[PromptMessage]:
+        return [system_message(render(template, today=self._today)), user_message(request)]
+
+    async def _ask(self, messages: Sequence[PromptMessage]) -> str:
+        """The model's answer. Raises `BudgetSpent`, or a `ProviderError`."""
+        limits = self._limits
+        asked = sum(estimate_tokens(message.text) for message in messages)
+        if self._calls >= max(limits.max_calls, 1):
+            raise BudgetSpent(f"the {limits.max_calls} model calls of a run are used up")
+        if self._calls and self._tokens + asked > limits.max_tokens:
+            raise BudgetSpent(f"the {limits.max_tokens:,} tokens of a run are used up")
+        self._calls += 1
+        prompt = Prompt(tuple(messages), Toolset.of(()))
+        reply = await self._provider.complete(prompt, CallOptions(model=limits.model))
+        used = reply.usage.prompt + reply.usage.completion
+        self._tokens += used or asked + estimate_tokens(reply.text)
+        return reply.text
+
+
+class Writer:
+    """Carries plans of one run out, into its report. `versions` is None where changes are not kept.
+
+    Raises `WriteConflict` where a file does not hold still, `StorageError` when the disk does not
+    take it; the plan can then be carried out again.
+    """
+
+    def __init__(self, memory: Memory, versions: GitStore | None, report: DreamReport) -> None:
+        self._memory, self._versions, self._report = memory, versions, report
+
+    async def carry_out(self, plan: Plan, *, again: bool = False) -> None:
+        """Do all of `plan`; `again` where a part of it may have been done before a crash."""
+        self._report.entries += plan.entries
+        held = [fact for hold in plan.holds for fact in await self._hold(hold, plan.run)]
+        for write in plan.writes:
+            if again and (number := await asyncio.to_thread(self._version_of, write)):
+                self._note(write, number)
+            else:
+                held += await self._write(write, plan.run)
+        if held:
+            await self._memory.pending.tell(held, "")
+
+    async def _hold(self, hold: Hold, run: str) -> list[PendingFact]:
+        """Let changes wait for the owner; those that were new."""
+        if not hold.operations:
+            return []
+        change = Change("dream", "held back for the person to confirm", run=run)
+        lines = (bare(one.new) or f"no longer: {bare(one.old)}" for one in hold.operations)
+        self._report.held_back += tuple(lines)
+        pending = self._memory.pending
+        return await pending.hold(hold.operations, hold.path, hold.origins, change)
+
+    async def _write(self, write: Write, run: str) -> list[PendingFact]:
+        """Make the changes of a file; what could not be written waits for the person."""
+        store, left = self._memory.store, write.operations
+        text = await asyncio.to_thread(store.read, write.path)
+        if apply_operations(text, write.operations).text == text:
+            return []
+        try:
+            number, left = await store.apply(
+                write.path, write.operations, _change(write, run), retired=write.retired
+            )
+        except WriteConflict:
+            raise
+        except ToolError as error:  # the guard: the file is full, or would lose too much
+            logger.warning("Dream could not write: {}", error)
+        else:
+            done = tuple(one for one in write.operations if one not in left)
+            self._note(replace(write, operations=done), number)
+        self._report.refused += tuple(bare(one.old) for one in left if not one.new)
+        facts = tuple(one for one in left if one.new)
+        return await self._hold(Hold(write.path, facts, ("dream",)), run)
+
+    def _version_of(self, write: Write) -> int:
+        """The version that made this change already, 0 where none did. Blocks."""
+        log = self._versions.log(self._memory.prefix, _LATELY) if self._versions else []
+        path = self._memory.prefix + write.path
+        for version in log:
+            made = set(version.change.operations) >= set(write.operations)
+            if version.author == "dream" and path in version.paths and made:
+                return version.number
+        return 0
+
+    def _note(self, write: Write, number: int) -> None:
+        """Report what was written."""
+        over = {bare(line) for line in write.retired}
+        old = (bare(one.old) for one in write.operations if one.old)
+        self._report.learned += tuple(bare(one.new) for one in write.operations if one.new)
+        self._report.retired += tuple(line for line in old if line in over)
+        self._report.versions += (number,) if number else ()
+
+
+def _change(write: Write, run: str) -> Change:
+    learned = [bare(one.new) for one in write.operations if one.new]
+    parts = []
+    if learned:
+        more = f" and {len(learned) - 1} more" if len(learned) > 1 else ""
+        parts.append(f"learned: {learned[0][:60]}{more}")
+    if write.retired:
+        parts.append(f"retired {len(write.retired)}")
+    cursors = sorted({one.cursor for one in write.operations if one.cursor})
+    return Change(
+        "dream", "; ".join(parts), cursors=tuple(cursors), operations=write.operations, run=run
+    )

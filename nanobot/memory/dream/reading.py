@@ -1,0 +1,231 @@
+"""What of a scope Dream has not read yet, and what is known about where it came from.
+
+Unread are history entries past the cursor, and notes of past days. What an entry says was written
+by a model that may have repeated a web page, so an entry carries what is known of the raw messages
+behind it: where foreign text among them came from, and what the person said themselves, which can
+be quoted. Where raw messages are gone (deleted, forgotten) there is nothing left to learn from.
+Reading blocks; forgotten messages and entries are as if they were not there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time, tzinfo
+from itertools import takewhile
+
+from nanobot.memory.dream.state import ScopeState
+from nanobot.memory.forgetting.forgotten import Forgotten
+from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.scopes import Memory
+from nanobot.memory.store.notes import day_of, note_path
+from nanobot.memory.taint import is_foreign, origins_of
+from nanobot.memory.text.layout import split
+from nanobot.memory.text.wording import NOTE, is_unconfirmed
+from nanobot.messages import Message
+from nanobot.providers.tokens import estimate_tokens
+
+Evidence = Callable[[str, int, int], list[Message]]
+"""The messages of a session from one seq to another, both included, without retracted ones.
+Blocks."""
+
+LOOKBACK = 100
+"""Messages before an entry's own that may have been in the prompt as well: what a page told the
+model there, it can say again here without the page."""
+
+_OWN = frozenset({"", "nanobot"})
+_TITLE = re.compile(r"^\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d\]\s*")
+_UNCONFIRMED = re.compile(r"\(from [^\n]*?, unconfirmed\) ")
+_LONGEST_LINE, _LONGEST_ENTRY = 1_000, 16_000
+"""Characters."""
+_OWN_LINES = 60
+"""Lines of the person's that are shown with an entry that foreign content touched."""
+_BATCH_TOKENS = 16_000
+"""Of entries in one question, so that the context window of a small model holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a batch.
+
+    `key` names it in what is remembered about runs; `cursor` is that of the history, 0 for notes.
+    `said_at` is the time of what is newest in it. `said` are the messages in which the person can
+    be quoted, `origins` where foreign content in it came from, empty where there is none.
+    """
+
+    key: str
+    cursor: int
+    said_at: datetime
+    title: str
+    lines: tuple[str, ...]
+    said: tuple[Message, ...] = ()
+    origins: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What it says, without its title."""
+        return "\n".join(self.lines)
+
+    def shown(self, number: int) -> str:
+        """The entry as the model reads it; only its first line begins at the margin."""
+        marks = f" (from {', '.join(self.origins)})" if self.origins else ""
+        first, *rest = self.lines or ("",)
+        head = f"[{number}] {self.title}{marks}: {first}".rstrip()
+        return "\n".join([head, *(f"  {line}" for line in rest)])
+
+
+def of_history(entry: HistoryEntry, evidence: Evidence) -> Entry | None:
+    """A history entry with what it rests on; None where nothing of that is left."""
+    behind: list[Message] = []
+    if entry.session and entry.last:
+        behind = evidence(entry.session, max(1, entry.first - LOOKBACK), entry.last)
+    messages = [one for one in behind if one.seq >= entry.first]
+    if entry.session and entry.last and not messages:
+        return None
+    claimed = tuple(origin for origin in entry.origin if origin not in _OWN)
+    if not claimed and not messages and entry.type != "import":
+        return None
+    origins = claimed or origins_of(behind)
+    raw = entry.type == "raw"
+    lines = _raw(messages) if raw and messages else _summary(entry)
+    if origins and not raw:
+        lines = _fitted([*lines, *_own_lines(messages)])
+    times = [one.timestamp for one in messages if one.timestamp is not None]
+    stamp = f"[{entry.timestamp:%Y-%m-%d %H:%M}] {entry.session}".rstrip()
+    return Entry(
+        key=str(entry.cursor),
+        cursor=entry.cursor,
+        said_at=max(times, default=entry.timestamp),
+        title=f"{stamp} (raw)" if raw else stamp,
+        lines=lines,
+        said=tuple(messages),
+        origins=origins,
+    )
+
+
+def of_note(day: date, text: str, zone: tzinfo | None) -> Entry | None:
+    """A day's notes, dated from its beginning; None where nothing stands there.
+
+    Notes that are marked as unconfirmed are untrusted.
+    """
+    lines = [line for line in split(text) if line.strip() and not line.startswith("# ")]
+    if not lines:
+        return None
+    said, origin = list[Message](), ""
+    for line in lines:
+        if not line.startswith(" "):  # what is indented belongs to the note above
+            origin = NOTE if is_unconfirmed(line) else ""
+        said.append(Message("user", _UNCONFIRMED.sub("", line, count=1), origin=origin))
+    return Entry(
+        key=day.isoformat(),
+        cursor=0,
+        said_at=datetime.combine(day, time(), zone),
+        title=f"[{day.isoformat()}] note",
+        lines=("", *_fitted(lines)),
+        said=tuple(one for one in said if not one.origin),
+        origins=origins_of(said),
+    )
+
+
+def _summary(entry: HistoryEntry) -> tuple[str, ...]:
+    summary = _TITLE.sub("", entry.summary.strip())
+    return _fitted([*summary.splitlines(), *(f"- {fact}" for fact in entry.key_facts)])
+
+
+def _own_lines(messages: Iterable[Message]) -> list[str]:
+    """What the person wrote themselves, to be quoted from."""
+    said = (line for message in messages for line in message.own_words.splitlines())
+    lines = [f"> {line}" for line in said if line.strip()]
+    return ["Lines of the person's own:", *lines[-_OWN_LINES:]] if lines else []
+
+
+def _raw(messages: Iterable[Message]) -> tuple[str, ...]:
+    lines = [""]
+    for message in messages:
+        if message.content.strip():
+            origin = f" (from {message.origin})" if is_foreign(message) else ""
+            content = " ".join(message.content.split())
+            lines.append(f"{message.role.upper()}{origin}: {content}")
+    return _fitted(lines)
+
+
+def _fitted(lines: Iterable[str]) -> tuple[str, ...]:
+    """`lines` shortened so that one entry cannot fill a prompt; search still finds the rest."""
+    fitted: list[str] = []
+    left = _LONGEST_ENTRY
+    for line in lines:
+        cut = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} …"
+        left -= len(cut)
+        if left < 0:
+            return (*fitted, "…")
+        fitted.append(cut)
+    return tuple(fitted)
+
+
+class Reader:
+    """Reads one scope. What is unread has a key each: the cursor of a history entry, or the day of
+    a note as YYYY-MM-DD. Notes of the day of `now` are not complete yet."""
+
+    def __init__(self, memory: Memory, evidence: Evidence, now: datetime) -> None:
+        self._memory, self._evidence, self._now = memory, evidence, now
+        self.forgotten = Forgotten(memory.root)
+
+    def waiting(self, state: ScopeState) -> list[str]:
+        """The keys of what is unread, in the order in which it is read; nothing is opened."""
+        beyond = [*self._cursors(), *self._days(state.note)]
+        return [key for key in beyond if key not in state.done]
+
+    def batch(self, state: ScopeState, most: int) -> tuple[list[Entry], frozenset[str]]:
+        """The next entries to read, at most `most`, and the keys of those before them that have
+        nothing to learn from."""
+        entries: list[Entry] = []
+        empty: set[str] = set()
+        size = 0
+        for key in self.waiting(state):
+            entry = self._opened(key)
+            if entry is None:
+                empty.add(key)
+                continue
+            size += estimate_tokens(entry.shown(0))
+            if entries and (size > _BATCH_TOKENS or len(entries) >= most):
+                break
+            entries.append(entry)
+        return entries, frozenset(empty)
+
+    def advance(self, state: ScopeState) -> ScopeState:
+        """Move the cursors over what is done without a gap; the state with what is done beyond."""
+        cursors, days = self._cursors(), self._days(state.note)
+        read = list(takewhile(lambda key: key in state.done, cursors))
+        if read:
+            self._memory.history.set_dream_cursor(int(read[-1]))
+        noted = list(takewhile(lambda key: key in state.done, days))
+        left = {*cursors[len(read) :], *days[len(noted) :]}
+        return replace(state, note=noted[-1] if noted else state.note, done=state.done & left)
+
+    def _cursors(self) -> list[str]:
+        history = self._memory.history
+        return [str(cursor) for cursor in history.cursors(history.dream_cursor())]
+
+    def _days(self, note: str) -> list[str]:
+        folder = self._memory.root.place("memory")
+        if folder.stat() is None:
+            return []
+        names = sorted(entry.name for entry in folder.entries() if entry.kind == "file")
+        today = self._now.date().isoformat()
+        days = (day.isoformat() for name in names if (day := day_of(name)) is not None)
+        return [day for day in days if note < day < today]
+
+    def _opened(self, key: str) -> Entry | None:
+        if not key.isdecimal():
+            day = date.fromisoformat(key)
+            return of_note(day, self._memory.store.read(note_path(day)), self._now.tzinfo)
+        entry = self._memory.history.get(int(key))
+        # A digest retells entries that were read.
+        if entry is None or entry.type == "digest" or self.forgotten.hides_entry(entry.cursor):
+            return None
+        return of_history(entry, self._unforgotten)
+
+    def _unforgotten(self, session: str, first: int, last: int) -> list[Message]:
+        messages = self._evidence(session, first, last)
+        return [one for one in messages if not self.forgotten.hides_message(session, one)]
