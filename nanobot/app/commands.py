@@ -25,8 +25,7 @@ from nanobot.app.services import Agent, Platforms, Upkeep
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation
-from nanobot.config.environment import entries, with_entries
-from nanobot.config.load import SECRETS_FILE
+from nanobot.config.load import SECRETS_FILE, entries, with_entries
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.channels import ChannelOperations
@@ -217,7 +216,7 @@ class TypedKeys:
     def _keep(self, keys: Mapping[str, str]) -> list[str]:
         """Write them into secrets.env; their names there. Raises `NanobotError`."""
         try:
-            text = self._path.read_text("utf-8") if self._path.exists() else ""
+            text = self._path.read_text("utf-8-sig") if self._path.exists() else ""
             known = entries(text)
             new: dict[str, str] = {}
             for key, usual in keys.items():

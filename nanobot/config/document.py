@@ -191,47 +191,34 @@ def suggestion(word: str, known: Sequence[str]) -> str:
 LARGEST = 1 << 20
 """Bytes; a file beyond this was not written by a person."""
 
-_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+"""What no text of a person's holds: control characters, and bytes that are not UTF-8."""
 
 
 def read_own_file(path: Path, document: Document) -> tuple[str, bool] | None:
     """What the file says and whether others than its owner may read it; None where it is absent or,
     as a problem then says, unusable."""
+    file, line, raw = str(path), 0, None
+    message, hint = "is not a plain file of at most 1 MiB", "Move it away."
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(file.fileno())
-            raw = file.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
+        with os.fdopen(descriptor, "rb") as opened:
+            status = os.fstat(opened.fileno())
+            raw = opened.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
     except FileNotFoundError:
         return None
-    except PermissionError:
-        own = f"Make it yours: `chmod 600 {shlex.quote(str(path))}`"
-        hint = f"{own}, or run nanobot as the user who owns it."
-        document.broken(Place(str(path)), "cannot be read: permission denied", hint)
-        return None
     except OSError as error:
+        message = f"cannot be read: {error.strerror}"
         hint = "Check NANOBOT_HOME, the path and the disk."
-        document.broken(Place(str(path)), f"cannot be read: {error.strerror}", hint)
-        return None
-    text = _decoded(raw, str(path), document)
-    return None if text is None else (text, bool(status.st_mode & 0o077))
-
-
-def _decoded(raw: bytes | None, file: str, document: Document) -> str | None:
-    line = 0
-    if raw is None:
-        message, hint = "is not a plain file", "Move it away."
-    elif len(raw) > LARGEST:
-        message, hint = "is larger than 1 MiB", "This is not a configuration."
-    elif control := _CONTROL.search(raw):
-        line = raw.count(b"\n", 0, control.start()) + 1
-        message = "holds a control character, which cannot be seen"
-        hint = "Delete the line and type it again."
-    else:
-        try:
-            return raw.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = raw.count(b"\n", 0, error.start) + 1
-        message, hint = "is not UTF-8 text", "Save the file with encoding UTF-8."
+        if isinstance(error, PermissionError):
+            own = f"Make it yours: `chmod 600 {shlex.quote(file)}`"
+            hint = f"{own}, or run nanobot as the user who owns it."
+    if raw is not None and len(raw) <= LARGEST:
+        text = raw.decode("utf-8-sig", "surrogateescape")
+        wrong = _UNFIT.search(text)
+        if wrong is None:
+            return text, bool(status.st_mode & 0o077)
+        line = text.count("\n", 0, wrong.start()) + 1
+        message, hint = "is not UTF-8 text", "Type the line again; save the file as UTF-8."
     document.broken(Place(file, line), message, hint)
     return None

@@ -1,8 +1,9 @@
 """Loading: the files are read, variables put in, overrides laid over, and everything checked.
 
 Precedence, the strongest first: `NANOBOT_SECTION__KEY`, `config.yaml`, the default. A key whose
-value is empty counts as left out. What pydantic finds becomes sentences for people, which say what
-a value must be and never what it is.
+value is empty counts as left out. `secrets.env` stands in for variables that the environment lacks.
+What pydantic finds becomes sentences for people, which say what a value must be and never what it
+is.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from nanobot.config import home_folder
 from nanobot.config.document import (
+    ENVIRONMENT,
     Document,
     KeyPath,
     Place,
@@ -29,7 +31,6 @@ from nanobot.config.document import (
     read_own_file,
     suggestion,
 )
-from nanobot.config.environment import expand, gather, override
 from nanobot.config.model import completed
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, Settings, keys_of
 from nanobot.config.values import Unfit, no_key, secrets_in
@@ -75,12 +76,13 @@ def load_settings(
     home = (home or home_folder(environ)).absolute()
     source = source or home
     document = Document(str(source / CONFIG_FILE), home)
-    variables = gather(environ, source / SECRETS_FILE, document)
+    variables = _read_secrets(source / SECRETS_FILE, document)
+    for name, value in environ.items():
+        variables[name] = Variable(value, Place(ENVIRONMENT, variable=name))
     exposed = _read(source / CONFIG_FILE, document)
     document.raise_if_broken()
-    expand(document, variables, source / SECRETS_FILE)
-    known = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
-    override(document, variables, known)
+    _expand(document, variables, source / SECRETS_FILE)
+    _override(document, variables)
     settings = _checked(document)
     if exposed:
         _warn_of_literal_secrets(document, settings)
@@ -101,6 +103,162 @@ def _read(path: Path, document: Document) -> bool:
     text, exposed = own
     parse_config(text, document)
     return exposed
+
+
+_ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)
+
+
+def fits(value: str) -> bool:
+    """Whether a value can stand on a line: without line breaks of any kind, which would let it say
+    more than itself, and invisible characters."""
+    return value.isprintable()
+
+
+def entry_in(line: str) -> tuple[str, str] | None:
+    """The name and the value in a line of secrets.env, with `export` before and quotes around taken
+    off; None where there are none."""
+    found = _ENTRY.fullmatch(line)
+    return (found[1], _unquoted(found[2].strip())) if found else None
+
+
+def entries(text: str) -> dict[str, str]:
+    """The values of secrets.env by name."""
+    return dict(filter(None, map(entry_in, text.splitlines())))
+
+
+def with_entries(text: str, values: Mapping[str, str]) -> str:
+    """`text` with these values in it; other lines stay as they are. Raises `ValueError` for a value
+    that does not fit."""
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    for name, value in values.items():
+        if not fits(value):
+            raise ValueError(f"{name} does not fit on a line")
+        known = [at for at, line in enumerate(lines) if (entry_in(line) or ("",))[0] == name]
+        at = known[0] if known else len(lines)
+        lines[at : at + 1] = [f"{name}={_quoted(value)}\n"]
+    return "".join(lines)
+
+
+def _quoted(value: str) -> str:
+    """A value whose own quotes, or blanks at its ends, are not taken for the file's."""
+    if value == value.strip() and _unquoted(value) == value:
+        return value
+    return f"'{value}'" if '"' in value else f'"{value}"'
+
+
+def _unquoted(value: str) -> str:
+    quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if quoted else value
+
+
+PREFIX = "NANOBOT_"
+HOME = "NANOBOT_HOME"
+DEBUG = "NANOBOT_DEBUG"
+"""Makes the command line show where an unexpected error came from; no setting, but ours."""
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)\})?")
+
+
+class Variable(NamedTuple):
+    """A variable and where it was set."""
+
+    value: str
+    place: Place
+
+
+def _read_secrets(path: Path, document: Document) -> dict[str, Variable]:
+    """KEY=VALUE lines; `#` begins a comment."""
+    text, exposed = read_own_file(path, document) or ("", False)
+    variables: dict[str, Variable] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, value = entry_in(line) or ("", "")
+        place = Place(str(path), number)
+        if not name:
+            hint = "Write NAME=value, one a line."
+            document.problem_at(place, "", "is not a KEY=VALUE line", hint)
+        elif name in variables:
+            document.problem_at(place, name, "stands here a second time", "Keep one of the two.")
+        elif name == HOME:
+            hint = "This file is found through it; set it in the environment."
+            document.problem_at(place, name, "cannot be set here", hint)
+        else:
+            variables[name] = Variable(value, Place(str(path), number, name))
+    if exposed and variables:
+        hint = f"Make it yours: `chmod 600 {shlex.quote(str(path))}`."
+        document.warn_at(Place(str(path)), "", "holds secrets and can be read by other users", hint)
+    return variables
+
+
+def _expand(document: Document, variables: Mapping[str, Variable], secrets: Path) -> None:
+    """Put variables in place of `${NAME}` in all values, keys excepted; `$${` stands for `${`."""
+
+    def expanded(value: Value, path: KeyPath) -> Value:
+        match value:
+            case str() if "${" in value:
+                return _REFERENCE.sub(lambda match: replacement(match, path), value)
+            case list():
+                return [expanded(item, (*path, index)) for index, item in enumerate(value)]
+            case dict():
+                return {key: expanded(item, (*path, key)) for key, item in value.items()}
+        return value
+
+    def replacement(match: re.Match[str], path: KeyPath) -> str:
+        if match[0] == "$${":
+            return "${"
+        document.from_variables.add(path)
+        name = match["name"] or ""
+        if name in variables:
+            return variables[name].value
+        message = "'${' begins no variable's name"
+        hint = "Write ${NAME} with letters, digits and '_', or $${ for the characters ${."
+        if name:
+            message = f"the variable {name} is not set"
+            near = nearest(name, variables)
+            start = f"Did you mean {near}? Otherwise set" if near else "Set"
+            hint = f"{start} it in the environment, or add a line {name}=… to {secrets}."
+        document.problem_at(document.place(path), dotted(path), message, hint)
+        # Never looked at: the problem stops everything. Not empty, or it would seem left out.
+        return "unknown"
+
+    document.values = {key: expanded(value, (key,)) for key, value in document.values.items()}
+
+
+def variable_for(path: Sequence[str]) -> str:
+    """The variable that overrides the key at `path`."""
+    return PREFIX + "__".join(path).upper()
+
+
+def _override(document: Document, variables: Mapping[str, Variable]) -> None:
+    """Put the values of NANOBOT_… variables over the document's.
+
+    Beneath `channels` and `owner` any key is let through, as channels are open to adapters and have
+    keys of their own, which are checked later.
+    """
+    known = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
+    paths: dict[str, Sequence[str]] = {variable_for(path): path for path in known}
+    for name in sorted(variables):
+        if not name.startswith(PREFIX) or name in (HOME, DEBUG):
+            continue
+        value, place = variables[name]
+        if path := paths.get(name) or _channel_path(name):
+            from nanobot.config.yamltext import parse_override  # brings PyYAML: rarely needed
+
+            document.override(path, parse_override(value, place, tuple(path), document), place)
+        else:
+            ends = [one.removeprefix(PREFIX) for one in (*paths, HOME)]
+            near = nearest(name.removeprefix(PREFIX), ends)
+            hint = f"Did you mean {PREFIX}{near}?" if near else "See `nanobot config schema`."
+            document.problem_at(place, name, "no key is set by this variable", hint)
+
+
+def _channel_path(name: str) -> Sequence[str]:
+    path = name.removeprefix(PREFIX).lower().split("__")
+    fits = len(path) > 2 if path[0] == "channels" else path[0] == "owner" and len(path) == 2
+    return path if fits and all(path) else ()
 
 
 def validate(

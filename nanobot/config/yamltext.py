@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -167,27 +166,45 @@ def _line(lines: list[str], index: int) -> str:
 Setting = str | bool | int | tuple[str, ...]
 """A value to write; a tuple is a list of texts."""
 
-_WIDTH = 100
 _UNQUOTED = re.compile(r"[A-Za-z/$][A-Za-z0-9_./${}-]*(?::[A-Za-z0-9_./-]+)*", re.ASCII)
 _MEANS_ELSE = frozenset({"true", "false", "yes", "no", "on", "null"})
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A value for the key at `path`; `comment` is put above the key where it is new."""
+    """A value for the key at `path`."""
 
     path: tuple[str, ...]
     value: Setting
-    comment: str = ""
+
+    def as_written(self) -> str:
+        """The value in YAML."""
+        match self.value:
+            case bool() | int():
+                return str(self.value).lower()
+            case tuple():
+                items = (json.dumps(item, ensure_ascii=False) for item in self.value)
+                return f"[{', '.join(items)}]"
+            case str() if _UNQUOTED.fullmatch(self.value) and self.value.lower() not in _MEANS_ELSE:
+                return self.value
+            case _:
+                return json.dumps(self.value, ensure_ascii=False)
+
+    def as_read(self) -> Value:
+        """The value as `value_at` gives it."""
+        if isinstance(self.value, tuple):
+            return list(self.value)
+        return self.value if isinstance(self.value, str) else self.as_written()
 
 
 class CannotEdit(NanobotError):
     """The text is written in a way that cannot be changed without a person."""
 
     def __init__(self, change: Change) -> None:
+        key = ".".join(change.path)
         super().__init__(
-            f"{'.'.join(change.path)} cannot be put into config.yaml without touching the rest",
-            hint=f"Write it there yourself: {'.'.join(change.path)}: {_rendered(change.value)}",
+            f"{key} cannot be put into config.yaml without touching the rest",
+            hint=f"Write it there yourself: {key}: {change.as_written()}",
         )
 
 
@@ -195,10 +212,8 @@ def edited(text: str, changes: Iterable[Change]) -> str:
     """`text`, which is valid, with these values in it. Invariant: every byte that is not part of a
     changed value stays, comments and order included, and the result says what was wanted or
     `CannotEdit` is raised. Only block style is written."""
-    start = "\ufeff" if text.startswith("\ufeff") else ""
-    text = text.removeprefix(start)
     for change in changes:
-        wanted = _with(_values(text), change.path, change.value)
+        wanted = _with(_values(text), change.path, change.as_read())
         text = _changed(text, change)
         try:
             is_so = _values(text) == wanted
@@ -206,12 +221,12 @@ def edited(text: str, changes: Iterable[Change]) -> str:
             is_so = False
         if not is_so:
             raise CannotEdit(change)
-    return start + text
+    return text
 
 
 def value_at(text: str, path: Sequence[str]) -> Value:
     """What is written at `path`, as it is written; None for nothing."""
-    found: Value = _values(text.removeprefix("\ufeff"))
+    found: Value = _values(text)
     for key in path:
         found = found.get(key) if isinstance(found, dict) else None
     return found
@@ -243,39 +258,29 @@ def _replaced(text: str, name: yaml.Node, node: yaml.Node, change: Change) -> st
     colon = text.index(":", name.end_mark.index) + 1
     before, rest = text[colon : node.start_mark.index].rstrip(), text[_end(node) :]
     if text[: _end(node)].endswith("\n"):  # a block of text takes its line end with it
-        rest = _newline(text) + rest
-    return f"{text[:colon]} {_rendered(change.value)}{before}{rest}"
+        rest = "\n" + rest
+    return f"{text[:colon]} {change.as_written()}{before}{rest}"
 
 
 def _appended(text: str, change: Change, indent: int) -> str:
     """At the end of the text, as a section of its own."""
-    newline = _newline(text)
     if text and not text.endswith("\n"):
-        text += newline
-    return text + (newline if text.strip() else "") + _lines(change, 0, indent, newline)
+        text += "\n"
+    return text + ("\n" if text.strip() else "") + _lines(change, 0, indent)
 
 
 def _inserted(text: str, index: int, change: Change, depth: int, indent: int) -> str:
     """After the line in which the character before `index` stands."""
-    newline = _newline(text)
     end = text.find("\n", index - 1) + 1 or len(text)
-    before = text[:end] if text[:end].endswith("\n") else text[:end] + newline
-    return before + _lines(change, depth, indent, newline) + text[end:]
+    before = text[:end] if text[:end].endswith("\n") else text[:end] + "\n"
+    return before + _lines(change, depth, indent) + text[end:]
 
 
-def _lines(change: Change, depth: int, indent: int, newline: str) -> str:
+def _lines(change: Change, depth: int, indent: int) -> str:
     """What is left of the path from `depth` on, in lines of its own."""
     *outer, last = change.path[depth:]
-    lines = [f"{' ' * (indent + 2 * at)}{key}:" for at, key in enumerate(outer)]
-    space = " " * (indent + 2 * len(outer))
-    begin = f"{space}# "
-    lines += textwrap.wrap(change.comment, _WIDTH, initial_indent=begin, subsequent_indent=begin)
-    lines.append(f"{space}{last}: {_rendered(change.value)}")
-    return "".join(f"{line}{newline}" for line in lines)
-
-
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
+    lines = [f"{key}:" for key in outer] + [f"{last}: {change.as_written()}"]
+    return "".join(f"{' ' * (indent + 2 * at)}{line}\n" for at, line in enumerate(lines))
 
 
 def _end(node: yaml.Node) -> int:
@@ -291,20 +296,6 @@ def _is_empty(node: yaml.Node) -> bool:
     return node.tag == _NULL or (isinstance(node, yaml.MappingNode) and not node.value)
 
 
-def _rendered(value: Setting) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
-        case tuple():
-            return f"[{', '.join(json.dumps(item, ensure_ascii=False) for item in value)}]"
-        case str() if _UNQUOTED.fullmatch(value) and value.lower() not in _MEANS_ELSE:
-            return value
-        case _:
-            return json.dumps(value, ensure_ascii=False)
-
-
 def _values(text: str) -> dict[str, Value]:
     document = Document("config.yaml")
     parse_config(text, document)
@@ -312,14 +303,9 @@ def _values(text: str) -> dict[str, Value]:
     return document.values
 
 
-def _with(values: dict[str, Value], path: Sequence[str], setting: Setting) -> dict[str, Value]:
+def _with(values: dict[str, Value], path: Sequence[str], value: Value) -> dict[str, Value]:
     key, *rest = path
-    inner = values.get(key)
-    value: Value
     if rest:
-        value = _with(inner if isinstance(inner, dict) else {}, rest, setting)
-    elif isinstance(setting, tuple):
-        value = list(setting)
-    else:
-        value = setting if isinstance(setting, str) else _rendered(setting)
+        inner = values.get(key)
+        value = _with(inner if isinstance(inner, dict) else {}, rest, value)
     return {**values, key: value}

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nanobot.bus.events import TERMINAL
-from nanobot.config.environment import fits, with_entries
+from nanobot.config.load import fits, with_entries
 
 _HUMP = re.compile(r"_([a-z0-9])")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import OutboundPart
-from nanobot.config.environment import entries
+from nanobot.config.load import entries
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.support import running

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 from dataclasses import replace
 from errno import EIO
 from pathlib import Path
@@ -14,14 +12,13 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from nanobot.cli.onboard import OnboardOptions
 from nanobot.cli.onboard.files import Before, Part, with_basics, write
 from nanobot.cli.onboard.model import Candidate, ask_model, is_near, part_of, with_window
 from nanobot.cli.onboard.people import Answers
 from nanobot.cli.onboard.wizard import Steps
+from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
-from nanobot.config.environment import with_entries
-from nanobot.config.load import load_settings
+from nanobot.config.load import load_settings, with_entries
 from nanobot.config.model import ModelSettings
 from nanobot.config.yamltext import Change
 from nanobot.errors import NanobotError, StorageError
@@ -63,9 +60,12 @@ def test_other_lines_of_the_secrets_stay_as_they_are() -> None:
     )
 
 
-def test_secrets_of_an_editor_that_marks_its_files_are_changed_in_their_place() -> None:
-    before = Before("", "\ufeffA=old\nB=1\n", {})
-    assert with_entries(before.secrets, {"A": "new"}) == "\ufeffA=new\nB=1\n"
+def test_secrets_of_an_editor_that_marks_its_files_are_changed_in_their_place(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "secrets.env").write_text("\ufeffA=old\nB=1\n")
+    before = Before.read(tmp_path, {})
+    assert with_entries(before.secrets, {"A": "new"}) == "A=new\nB=1\n"
     assert before.new_in(Part(secrets={"A": "old"})).is_empty
 
 
@@ -141,9 +141,7 @@ def test_a_small_window_leaves_room_for_the_prompt() -> None:
         ModelSettings(),
         Before("", "", {}),
     )
-    assert (
-        Change(("model", "max_completion_tokens"), 4_000, part.changes[-1].comment) in part.changes
-    )
+    assert Change(("model", "max_completion_tokens"), 4_000) in part.changes
 
 
 def test_what_a_person_wrote_about_themselves_stays() -> None:
@@ -167,13 +165,8 @@ def test_what_a_person_wrote_about_themselves_stays() -> None:
         ("## Basics\n- Cat\n# B\n", "## Basics\n\n- Name: Ada\n- Cat\n# B\n"),
     ],
 )
-def test_a_name_is_written_whatever_stands_in_the_file_and_line_ends_stay(
-    text: str, wanted: str
-) -> None:
+def test_a_name_is_written_whatever_stands_in_the_file(text: str, wanted: str) -> None:
     assert with_basics(text, {"Name": "Ada"}) == wanted
-    if "\n" in text:
-        new = with_basics(text.replace("\n", "\r\n"), {"Name": "Ada"})
-        assert new == wanted.replace("\n", "\r\n")
 
 
 async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first() -> None:
@@ -257,7 +250,8 @@ async def test_a_step_that_fails_is_taken_again_and_the_others_stay(tmp_path: Pa
         "nothing more",
     )
     before = Before.read(tmp_path, {})
-    options = OnboardOptions(home=tmp_path, attended=True, test=False)
+    options = build_parser().parse_args(["onboard", "--no-test"])
+    options.home = tmp_path
     settings = load_settings(tmp_path, {"NANOBOT_MODEL__PROVIDER": "offline"})
     part = await Steps(person, options, settings, before).all()
     assert person.left == 0
@@ -284,7 +278,8 @@ async def test_of_a_step_that_is_taken_again_nothing_stays_of_what_it_said_befor
             "nothing more",
         )
         before = Before.read(tmp_path, {})
-        options = OnboardOptions(home=tmp_path, attended=True, test=False)
+        options = build_parser().parse_args(["onboard", "--no-test"])
+        options.home = tmp_path
         part = await Steps(person, options, load_settings(tmp_path, {}), before).all()
         new = before.new_in(part)
         assert (new.changes, new.secrets, new.basics) == ((), {}, {"Name": "Ada"})
@@ -333,32 +328,6 @@ def test_only_another_model_or_key_is_a_reason_for_a_first_word(
     part = Part((Change(tuple(change.split(".")), "b"),) if change else (), secrets)
     assert before.renews_model(part) is renewed
     assert Before("", "", {}).renews_model(part)
-
-
-def test_what_goes_on_in_the_next_line_stands_below_its_own_text(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "24")
-    person = Answers(terminal=False)
-    person.say("  3. one two three four five\n  a hint of some length\nplain words that go on")
-    assert capsys.readouterr().out == (
-        "  3. one two three four\n     five\n  a hint of some length\nplain words that go on\n"
-    )
-
-
-async def test_a_question_is_broken_between_its_words(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n\n"))
-    person = Answers(terminal=False)
-    assert await person.confirm("Make a variant of the model that takes 16,384 tokens?")
-    address = "http://127.0.0.1:11499/v1"
-    assert await person.ask("Its address, up to and including /v1", address) == address
-    assert capsys.readouterr().out == (
-        "Make a variant of the model that\ntakes 16,384 tokens? [Y/n]: y\n"
-        f"Its address, up to and including\n/v1 [{address}]: \n"
-    )
 
 
 async def test_a_secret_that_was_typed_is_not_shown_again_by_the_key_up() -> None:

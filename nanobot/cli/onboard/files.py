@@ -14,12 +14,15 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.config.channels import BrokenAdapter, installed_channels, options_model
-from nanobot.config.environment import entries, fits, with_entries
-from nanobot.config.load import CONFIG_FILE, SECRETS_FILE, load_settings
-from nanobot.config.schema import descriptions
-from nanobot.config.settings import SECTIONS, ChannelSettings
-from nanobot.config.yamltext import Change, Setting, edited, value_at
+from nanobot.config.load import (
+    CONFIG_FILE,
+    SECRETS_FILE,
+    entries,
+    fits,
+    load_settings,
+    with_entries,
+)
+from nanobot.config.yamltext import Change, edited, value_at
 from nanobot.errors import ConfigError, NanobotError, StorageError
 from nanobot.io import replace_file, storage_errors
 
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _HEADER = """\
-# Written by `nanobot onboard`, which also changes it; edit it as you like. Every other setting,
-# with its default and a comment, is in config.example.yaml and in docs/configuration.md.
+# Written by `nanobot onboard`, which also changes it; edit it as you like. Every setting, with its
+# default and a comment, is in config.example.yaml and in docs/configuration.md.
 #
 # ${NAME} takes a value from the environment or from secrets.env beside this file.
 """
@@ -81,16 +84,16 @@ class Before:
         return cls(_text(home / CONFIG_FILE), _text(home / SECRETS_FILE), environ)
 
     def variable(
-        self, path: tuple[str, ...], preferred: str, value: str, *, anew: bool = False
+        self, path: tuple[str, ...], preferred: str, value: str, *, fresh: bool = False
     ) -> str:
-        """The variable for a secret at `path`: the one that stands there, unless it is to be
-        `anew`, or else one that nothing else has a value for. Raises `NanobotError` for what is no
-        secret."""
+        """The variable for a secret at `path`: the one that stands there, unless it is to be a
+        `fresh` one, or else one that nothing else has a value for. Raises `NanobotError` for what
+        is no secret."""
         if not fits(value):
             said = f"what is to be {preferred} holds a line break or another character unseen"
             raise NanobotError(said, hint="Copy it again, on its own.")
         written = _REFERENCE.fullmatch(str(value_at(self.config, path) or ""))
-        if written and not anew and self.environ.get(written[1]) in (None, value):
+        if written and not fresh and self.environ.get(written[1]) in (None, value):
             return written[1]
         known = {**entries(self.secrets), **self.environ}
         names = chain([preferred], (f"{preferred}_{number}" for number in count(2)))
@@ -99,7 +102,7 @@ class Before:
     def new_in(self, part: Part) -> Part:
         """`part` without what stands in the files already."""
         known = entries(self.secrets)
-        changes = (one for one in part.changes if value_at(self.config, one.path) != _read(one))
+        changes = (one for one in part.changes if value_at(self.config, one.path) != one.as_read())
         secrets = {name: value for name, value in part.secrets.items() if known.get(name) != value}
         return replace(part, changes=tuple(changes), secrets=secrets)
 
@@ -115,32 +118,6 @@ class Before:
         config = edited(self.config or _HEADER, part.changes) if part.changes else self.config
         texts = {SECRETS_FILE: with_entries(self.secrets, part.secrets), CONFIG_FILE: config}
         return {name: text for name, text in texts.items() if text}
-
-
-def _read(change: Change) -> object:
-    """A value as `value_at` gives it."""
-    value = change.value
-    if isinstance(value, tuple):
-        return list(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def change(path: tuple[str, ...], value: Setting) -> Change:
-    """A change of a key, with its description above where it is written for the first time."""
-    section, *rest = path
-    comment = ""
-    if section == "owner":
-        comment = "Your own ids there: what you say goes into your memory."
-    elif section == "channels" and rest[1] not in ChannelSettings.model_fields:
-        try:
-            options = options_model(installed_channels().get(rest[0]))
-            comment = descriptions(options).get(rest[1], "")
-        except BrokenAdapter:
-            pass
-    else:
-        model = ChannelSettings if section == "channels" else SECTIONS[section]
-        comment = descriptions(model)[rest[-1]]
-    return Change(path, value, comment)
 
 
 def check(home: Path, before: Before, part: Part) -> Settings:
@@ -165,10 +142,8 @@ def write(home: Path, before: Before, part: Part) -> None:
     texts = before.with_part(part)
     for name in texts:
         if _text(home / name) != was[name]:
-            raise NanobotError(
-                f"{home / name} was changed meanwhile; it stays as it is now",
-                hint="Run this again.",
-            )
+            changed = f"{home / name} was changed meanwhile; it stays as it is now"
+            raise NanobotError(changed, hint="Run this again.")
     for name, text in texts.items():
         if text != was[name]:
             path = (home / name).resolve()  # it may be a link into somebody's collection of such
@@ -187,21 +162,20 @@ def basics_of(home: Path) -> dict[str, str]:
 def with_basics(text: str, basics: Mapping[str, str]) -> str:
     """USER.md with these lines: in place of those that say otherwise, or of what the template has
     there, else under its heading for basics."""
-    newline = "\r\n" if "\r\n" in text else "\n"
-    lines = text.removesuffix(newline).split(newline) if text else []
     for key, value in reversed([*basics.items()]):  # each goes above the one before
         entry = f"- {key}: {value}"
-        known = [at for at, line in enumerate(lines) if line.startswith(f"- {key}: ")]
-        if places := known or [at for at, line in enumerate(lines) if line == _PLACEHOLDER]:
-            lines[places[0]] = entry
-            continue
-        if _BASICS not in lines:
-            lines += ["", _BASICS] if lines else [_BASICS]
-        begins = lines.index(_BASICS) + 1
-        if lines[begins : begins + 1] != [""]:
-            lines.insert(begins, "")
-        lines.insert(begins + 1, entry)
-    return newline.join([*lines, ""])
+        places = (
+            (rf"(?m)^- {re.escape(key)}: .*$", entry),
+            (rf"(?m)^{re.escape(_PLACEHOLDER)}$", entry),
+            (rf"(?m)^{_BASICS}\n+", f"{_BASICS}\n\n{entry}\n"),
+        )
+        for pattern, line in places:
+            text, found = re.subn(pattern, line.replace("\\", r"\\"), text, count=1)
+            if found:
+                break
+        else:
+            text = f"{text.rstrip()}\n\n{_BASICS}\n\n{entry}\n".lstrip()
+    return text
 
 
 def _introduce(workspace: Path, basics: Mapping[str, str]) -> None:
@@ -217,7 +191,7 @@ def _introduce(workspace: Path, basics: Mapping[str, str]) -> None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         return ""
     except OSError as error:

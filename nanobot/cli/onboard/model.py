@@ -6,6 +6,7 @@ never more than they say, and little where they say nothing.
 
 from __future__ import annotations
 
+import argparse
 import ipaddress
 import os
 import sys
@@ -16,14 +17,13 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from nanobot.cli.onboard.files import Before, Part, change
+from nanobot.cli.onboard.files import Before, Part
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, SMALL_WINDOW, ModelSettings
 from nanobot.config.values import OFFICIAL_API, is_official
 from nanobot.config.yamltext import Change, Setting, value_at
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.providers.discovery import (
     LocalServer,
-    Window,
     find_local_servers,
     make_larger,
     served_models,
@@ -32,7 +32,6 @@ from nanobot.providers.discovery import (
 
 if TYPE_CHECKING:
     from nanobot.channel.entry_points import Person
-    from nanobot.cli.onboard import OnboardOptions
     from nanobot.clock import Clock
     from nanobot.providers.port import Reply, ToolSpec
 
@@ -104,14 +103,18 @@ async def ask_model(
 
 
 async def given_model(
-    person: Person, options: OnboardOptions, present: ModelSettings, before: Before, clock: Clock
+    person: Person,
+    options: argparse.Namespace,
+    present: ModelSettings,
+    before: Before,
+    clock: Clock,
 ) -> Part:
     """What the command line says of the model, tried out; what it does not say stays as it is, as
     far as the server is the same. Raises `NanobotError`."""
     if options.offline:
         return part_of(Candidate(offline=True), "", present, before)
     wanted = _given(options, present)
-    if not options.test:
+    if options.no_test:
         return part_of(wanted, "not tried", present, before)
     person.say(f"Asking {wanted.shown} something, which may take a minute …")
     try:
@@ -119,27 +122,22 @@ async def given_model(
     except ProviderError as error:
         raise _explained(error) from None
     if not wanted.window and not _set_by_hand(wanted, present):
-        wanted = await with_window(person, wanted, present, clock, attended=options.attended)
+        attended = not options.non_interactive
+        wanted = await with_window(person, wanted, present, clock, attended=attended)
     return part_of(wanted, "", present, before)
 
 
-def _given(options: OnboardOptions, present: ModelSettings) -> Candidate:
-    key, key_name = "", options.api_key_env
-    if options.api_key_stdin:
-        key = sys.stdin.readline().strip()
-        if not key:
-            raise NanobotError("there is no API key on standard input", hint="One line: the key.")
-    elif key_name:
-        key = from_environment(key_name)
+def _given(options: argparse.Namespace, present: ModelSettings) -> Candidate:
+    key = from_environment(options.api_key_env) if options.api_key_env else ""
+    if options.api_key_stdin and not (key := sys.stdin.readline().strip()):
+        raise NanobotError("there is no API key on standard input", hint="One line: the key.")
     base_url, name = _checked_url(options.base_url or present.base_url), options.model_name
     if base_url == present.base_url:
         key, name = key or present.api_key.get_secret_value(), name or present.name
-    if is_official(base_url) and not key:
-        hint = "Name the variable that holds it with --api-key-env, or another --base-url."
-        raise NanobotError("OpenAI's API needs a key", hint=hint)
-    if is_official(base_url) and not name:
-        raise NanobotError("OpenAI's API needs a model", hint=f"Say --model-name {_EXAMPLE}.")
-    return Candidate(name, base_url, key, key_name, options.context_window)
+    if is_official(base_url) and not (key and name):
+        hint = f"Say --model-name {_EXAMPLE} and --api-key-env VARIABLE, or another --base-url."
+        raise NanobotError("OpenAI's API needs a model and a key", hint=hint)
+    return Candidate(name, base_url, key, options.api_key_env, options.context_window)
 
 
 def from_environment(name: str) -> str:
@@ -155,10 +153,8 @@ def _checked_url(text: str) -> str:
     try:
         return ModelSettings(base_url=text, provider="offline").base_url
     except ValidationError:
-        raise NanobotError(
-            f"{text!r} is no address of an API",
-            hint=f"It looks like {OFFICIAL_API} or http://127.0.0.1:11434/v1.",
-        ) from None
+        hint = f"It looks like {OFFICIAL_API} or http://127.0.0.1:11434/v1."
+        raise NanobotError(f"{text!r} is no address of an API", hint=hint) from None
 
 
 async def _choose(
@@ -169,8 +165,6 @@ async def _choose(
     clock: Clock,
 ) -> Candidate | None:
     """What to try; None for leaving it as it is. `last` is what is set, or was said last."""
-    if not servers:
-        person.say("None answers at the usual ports.")
     menu = [f"{one.name} on this machine: {_few(one.models)}" for one in servers]
     menu += ["OpenAI's API, with a key", "Another server with an OpenAI-compatible API"]
     menu += ["None yet: the small built-in model, which knows only a few tricks"]
@@ -228,9 +222,8 @@ async def _at_server(person: Person, last: Candidate, clock: Clock, *, official:
 async def _address(person: Person, known: str) -> str:
     while True:
         person.say("Such as https://openrouter.ai/api/v1 or http://192.168.1.5:8000/v1.")
-        answer = await person.ask("Its address, up to and including /v1", known)
         try:
-            return _checked_url(answer)
+            return _checked_url(await person.ask("Its address, up to and including /v1", known))
         except NanobotError as error:
             person.say(error.for_people())
 
@@ -326,80 +319,51 @@ async def with_window(
     a variant of it that takes more."""
     if is_official(wanted.base_url):
         return wanted
-    told = await told_window(
-        wanted.base_url, wanted.name, wanted.key, clock, seconds=_WINDOW_SECONDS
-    )
+    server = (wanted.base_url, wanted.name, wanted.key, clock)
+    told = await told_window(*server, seconds=_WINDOW_SECONDS)
     if told.now < SMALL_WINDOW and (told.now or told.server == _OLLAMA):
-        now = f"only {told.now:,} tokens" if told.now else "4,096 tokens unless told otherwise"
         person.say(
-            f"WARNING: {told.server or 'The server'} takes {now}. It cuts off the rest silently, so"
-            f" nanobot forgets within a few messages. {_COMFORTABLE:,} leave room to talk; below"
-            f" {SMALL_WINDOW:,} nanobot works with few tools."
+            f"WARNING: {told.server} takes only {told.now or _USUAL_THERE:,} tokens and cuts off"
+            f" the rest silently, so nanobot forgets within a few messages. {_COMFORTABLE:,} leave"
+            f" room to talk; below {SMALL_WINDOW:,} nanobot works with few tools."
         )
-        if attended and (larger := await _enlarged(person, wanted, told, clock)):
-            return await with_window(person, larger, present, clock)
+        tokens = min(_COMFORTABLE, told.most)
+        asked = f"Make a variant of {wanted.name} that takes {tokens:,}? It needs no download."
+        can_make = told.server == _OLLAMA and tokens >= SMALL_WINDOW
+        if attended and can_make and await person.confirm(asked):
+            name = await make_larger(*server, tokens, seconds=_MAKING_SECONDS)
+            person.say(f"{name} is there." if name else "Ollama could not make it.")
+            if name:
+                return await with_window(person, replace(wanted, name=name), present, clock)
+    most = f" The model could take {told.most:,}." if told.most > told.now else ""
+    how = f"{most} {told.to_raise}" if told.to_raise else ""
     chosen = _set_by_hand(wanted, present)
     if told.now >= _SMALLEST:
-        more = _how(told) if told.now < _COMFORTABLE else ""
-        stays = f" The {chosen:,} that are set stay." if 0 < chosen < told.now else ""
-        person.say(f"{told.server} takes {told.now:,} tokens.{stays or more}")
-        return replace(wanted, window=chosen if stays else told.now)
+        person.say(
+            f"{told.server} takes {told.now:,} tokens.{how if told.now < _COMFORTABLE else ''}"
+        )
+        return replace(wanted, window=min(chosen or told.now, told.now))
     near = is_near(wanted.base_url)
-    if attended:
-        default = chosen or (_USUAL_THERE if near else present.context_window)
-        default = max(min(default, told.most or default), _SMALLEST)
-        return replace(wanted, window=await _typed(person, told, default, near=near))
-    if near:
-        said = f"takes only {told.now:,} tokens" if told.now else "does not say how much it takes"
-        person.say(
-            f"Note: {told.server or 'the server'} {said}, and may cut what is more, silently."
-            f" --context-window says how much it is to get ({present.context_window:,} tokens now)."
-            f"{_how(told)}"
-        )
-    return wanted
-
-
-async def _enlarged(
-    person: Person, wanted: Candidate, told: Window, clock: Clock
-) -> Candidate | None:
-    """A variant of the model with room to talk, where Ollama can make one and the person wants
-    it."""
-    tokens = min(_COMFORTABLE, told.most)
-    asked = f"Make a variant of {wanted.name} in Ollama that takes {tokens:,}?"
-    if told.server != _OLLAMA or tokens < SMALL_WINDOW:
-        return None
-    if not await person.confirm(f"{asked} It needs no download."):
-        return None
-    name = await make_larger(
-        wanted.base_url, wanted.name, wanted.key, clock, tokens, seconds=_MAKING_SECONDS
-    )
-    if not name:
-        person.say("Ollama could not make it.")
-        return None
-    person.say(f"{name} is there, and is what nanobot will use.")
-    return replace(wanted, name=name)
-
-
-async def _typed(person: Person, told: Window, default: int, *, near: bool) -> int:
     if near:
         person.say(
-            f"{told.server or 'The server'} does not say how many tokens it takes. Type what it was"
-            f" started with: most cut what is more, silently. {_USUAL_THERE:,} is what many begin"
-            f" with; {_COMFORTABLE:,} or more leave room to talk.{_how(told)}"
+            f"{told.server or 'The server'} does not say how many tokens it takes, and may cut what"
+            f" is more, silently. Say what it was started with (--context-window): {_USUAL_THERE:,}"
+            f" with many; {_COMFORTABLE:,} or more leave room to talk.{how}"
         )
+    if not attended:
+        return wanted
+    default = chosen or (_USUAL_THERE if near else present.context_window)
+    default = max(min(default, told.most or default), _SMALLEST)
+    return replace(wanted, window=await _typed(person, default))
+
+
+async def _typed(person: Person, default: int) -> int:
     while True:
         asked = "Tokens that it takes in all (its context window)"
-        answer = await person.ask(asked, str(default))
-        digits = answer.replace(",", "").replace(".", "").replace("_", "")
+        digits = (await person.ask(asked, str(default))).replace(",", "")
         if digits.isdecimal() and int(digits) >= _SMALLEST:
             return int(digits)
         person.say(f"Please type a number from {_SMALLEST:,}; with less nanobot cannot work.")
-
-
-def _how(told: Window) -> str:
-    """How the server is made to take more."""
-    most = f" The model could take {told.most:,}." if told.most > told.now else ""
-    return f"{most} {told.to_raise}" if told.to_raise else ""
 
 
 def is_near(base_url: str) -> bool:
@@ -432,14 +396,15 @@ def part_of(wanted: Candidate, doubt: str, present: ModelSettings, before: Befor
         changes.append(_change("context_window", wanted.window))
         if present.max_completion_tokens * _SHARE > wanted.window:
             room = wanted.window - LEAST_PROMPT_TOKENS - min(SAFETY_TOKENS, wanted.window // 8)
-            answer = max(min(wanted.window // _SHARE, room), 1)
-            changes.append(_change("max_completion_tokens", answer))
+            changes.append(
+                _change("max_completion_tokens", max(min(wanted.window // _SHARE, room), 1))
+            )
     known, secrets = present.api_key.get_secret_value(), dict[str, str]()
     if wanted.key and wanted.key != known:
         usual = "OPENAI_API_KEY" if is_official(wanted.base_url) else "MODEL_API_KEY"
         # The files are not written in one step: the old server must not get the new one's key.
-        path, anew = ("model", "api_key"), bool(known) and moves
-        name = before.variable(path, wanted.key_name or usual, wanted.key, anew=anew)
+        path, fresh = ("model", "api_key"), bool(known) and moves
+        name = before.variable(path, wanted.key_name or usual, wanted.key, fresh=fresh)
         changes.append(_change("api_key", f"${{{name}}}"))
         secrets[name] = wanted.key
     elif known and moves and not wanted.key:  # a key is for the server that it was given for
@@ -448,4 +413,4 @@ def part_of(wanted: Candidate, doubt: str, present: ModelSettings, before: Befor
 
 
 def _change(key: str, value: Setting) -> Change:
-    return change(("model", key), value)
+    return Change(("model", key), value)

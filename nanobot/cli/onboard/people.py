@@ -1,27 +1,22 @@
 """Who answers the questions: a person at a terminal, a pipe, or nobody.
 
-What a server or a platform said may be in what is shown, so all of it passes `clean`.
+What a server or a platform said may be in what is shown, so all of it is cleaned.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from nanobot.cli.command import print_text
 from nanobot.errors import NanobotError
 from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
-_WIDEST = 88
-_LONGEST_CHOICE = 200
-_BEGIN = re.compile(r" *(?:[0-9]+\. )?")
-"""What stands before the text of a line."""
+_LONGEST = 400
 
 
 class Unanswered(NanobotError):
@@ -41,21 +36,18 @@ class Answers:
         self._session: PromptSession[str] | None = None
 
     def say(self, text: str) -> None:
-        """Tell something, at the width of the terminal; what does not fit goes on where its line
-        began, or its text in a list. Rows of a table stay whole: there are commands in them."""
-        for line in clean(text).split("\n"):
-            self._out.write(f"{_filled(line, _width())}\n")
-        self._out.flush()
+        """See `nanobot.channel.Person`, here and below."""
+        print_text(f"{text}\n", self._out)
 
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
         if not self._attended and default:
             return default
         shown = "keep what is there" if secret and default else one_line(default, 60)
-        prompt = _prompt(f"{one_line(question, 200)}{f' [{shown}]' if shown else ''}:")
+        prompt = f"{question}{f' [{shown}]' if shown else ''}: "
         return (await self._line(prompt, secret=secret)).strip() or default
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
-        prompt = _prompt(f"{one_line(question, 400)} {'[Y/n]' if default else '[y/N]'}:")
+        prompt = f"{question} {'[Y/n]' if default else '[y/N]'}: "
         while self._attended and (answer := (await self._line(prompt)).strip().lower()):
             if answer in ("y", "yes", "n", "no"):
                 return answer.startswith("y")
@@ -65,10 +57,8 @@ class Answers:
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
         if not self._attended:
             return default
-        self.say(question)
-        places = len(str(len(choices)))
-        for number, choice in enumerate(choices, start=1):
-            self.say(f"  {number:>{places}}. {one_line(choice, _LONGEST_CHOICE)}")
+        listed = [f"  {at}. {one_line(choice, 200)}" for at, choice in enumerate(choices, start=1)]
+        self.say("\n".join([question, *listed]))
         while answer := (await self._line(f"Number [{default + 1}]: ")).strip():
             if answer.isdecimal() and 1 <= int(answer) <= len(choices):
                 return int(answer) - 1
@@ -77,20 +67,17 @@ class Answers:
 
     async def _line(self, prompt: str, *, secret: bool = False) -> str:
         """One line of the person's. Raises `Unanswered` where there are no more."""
+        prompt = f"{one_line(prompt, _LONGEST)} "
         if not self._attended:
-            raise Unanswered(
-                f"nobody is there to answer: {prompt}",
-                hint="`nanobot onboard --help` lists the options that say it.",
-            )
-        line = await (
-            self._typed(prompt, secret) if self._terminal else self._piped(prompt, secret)
+            hint = "`nanobot onboard --help` lists the options that say it."
+            raise Unanswered(f"nobody is there to answer: {prompt}", hint=hint)
+        read = self._typed if self._terminal else self._piped
+        if line := await read(prompt, secret):
+            return line
+        raise Unanswered(
+            "the answers ended before everything was asked",
+            hint="Run `nanobot onboard` again, or use --non-interactive with options.",
         )
-        if not line:
-            raise Unanswered(
-                "the answers ended before everything was asked",
-                hint="Run `nanobot onboard` again, or use --non-interactive with options.",
-            )
-        return line
 
     async def _typed(self, prompt: str, secret: bool) -> str:
         if self._session is None:
@@ -110,23 +97,3 @@ class Answers:
         line = sys.stdin.readline()  # nothing else goes on meanwhile
         self._out.write("\n" if secret or not line else f"{clean(line).rstrip()}\n")
         return line
-
-
-def _width() -> int:
-    return min(shutil.get_terminal_size().columns, _WIDEST)
-
-
-def _prompt(question: str) -> str:
-    """The question in lines that the terminal need not break, with room for a short answer."""
-    return f"{_filled(question, _width() - 8)} "
-
-
-def _filled(line: str, width: int) -> str:
-    start = _BEGIN.match(line)
-    begun = start.end() if start and line.startswith(" ") else 0
-    if begun and "  " in line[begun:]:
-        return line
-    indent = " " * begun
-    return textwrap.fill(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )

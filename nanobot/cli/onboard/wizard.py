@@ -6,6 +6,7 @@ secrets.env and nowhere else. What was not asked for stays in config.yaml byte f
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
@@ -15,7 +16,6 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -32,23 +32,20 @@ from nanobot.cli.command import (
     table,
 )
 from nanobot.cli.gateway import connected
-from nanobot.cli.onboard.files import Before, Part, basics_of, change, check, write
+from nanobot.cli.onboard import is_about_model
+from nanobot.cli.onboard.files import Before, Part, basics_of, check, write
 from nanobot.cli.onboard.model import ask_model, from_environment, given_model
 from nanobot.cli.onboard.people import Answers, Unanswered
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
-from nanobot.config.environment import variable_for
-from nanobot.config.load import load_settings
+from nanobot.config.load import load_settings, variable_for
 from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.values import Unfit, checked_id
-from nanobot.config.yamltext import Setting
+from nanobot.config.yamltext import Change, Setting
 from nanobot.errors import ConfigError, NanobotError
 from nanobot_cli.text import one_line
 from nanobot_cli.wire import DEFAULT_SESSION, Note, Reply, Said
-
-if TYPE_CHECKING:
-    from nanobot.cli.onboard import OnboardOptions
 
 GROUP = "nanobot.channel_setups"
 
@@ -61,12 +58,11 @@ _RESTART_SECONDS = 60.0
 _PAUSE = 0.1
 
 
-def onboard(options: OnboardOptions) -> int:
+def onboard(options: argparse.Namespace) -> int:
     """`nanobot onboard`; the exit code is 1 where there was to be a reply and was none. Raises
     `NanobotError`; nothing is written then, unless it says otherwise."""
-    options.expect_sense()
     log_errors_only()
-    person = Answers(attended=options.attended)
+    person = Answers(attended=not options.non_interactive)
     try:
         wizard = asyncio.run(_asked(person, options))
     except KeyboardInterrupt:
@@ -74,48 +70,50 @@ def onboard(options: OnboardOptions) -> int:
         raise
     if wizard is None:
         return 0
-    options, before, part = wizard
+    before, part = wizard
     if part.is_empty:
         person.say("Everything stays as it is.")
     else:
         write(options.home, before, part)
         person.say(f"Written to {options.home}.")
-    return _finish(person, options, part, greets=options.test and before.renews_model(part))
+    greets = not options.no_test and before.renews_model(part)
+    return _finish(person, options, part, greets=greets)
 
 
-async def _asked(
-    person: Person, options: OnboardOptions
-) -> tuple[OnboardOptions, Before, Part] | None:
-    """What is to be written and where, checked and confirmed; None where the person declines."""
-    home = options.home
-    if options.attended:
+async def _asked(person: Person, options: argparse.Namespace) -> tuple[Before, Part] | None:
+    """What is to be written, checked and confirmed; None where the person declines. Sets the home
+    of the options to the folder that they name."""
+    attended = not options.non_interactive
+    if attended:
         person.say(_INTRODUCTION)
-        if not options.home_is_chosen and not (home / "config.yaml").exists():
-            folder = await person.ask("The folder that nanobot lives in", str(home))
-            home = path_of(folder)
+        is_chosen = options.given_home or os.environ.get("NANOBOT_HOME")
+        if not is_chosen and not (options.home / "config.yaml").exists():
+            asked = "The folder that nanobot lives in"
+            options.home = path_of(await person.ask(asked, str(options.home)))
+    home: Path = options.home
     try:
         settings = load_settings(home)
     except ConfigError as error:
         raise NanobotError(
             f"the present configuration cannot be used:\n{error.for_people()}",
-            hint="Fix that first, or move the file away to begin anew.",
+            hint="Fix that first, or move the file away to start over.",
         ) from None
-    options, before = options._replace(home=home), Before.read(home, os.environ)
+    before = Before.read(home, os.environ)
     part = before.new_in(await Steps(person, options, settings, before).all())
     for warning in sorted({*check(home, before, part).warnings} - {*settings.warnings}):
         person.say(f"Note: {warning}")
     for name in (variable_for(one.path) for one in part.changes):
         if name in before.environ:
             person.say(f"Note: {name} in the environment goes before what is written.")
-    if not options.attended or part.is_empty:
-        return options, before, part
+    if not attended or part.is_empty:
+        return before, part
     _head(person, "To be written")
     person.say(table(part.told, margin=2).rstrip("\n"))
     secrets = f" and {', '.join(part.secrets)} into secrets.env" if part.secrets else ""
     keys = ", ".join(".".join(one.path) for one in part.changes)
     person.say(f"That is {keys or 'nothing'} in {home / 'config.yaml'}{secrets}.")
     if await person.confirm("Write it?"):
-        return options, before, part
+        return before, part
     person.say("Nothing was written.")
     return None
 
@@ -132,9 +130,10 @@ class Steps:
     """
 
     def __init__(
-        self, person: Person, options: OnboardOptions, settings: Settings, before: Before
+        self, person: Person, options: argparse.Namespace, settings: Settings, before: Before
     ) -> None:
         self._person, self._options = person, options
+        self._attended, self._test = not options.non_interactive, not options.no_test
         self._settings, self._before = settings, before
         self._clock = SystemClock(settings.agent.timezone)
         self._channels = sorted({point.name for point in entry_points(group=GROUP)})
@@ -145,16 +144,18 @@ class Steps:
     async def all(self) -> Part:
         """What is to be written in the end. Raises `NanobotError`."""
         options, is_first = self._options, not self._before.config
-        if is_first and not options.attended and not options.about_model:
+        present = self._settings.model
+        if is_about_model(options):
+            given = partial(given_model, self._person, options, present, self._before, self._clock)
+            await self._take("model", given)
+        elif is_first and not self._attended:
             hint = "Say --model-name, --base-url or, to try nanobot out, --offline."
             raise NanobotError("which model shall answer?", hint=hint)
-        if options.about_model:
-            await self._take("model", self._given_model)
-        for name, given in _given_channels(options).items():
-            await self._take(name, partial(self._channel, name, given))
+        for name, values in _given_channels(options).items():
+            await self._take(name, partial(self._channel, name, values))
         if options.owner_name or options.timezone:
             await self._take("you", self._given_you)
-        if options.attended:
+        if self._attended:
             await (self._everything() if is_first else self._chosen())
         return sum(self._parts.values(), Part())
 
@@ -190,25 +191,21 @@ class Steps:
             try:
                 self._parts[topic] = await step()
             except NanobotError as error:
-                if isinstance(error, Unanswered) or not self._options.attended:
+                if isinstance(error, Unanswered) or not self._attended:
                     raise
                 self._person.say(f"That did not work: {error.for_people()}")
                 if await self._person.confirm("Go through this step again?"):
                     continue
             return
 
-    def _given_model(self) -> Awaitable[Part]:
-        present = self._settings.model
-        return given_model(self._person, self._options, present, self._before, self._clock)
-
     def _model(self) -> Awaitable[Part]:
         _head(self._person, "The model")
-        present, test = self._settings.model, self._options.test
-        return ask_model(self._person, present, self._before, self._clock, test=test)
+        present = self._settings.model
+        return ask_model(self._person, present, self._before, self._clock, test=self._test)
 
     async def _channel(self, name: str, given: Mapping[str, str]) -> Part:
         """The adapter asks; where it changes nothing, what it found out earlier holds."""
-        if self._options.attended:
+        if self._attended:
             _head(self._person, _titled(name))
         channel = self._settings.channels.get(name)
         request = SetupRequest(
@@ -217,8 +214,8 @@ class Steps:
             owners=self._settings.owner.get(name, ()),
             given=given,
             clock=self._clock,
-            attended=self._options.attended,
-            test=self._options.test,
+            attended=self._attended,
+            test=self._test,
         )
         (point, *_) = entry_points(group=GROUP, name=name)
         setup: Setup = point.load()
@@ -251,12 +248,11 @@ class Steps:
         """What is to be written: of what is empty or as it was, nothing."""
         name, known = " ".join(name.split()), basics_of(self._options.home)
         new_zone = zone if zone != self._settings.agent.timezone else ""
+        told = (("you", name), ("time zone", zone))
         basics = {_NAME: name, _ZONE: new_zone}
         return Part(
-            (change(("agent", "timezone"), new_zone),) if new_zone else (),
-            told=tuple(
-                (topic, said) for topic, said in (("you", name), ("time zone", zone)) if said
-            ),
+            (Change(("agent", "timezone"), new_zone),) if new_zone else (),
+            told=tuple((topic, said) for topic, said in told if said),
             basics={key: said for key, said in basics.items() if said and said != known.get(key)},
         )
 
@@ -276,7 +272,7 @@ def _checked_zone(name: str) -> str:
         ) from None
 
 
-def _given_channels(options: OnboardOptions) -> Mapping[str, Mapping[str, str]]:
+def _given_channels(options: argparse.Namespace) -> Mapping[str, Mapping[str, str]]:
     """What the command line says of channels, by their names and the keys of their settings."""
     variable = options.telegram_token_env
     telegram = {
@@ -298,14 +294,15 @@ def _part_of_channel(name: str, result: SetupResult, before: Before) -> Part:
     values: dict[str, Setting] = {"enabled": True}
     values |= {key: f"${{{variable}}}" for key, variable in variables.items()}
     values |= result.values
-    changes = [change(("channels", name, key), value) for key, value in values.items()]
+    changes = [Change(("channels", name, key), value) for key, value in values.items()]
+    owner = ""
     if result.owners:
         try:
             owners = tuple(map(checked_id, result.owners))
         except Unfit as error:
             raise NanobotError(f"your id {error}", hint=error.hint) from None
-        changes.insert(0, change(("owner", name), owners))
-    owner = f", you are {', '.join(result.owners)}" if result.owners else ""
+        changes.insert(0, Change(("owner", name), owners))
+        owner = f", you are {', '.join(owners)}"
     return Part(
         tuple(changes),
         {variables[key]: secret for key, secret in result.secrets.items()},
@@ -314,20 +311,21 @@ def _part_of_channel(name: str, result: SetupResult, before: Before) -> Part:
     )
 
 
-def _finish(person: Person, options: OnboardOptions, part: Part, *, greets: bool) -> int:
+def _finish(person: Person, options: argparse.Namespace, part: Part, *, greets: bool) -> int:
     """Sign in where that is wanted, have a first reply if there is reason for it (`greets`), say
     what comes next; the exit code."""
-    later = [name for name in part.sign_in if not _signed_in(person, options, name)]
+    attended = not options.non_interactive
+    later = [one for one in part.sign_in if not attended or not _signed_in(person, options, one)]
     runs = of_gateway(options.home) is not None
     stale = runs and not part.is_empty and not _restarted(person, options)
     reply: str | None = None
     if wants_reply := greets and not stale:
-        if options.attended:
+        if attended:
             _head(person, "A first word")
             wants_reply = asyncio.run(person.confirm("Say hello to it?"))
         if wants_reply:
             reply = _first_reply(person, options, runs=runs)
-    if options.as_json:
+    if options.json:
         report = {
             "home": str(options.home),
             "changed": [".".join(one.path) for one in part.changes],
@@ -339,7 +337,7 @@ def _finish(person: Person, options: OnboardOptions, part: Part, *, greets: bool
         }
         print_json(report)
     else:
-        if not options.attended:
+        if not attended:
             replied = [("reply", one_line(reply, 200))] if reply else []
             print_text(table([*part.told, *replied]))
         _head(person, "Next")
@@ -347,10 +345,8 @@ def _finish(person: Person, options: OnboardOptions, part: Part, *, greets: bool
     return 1 if wants_reply and reply is None else 0
 
 
-def _signed_in(person: Person, options: OnboardOptions, name: str) -> bool:
-    """Sign in at a channel with a person; False where it is left for later."""
-    if not options.attended:
-        return False
+def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
+    """Sign in at a channel; False where it is left for later."""
     _head(person, f"Signing in at {name}")
     try:
         login(options.home, name, "")
@@ -363,15 +359,14 @@ def _signed_in(person: Person, options: OnboardOptions, name: str) -> bool:
     return True
 
 
-def _restarted(person: Person, options: OnboardOptions) -> bool:
-    """Have the gateway start anew with the new settings, if that is wanted, and wait until it has:
+def _restarted(person: Person, options: argparse.Namespace) -> bool:
+    """Have the gateway start again with the new settings, if that is wanted, and wait until it has:
     who takes the home in between keeps it from coming back. Raises `NanobotError` where it does
     not come."""
     question = "A gateway is running with the settings of before. Restart it now?"
-    wanted = options.restart
-    if options.attended and not wanted:
-        wanted = asyncio.run(person.confirm(question))
-    if not wanted:
+    if not options.restart and (
+        options.non_interactive or not asyncio.run(person.confirm(question))
+    ):
         return False
     began = time.monotonic()
     with Client(options.home) as client:
@@ -390,7 +385,7 @@ def _restarted(person: Person, options: OnboardOptions) -> bool:
     )
 
 
-def _first_reply(person: Person, options: OnboardOptions, *, runs: bool) -> str | None:
+def _first_reply(person: Person, options: argparse.Namespace, *, runs: bool) -> str | None:
     """What it says to a first word; None where it could not."""
     person.say(f"You: {_HELLO}")
     said: list[str] = []
