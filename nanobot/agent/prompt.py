@@ -59,8 +59,9 @@ from nanobot.providers.port import (
 )
 from nanobot.providers.tokens import IMAGE_TOKENS, estimate_tokens
 from nanobot.session.session import Session
+from nanobot.skills.folder import Skill
 from nanobot.skills.loader import SkillsLoader
-from nanobot.skills.prompt import SkillSections, mentioned
+from nanobot.skills.prompt import Triggers, active_section, summary_section
 from nanobot.templates import render
 from nanobot.tooling.registry import ToolRegistry
 
@@ -198,6 +199,7 @@ class ScopedSources:
         self._tools, self._few = tools, few_tools
         self._file_budget, self._memory_budget = min(4_000, budget // 8), min(16_000, budget // 4)
         self._encoded: dict[bool, tuple[int, Toolset]] = {}
+        self._triggers: dict[str, tuple[int, Triggers]] = {}
 
     def parts(self, session: Session) -> Sequence[Part]:
         """See `PromptSources`. The rule files are the owner's; other memories are shown where their
@@ -220,8 +222,9 @@ class ScopedSources:
             if memory := store.get_memory_context():
                 block = cut_at_line(memory, self._memory_budget, _MEMORY_CUT)
                 parts.append(Part(block, LONG_TERM))
-        skills = SkillSections(self._skills, scope)
-        return [*parts, *(Part(text) for text in (skills.active(), skills.summary()) if text)]
+        skills = self._skills_of(scope)
+        sections = (active_section(skills), summary_section(skills))
+        return [*parts, *(Part(text) for text in sections if text)]
 
     def memory_text(self, session: Session) -> str | None:
         """See `PromptSources`."""
@@ -254,13 +257,24 @@ class ScopedSources:
         return [Message("user", text, origin=NOTE) for text in notes if text]
 
     def skills_mentioned(self, scope: str, said: str) -> str:
-        """The line that names the skills whose triggers are in the person's own words."""
+        """The line that names the skills whose triggers are in the person's own words: of those
+        that were in use when a system prompt was made, or the owner enabled one."""
+        version, triggers = self._triggers.get(scope, (-1, Triggers(())))
+        if version != self._skills.version:
+            self._skills_of(scope)
+            triggers = self._triggers[scope][1]
+        names = triggers.called_by(said) if said else ()
+        return f"[skills: {', '.join(names)}]" if names else ""
+
+    def _skills_of(self, scope: str) -> Sequence[Skill]:
+        """The skills in use, read from disk."""
+        version, skills = self._skills.version, tuple[Skill, ...]()
         try:
-            names = mentioned(self._skills.in_use(scope), said) if said else ()
+            skills = self._skills.in_use(scope)
         except NanobotError as error:
             logger.warning("skills cannot be read: {}", error)
-            return ""
-        return f"[skills: {', '.join(names)}]" if names else ""
+        self._triggers[scope] = (version, Triggers(skills))
+        return skills
 
     def _bootstrap(self, memory: MemoryStore, name: str) -> str:
         """A file of the workspace, empty where it is an untouched template or cannot be read."""

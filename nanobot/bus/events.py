@@ -177,8 +177,9 @@ class InboundMessage:
 
     @property
     def chat_key(self) -> str:
-        """The conversation of that chat."""
-        return self.address.key
+        """The conversation of that chat: `channel:chat_id[:thread_id]`."""
+        thread = f":{self.thread_id}" if self.thread_id else ""
+        return f"{self.channel}:{self.chat_id}{thread}"
 
     @property
     def answered_event(self) -> str:
@@ -187,7 +188,7 @@ class InboundMessage:
 
     @property
     def session_key(self) -> str:
-        """The conversation this belongs to: `channel:chat_id[:thread_id]` unless overridden."""
+        """The conversation this belongs to: that of the chat unless overridden."""
         return self.session_override or self.chat_key
 
 

@@ -81,12 +81,6 @@ class Scopes:
         """Whether this sender is the owner, by themselves or by a linked identity."""
         return self._scope_of_person(channel, sender_id) == OWNER
 
-    def of_message(self, inbound: InboundMessage) -> str:
-        """The scope that a message speaks to: the group's, or its sender's."""
-        if inbound.is_group:
-            return _group(inbound.channel, inbound.chat_id)
-        return self._scope_of_person(inbound.channel, inbound.sender_id)
-
     def serving(self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]) -> str:
         """The scope in which a message is answered that came into the conversation `key`.
 
@@ -97,7 +91,9 @@ class Scopes:
             return inbound.scope
         if inbound.session_override:
             return self.of_session(key, metadata)
-        return self.of_message(inbound)
+        if inbound.is_group:
+            return _group(inbound.channel, inbound.chat_id)
+        return self._scope_of_person(inbound.channel, inbound.sender_id)
 
     def of_session(self, key: str, metadata: Mapping[str, JsonValue]) -> str:
         """The scope of a conversation.
@@ -116,9 +112,8 @@ class Scopes:
 
     def readable(self, scope: str) -> tuple[str, ...]:
         """The scopes whose memory `scope` may read, its own first."""
-        if is_group(scope) and self._groups_see_owner:
-            return (scope, OWNER)
-        return (scope,)
+        sees_owner = self._groups_see_owner and is_group(scope)
+        return (scope, OWNER) if sees_owner else (scope,)
 
     def linked(
         self, scope: str, sessions: Iterable[tuple[str, Mapping[str, JsonValue]]]
@@ -132,13 +127,12 @@ class Scopes:
         return tuple(key for key, metadata in sessions if self.of_session(key, metadata) == scope)
 
     def _scope_of_person(self, channel: str, sender_id: str) -> str:
-        name = f"{channel}:{sender_id}"
-        names = self._linked.get(name, (name,))
-        return OWNER if any(map(self._names_owner, names)) else f"people/{stem_of(names[0])}"
-
-    def _names_owner(self, name: str) -> bool:
-        channel, _, sender_id = name.partition(":")
-        return channel == TERMINAL or self._is_owner(channel, sender_id)
+        names = self._linked.get(f"{channel}:{sender_id}", (f"{channel}:{sender_id}",))
+        for name in names:
+            there, _, id = name.partition(":")
+            if there == TERMINAL or self._is_owner(there, id):
+                return OWNER
+        return f"people/{stem_of(names[0])}"
 
 
 def _group(channel: str, chat_id: str) -> str:

@@ -173,6 +173,8 @@ class SkillsLoader:
         self._scans: dict[str, tuple[Fingerprint, Skill]] = {}
         self._warned = ""
         self._lock = threading.RLock()
+        self.version = 0
+        """Grows whenever the owner enables or disables one."""
         advice = "Enable your skills again with `nanobot skills enable`."
         self.state = Document(store, "skills", _decoded, _encoded, Book(), advice)
 

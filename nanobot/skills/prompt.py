@@ -21,10 +21,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from loguru import logger
 from pydantic import Field
 
-from nanobot.errors import NanobotError, ToolError
+from nanobot.errors import ToolError
 from nanobot.providers.tokens import estimate_tokens
 from nanobot.skills.folder import Skill, is_main
 from nanobot.skills.loader import SkillsLoader
@@ -37,19 +36,26 @@ _MOST_READ = 4_000
 """Characters of a message that are looked at: what it is about is said at its beginning."""
 
 
-def mentioned(skills: Iterable[Skill], text: str) -> tuple[str, ...]:
-    """The names of the skills that can be used, are not in the prompt anyway, and have a trigger
-    in `text`; in the order of their triggers there, at most `MOST_NAMED`."""
-    said = _folded(text[:_MOST_READ])
-    found = []
-    for skill in skills:
-        if skill.available and not skill.header.always:
-            places = [
-                place for trigger in skill.header.triggers if (place := _place(trigger, said)) >= 0
-            ]
-            if places:
-                found.append((min(places), skill.name))
-    return tuple(name for _, name in sorted(found)[:MOST_NAMED])
+class Triggers:
+    """The triggers of the skills that can be used and are not in the prompt anyway."""
+
+    def __init__(self, skills: Iterable[Skill]) -> None:
+        self._patterns = [
+            (re.compile(pattern), skill.name)
+            for skill in skills
+            if skill.available and not skill.header.always
+            for trigger in skill.header.triggers
+            if (pattern := _pattern(trigger))
+        ]
+
+    def called_by(self, text: str) -> tuple[str, ...]:
+        """The names of the skills that have a trigger in `text`; in the order of their triggers
+        there, at most `MOST_NAMED`."""
+        said = " ".join(unicodedata.normalize("NFKC", text[:_MOST_READ]).casefold().split())
+        found = [
+            (match.start(), name) for one, name in self._patterns if (match := one.search(said))
+        ]
+        return tuple(dict.fromkeys(name for _, name in sorted(found)))[:MOST_NAMED]
 
 
 _SPELLED = (
@@ -60,19 +66,14 @@ _SPELLED = (
 """A letter or digit of a script whose words stand apart."""
 
 
-def _place(trigger: str, said: str) -> int:
-    """Where a trigger begins in the folded text; -1 where it is not."""
-    wanted = _folded(trigger)
+def _pattern(trigger: str) -> str:
+    """What finds a trigger in a folded text; empty for none."""
+    wanted = " ".join(unicodedata.normalize("NFKC", trigger).casefold().split())
     if not wanted:
-        return -1
+        return ""
     before = f"(?<!{_SPELLED})" if re.match(_SPELLED, wanted) else ""
     after = f"(?!{_SPELLED})" if re.match(_SPELLED, wanted[-1]) else ""
-    found = re.search(f"{before}{re.escape(wanted)}{after}", said)
-    return found.start() if found else -1
-
-
-def _folded(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return f"{before}{re.escape(wanted)}{after}"
 
 
 ACTIVE_TOKENS = 6_000
@@ -83,28 +84,6 @@ _INTRODUCTION = (
     "# Skills\n\nInstructions for tasks. Before such a task, read the skill with read_skill; the "
     "owner's skills lie in skills/."
 )
-
-
-class SkillSections:
-    """The sections for one scope; the callables that the system prompt takes."""
-
-    def __init__(self, loader: SkillsLoader, scope: str) -> None:
-        self._loader, self._scope = loader, scope
-
-    def active(self) -> str:
-        """`# Active Skills`; empty where there are none."""
-        return active_section(self._usable())
-
-    def summary(self) -> str:
-        """`# Skills`; empty where there are none."""
-        return summary_section(self._usable())
-
-    def _usable(self) -> Sequence[Skill]:
-        try:
-            return self._loader.in_use(self._scope)
-        except NanobotError as error:
-            logger.warning("skills cannot be read: {}", error)
-            return ()
 
 
 def active_section(skills: Sequence[Skill]) -> str:

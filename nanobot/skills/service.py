@@ -133,6 +133,7 @@ class SkillsService:
             await self.find(name)
             state = self._loader.state
             await asyncio.to_thread(state.save, state.load().disabling(name))
+            self._loader.version += 1
             return await self.find(name)
 
     async def package(self, path: str) -> tuple[Skill, Place, bool]:
@@ -170,6 +171,7 @@ class SkillsService:
             files = {file.path: file.digest for file in skill.files}
             enabled = Enabled(files, everyone, self._clock.now().isoformat(timespec="seconds"))
         await asyncio.to_thread(state.save, state.load().enabling(name, enabled))
+        self._loader.version += 1
         skill = await self.find(name)
         if not skill.enabled:
             raise NanobotError(

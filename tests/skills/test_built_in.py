@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nanobot.providers.tokens import estimate_tokens
-from nanobot.skills.prompt import mentioned, summary_section
+from nanobot.skills.prompt import Triggers, summary_section
 from tests.skills.support import Shelf
 
 NAMES = ("cron", "memory", "skill-creator", "summarize", "weather")
@@ -27,4 +27,5 @@ def test_ordinary_words_call_for_the_right_one(shelf: Shelf) -> None:
         "write a skill for my invoices": ("skill-creator",),
         "Good morning!": (),
     }
-    assert {text: mentioned(skills, text) for text in said} == said
+    triggers = Triggers(skills)
+    assert {text: triggers.called_by(text) for text in said} == said

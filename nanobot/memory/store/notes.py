@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 
 from nanobot.memory.store.guard import bare
 from nanobot.memory.text.layout import split
@@ -41,11 +41,6 @@ def with_note(existing: str, now: datetime, text: str, origins: Iterable[str] = 
         return f"# {now.date().isoformat()}\n\n{note}\n"
     end = "" if existing.endswith("\n") else "\n"
     return f"{existing}{end}{note}\n"
-
-
-def days_back(today: date, days: int) -> list[date]:
-    """`today` and the days before it, newest first, `days` in all."""
-    return [today - timedelta(days=ago) for ago in range(days)]
 
 
 _HEADING = "# Retired facts"

@@ -27,7 +27,7 @@ from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
 from nanobot.memory.files import redact_file
 from nanobot.memory.store import guard
 from nanobot.memory.store.guard import BOM, BY_PERSON, bytes_of, text_of
-from nanobot.memory.store.notes import days_back, note_path, retired_in, with_note, with_retired
+from nanobot.memory.store.notes import note_path, retired_in, with_note, with_retired
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import Operation, apply_operations
 from nanobot.memory.text.wording import unconfirmed_in
@@ -103,8 +103,10 @@ class MemoryReader:
     def unconfirmed_notes(self) -> str:
         """Those of the notes in a prompt that foreign content may have caused. A turn may have
         begun yesterday, with the notes of that day."""
-        days = map(note_path, days_back(self.today(), 2))
-        return "\n".join(filter(None, (unconfirmed_in(self._told(day)) for day in days)))
+        today = self.today()
+        days = (note_path(today), note_path(today - timedelta(days=1)))
+        texts = [text for text in map(self._told, days) if text]
+        return "\n".join(filter(None, map(unconfirmed_in, texts)))
 
     def today(self) -> date:
         """The day that it is for the person."""
@@ -127,7 +129,7 @@ class MemoryReader:
         """MEMORY.md, today's notes and the texts at `paths` as one text, with a line's end between
         them. The same object as long as nothing changes: each conversation keeps what it was told,
         and all of a scope were told the same."""
-        texts = (self.read_long_term(), self.read_today(), *map(self.read, paths))
+        texts = tuple(map(self.read, (LONG_TERM, note_path(self.today()), *paths)))
         known, text = self._joined
         if known != texts:
             text = "\n".join(texts)

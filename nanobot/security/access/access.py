@@ -142,7 +142,7 @@ class Access:
     def permits(self, channel: str, sender: Sender, chat: Chat, *, addressed: bool = True) -> bool:
         """Whether what this sender says here is answered; in a group `addressed` says that it was
         meant for the agent."""
-        rules = self._rules_of(channel)
+        rules = self._rules.get(channel, _NO_RULES)
         if rules.everyone:
             return True
         if not chat.is_group:
@@ -153,11 +153,12 @@ class Access:
             return False
         if not people:
             return self._may_talk(channel, sender)
-        return _lists(people, _ids(sender)) or self._is_owner(channel, sender)
+        ids = _ids(sender)
+        return _lists(people, ids) or any(self.is_owner_id(channel, id) for id in ids)
 
     def knows_group(self, channel: str, group_id: str) -> bool:
         """Whether anybody in this group may talk here."""
-        rules = self._rules_of(channel)
+        rules = self._rules.get(channel, _NO_RULES)
         listed = self._people_of(channel, group_id) is not None
         return rules.everyone or (rules.groups != "off" and listed)
 
@@ -171,8 +172,9 @@ class Access:
 
     def is_owner_id(self, channel: str, id: str) -> bool:
         """Whether this sender is the owner."""
+        owners = self._owners.get(channel, ())
         known = self._keeper.book.known.get((channel, "person", id))
-        return _lists(self._owners.get(channel, ()), {id}) or (known is not None and known.owner)
+        return EVERYONE in owners or id in owners or (known is not None and known.owner)
 
     def stranger(self, channel: str, sender: Sender, chat: Chat) -> str | None:
         """What to say to somebody who was not permitted and means the agent; None for nothing.
@@ -261,23 +263,16 @@ class Access:
             await self._keeper.change(lambda book: book.without(key))
             return Revoked(known, self._configured(key))
 
-    def _rules_of(self, channel: str) -> AccessRules:
-        return self._rules.get(channel, _NO_RULES)
-
     def _may_talk(self, channel: str, sender: Sender) -> bool:
-        ids, known = _ids(sender), self._keeper.book.known
-        return (
-            _lists(self._rules_of(channel).allow_from, ids)
-            or any((channel, "person", id) in known for id in ids)
-            or self._is_owner(channel, sender)
+        allowed, known = self._rules.get(channel, _NO_RULES).allow_from, self._keeper.book.known
+        return EVERYONE in allowed or any(
+            id in allowed or (channel, "person", id) in known or self.is_owner_id(channel, id)
+            for id in _ids(sender)
         )
-
-    def _is_owner(self, channel: str, sender: Sender) -> bool:
-        return any(self.is_owner_id(channel, id) for id in _ids(sender))
 
     def _people_of(self, channel: str, group_id: str) -> frozenset[str] | None:
         """Who may talk in a group; what the configuration says of it goes first."""
-        people = self._rules_of(channel).people_of(group_id)
+        people = self._rules.get(channel, _NO_RULES).people_of(group_id)
         if people is None and (channel, "group", group_id) in self._keeper.book.known:
             return frozenset((EVERYONE,))
         return people
@@ -285,7 +280,7 @@ class Access:
     def _may_ask(self, channel: str, sender: Sender, chat: Chat) -> bool:
         """Whether a message that is meant for the agent and not permitted asks to be let in: a
         person's in a private chat, or for a group that of somebody there who may talk."""
-        rules = self._rules_of(channel)
+        rules = self._rules.get(channel, _NO_RULES)
         if rules.everyone:
             return False
         known = self._may_talk(channel, sender)
@@ -296,7 +291,7 @@ class Access:
     def _configured(self, key: Key) -> bool:
         """Whether the configuration alone lets somebody in."""
         channel, kind, id = key
-        rules = self._rules_of(channel)
+        rules = self._rules.get(channel, _NO_RULES)
         if kind == "group":
             return rules.people_of(id) is not None
         return _lists((*rules.allow_from, *self._owners.get(channel, ())), {id})
