@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from nanobot.bus.journal_file import inspect_journal
-from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal
+from nanobot.bus.sqlite_journal import SCHEMA, SqliteJournal
 from nanobot.bus.state import DOCUMENTS
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
@@ -35,7 +35,7 @@ _OLD = "nanobot-20260101T000000Z.tar.gz"
 Tree = dict[str, bytes]
 
 
-def made_home(home: Path, word: str, formats: int = len(MIGRATIONS)) -> Path:
+def made_home(home: Path, word: str, formats: int = SCHEMA.version) -> Path:
     """A home in which `word` stands everywhere."""
     files = {
         "config.yaml": f"# {word}\n",
@@ -51,7 +51,7 @@ def made_home(home: Path, word: str, formats: int = len(MIGRATIONS)) -> Path:
         (home / path).write_text(text)
     (home / "state").mkdir()
     with contextlib.closing(sqlite3.connect(home / "state/journal.db")) as db:
-        for migration in MIGRATIONS[:formats]:
+        for migration in SCHEMA.migrations[: formats - SCHEMA.first + 1]:
             db.executescript(migration)
         db.execute(f"PRAGMA user_version={formats}")
         db.execute("INSERT INTO cursor VALUES ('fake', ?)", (word,))
@@ -207,7 +207,7 @@ class Migrating(Deed):
     name = "an upgrade"
 
     def prepare(self) -> None:
-        made_home(self.home, "old", formats=1)
+        made_home(self.home, "old", formats=SCHEMA.first)
         for name, content in _DOCUMENTS.items():
             (self.home / "state" / f"{name}.json").write_bytes(content)
 
@@ -230,10 +230,10 @@ class Migrating(Deed):
         left = [path.name for name in DOCUMENTS for path in state.glob(f"{name}.json")]
         if over and left:
             wrong.append(f"files are not taken in: {left}")
-        if version not in (1, len(MIGRATIONS)) or (over and version == 1):
+        if version not in (SCHEMA.first, SCHEMA.version) or (over and version == SCHEMA.first):
             wrong.append(f"the format is {version}")
         kept = [path.name for path in state.glob("*.before-*")]
-        if version != 1 and "journal.db.before-1" not in kept:
+        if version != SCHEMA.first and f"journal.db.before-{SCHEMA.first}" not in kept:
             wrong.append("what was before is not kept")
         if over and len(kept) != 1:
             wrong.append(f"kept are {kept}")

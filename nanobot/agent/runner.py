@@ -268,7 +268,7 @@ class _Run:
         """The model's text as it streams."""
         caller = self._caller
         place = (caller.channel, caller.chat_id, caller.turn_id)
-        self._hook(TextDelta(*place, delta, restart, caller.thread_id), caller)
+        self._hook(TextDelta(*place, delta, restart, thread_id=caller.thread_id), caller)
 
     def finish(self, reply: Reply) -> Turn:
         """The final answer."""
@@ -312,10 +312,10 @@ class _Run:
         place = (caller.channel, caller.chat_id, caller.turn_id)
 
         def show(text: str) -> None:
-            self._hook(ToolOutput(*place, text, caller.thread_id), caller)
+            self._hook(ToolOutput(*place, text, thread_id=caller.thread_id), caller)
 
         async def starting() -> None:
-            self._hook(ToolStarted(*place, call.hint, caller.thread_id), caller)
+            self._hook(ToolStarted(*place, call.hint, thread_id=caller.thread_id), caller)
             if self._tools.has_effects(call.name):
                 await self.log.starting(call)
             begun.append(self._clock.monotonic())

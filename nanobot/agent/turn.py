@@ -153,7 +153,7 @@ class Turns:
         work is a task of its own, which `/stop` can cancel without the lane."""
         inbound = turn.inbound
         place = (inbound.channel, inbound.chat_id, turn.id)
-        self._hook(TurnStarted(*place, turn.event_ids, inbound.thread_id), turn.caller)
+        self._hook(TurnStarted(*place, turn.event_ids, thread_id=inbound.thread_id), turn.caller)
         turn.refuse_if_ended()
         turn.task = self._parts.background.start(self._work(session, turn), name=f"turn {turn.id}")
         try:
@@ -474,8 +474,8 @@ class Turns:
             usage.prompt,
             usage.completion,
             round((self._clock.monotonic() - turn.started_at) * 1000),
-            inbound.thread_id,
             inbound.begun_by,
+            thread_id=inbound.thread_id,
         )
 
     def _say(

@@ -1,17 +1,17 @@
 """What travels between the channels and the agent. Plain values; they know no platform.
 
-Below: events as JSON text, for the journal. Unknown fields are ignored, so a downgrade can read on.
-Decoding raises `ValueError`, and nothing else, for a text that is not what `encode_…` wrote.
+At the end: events as JSON text, for the journal. Unknown fields are ignored, so a downgrade can
+read on. Decoding raises `ValueError`, and nothing else, for what `encode_event` did not write.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass, field, fields
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
 from nanobot.text import shortened
 
@@ -155,10 +155,13 @@ class InboundMessage:
     def __post_init__(self) -> None:
         _expect_texts(self, *_TEXTS)
         whole = all(isinstance(note, str) for note in self.notes)
-        if not whole or not all(isinstance(file, Media) for file in self.media):
-            raise TypeError("the notes or files of a message are none")
+        whole = whole and all(isinstance(file, Media) for file in self.media)
+        if not whole or not isinstance(self.reply_to, Quote | None):
+            raise TypeError("the notes, files or quote of a message are none")
         if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
             raise TypeError("the time of a message is none, or of no zone")
+        if self.begun_by not in get_args(BegunBy):
+            raise TypeError("nothing of that name begins a turn")
 
     @property
     def apart(self) -> bool:
@@ -247,18 +250,8 @@ class OutboundPart:
         cls, key: str, message: OutboundMessage, event_ids: tuple[str, ...], last: bool
     ) -> OutboundPart:
         """One that holds a whole message."""
-        return cls(
-            key,
-            message.channel,
-            message.chat_id,
-            message.content,
-            message.media,
-            message.reply_to,
-            message.thread_id,
-            message.buttons,
-            event_ids,
-            last,
-        )
+        said = {name.name: getattr(message, name.name) for name in fields(message)}
+        return cls(key, event_ids=event_ids, last=last, **said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,52 +262,46 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnStarted:
+class _OfTurn:
+    """What happens in a turn, and the chat where it shows."""
+
+    channel: str
+    chat_id: str
+    turn_id: str
+    thread_id: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted(_OfTurn):
     """The agent began to work on the events named."""
 
-    channel: str
-    chat_id: str
-    turn_id: str
     event_ids: tuple[str, ...] = ()
-    thread_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(_OfTurn):
     """More text of the reply that is being written. `restart` discards what came before it."""
 
-    channel: str
-    chat_id: str
-    turn_id: str
     text: str
     restart: bool = False
-    thread_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolStarted:
+class ToolStarted(_OfTurn):
     """A tool runs; `hint` is a short human line such as `read_file notes.txt`."""
 
-    channel: str
-    chat_id: str
-    turn_id: str
     hint: str
-    thread_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolOutput:
+class ToolOutput(_OfTurn):
     """More of what a running tool prints, without secrets; any number of lines, or parts of one."""
 
-    channel: str
-    chat_id: str
-    turn_id: str
     text: str
-    thread_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class TurnEnded:
+class TurnEnded(_OfTurn):
     """The turn is over and its reply, if any, is in the outbox.
 
     `event_ids` are all events it answered; `outcome` says how it ended (`waiting`: for the model,
@@ -323,16 +310,12 @@ class TurnEnded:
     time. Channels only get to see turns in a conversation with a person.
     """
 
-    channel: str
-    chat_id: str
-    turn_id: str
     event_ids: tuple[str, ...]
     outcome: Literal["done", "failed", "stopped", "waiting", "held"]
     tools: tuple[str, ...] = ()
     prompt_tokens: int = 0
     completion_tokens: int = 0
     milliseconds: int = 0
-    thread_id: str = ""
     begun_by: BegunBy = "person"
 
 
@@ -350,107 +333,57 @@ Progress = TurnStarted | TextDelta | ToolStarted | ToolOutput | TurnEnded | Noti
 """What a channel may show while a turn runs. Best effort: never stored, never retried."""
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
+def _plain(value: Any) -> object:
+    """A time as ISO text, a value of ours as the list of its fields."""
+    return value.isoformat() if isinstance(value, datetime) else astuple(value)
 
 
-def encode_inbound(message: InboundMessage) -> str:
-    """One line of ASCII JSON; empty fields are left out."""
-    quote = message.reply_to
-    return _dump(
-        {
-            "channel": message.channel,
-            "chat_id": message.chat_id,
-            "sender_id": message.sender_id,
-            "content": message.content,
-            "event_id": message.event_id,
-            "timestamp": message.timestamp.isoformat(),
-            "message_id": message.message_id,
-            "media": [astuple(item) for item in message.media],
-            "thread_id": message.thread_id,
-            "reply_to": quote and [quote.message_id, quote.sender, quote.text],
-            "forwarded_from": message.forwarded_from,
-            "group_id": message.group_id,
-            "session_override": message.session_override,
-            "answers": message.answers,
-            "is_group": message.is_group,
-            "origin": message.origin,
-            "sender_name": message.sender_name,
-            "edits": message.edits,
-            "deletes": message.deletes,
-            "unanswered": message.unanswered,
-            "notes": message.notes,
-            "begun_by": "" if message.begun_by == "person" else message.begun_by,
-            "scope": message.scope,
-            "job": message.job,
-        }
-    )
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_plain)
+_BESIDE = ("key", "channel", "chat_id")
+"""What the columns of the outbox say of a part."""
+_READERS: Mapping[str, Callable[[Any], object]] = {
+    "timestamp": datetime.fromisoformat,
+    "media": lambda files: tuple(Media(*file) for file in files),
+    "buttons": lambda buttons: tuple(Button(*button) for button in buttons),
+    "reply_to": lambda said: Quote(*said) if isinstance(said, list) else said,
+    "notes": tuple,
+    "event_ids": tuple,
+}
+"""How a field is made of what JSON has for it; all others are what they are in JSON."""
+
+T = TypeVar("T", InboundMessage, OutboundPart)
+
+
+def encode_event(event: InboundMessage | OutboundPart) -> str:
+    """One line of ASCII JSON; empty fields are left out, and where a part goes."""
+    beside = _BESIDE if isinstance(event, OutboundPart) else ()
+    names = (one.name for one in fields(event) if one.name not in beside)
+    return _ENCODER.encode({name: value for name in names if (value := getattr(event, name))})
 
 
 def decode_inbound(text: str) -> InboundMessage:
-    """The reverse of `encode_inbound`."""
-    data = _load(text)
+    """The reverse of `encode_event`."""
+    return _decoded(InboundMessage, text)
+
+
+def decode_part(key: str, channel: str, chat_id: str, text: str) -> OutboundPart:
+    """The reverse of `encode_event`."""
+    part = _decoded(OutboundPart, text, key=key, channel=channel, chat_id=chat_id)
+    if not all(isinstance(said, str) for said in (part.content, part.reply_to, part.thread_id)):
+        raise ValueError("not a message: its texts are none")
+    return part
+
+
+def _decoded(kind: type[T], text: str, **beside: str) -> T:
+    data = _object(text)
+    known: dict[str, Any] = {"last": False} if kind is OutboundPart else {}
     try:
-        return InboundMessage(
-            channel=_text(data, "channel"),
-            chat_id=_text(data, "chat_id"),
-            sender_id=_text(data, "sender_id"),
-            content=_text(data, "content"),
-            event_id=_text(data, "event_id"),
-            timestamp=datetime.fromisoformat(_text(data, "timestamp")),
-            message_id=_text(data, "message_id"),
-            media=tuple(Media(*item) for item in data.get("media", ())),
-            thread_id=_text(data, "thread_id"),
-            reply_to=Quote(*data["reply_to"]) if data.get("reply_to") else None,
-            forwarded_from=_text(data, "forwarded_from"),
-            group_id=_text(data, "group_id"),
-            session_override=_text(data, "session_override"),
-            answers=_text(data, "answers"),
-            is_group=data.get("is_group") is True,
-            origin=_text(data, "origin"),
-            sender_name=_text(data, "sender_name"),
-            edits=_text(data, "edits"),
-            deletes=_text(data, "deletes"),
-            unanswered=data.get("unanswered") is True,
-            notes=_texts(data, "notes"),
-            begun_by=_begun_by(data),
-            scope=_text(data, "scope"),
-            job=_text(data, "job"),
-        )
-    except TypeError as error:
-        raise ValueError(f"not a message: {error}") from error
-
-
-def encode_outbound(message: OutboundMessage, event_ids: tuple[str, ...], last: bool) -> str:
-    """One part as JSON, with the events it answers and whether it is the last of its message."""
-    return _dump(
-        {
-            "content": message.content,
-            "media": [astuple(item) for item in message.media],
-            "reply_to": message.reply_to,
-            "thread_id": message.thread_id,
-            "buttons": [[b.label, b.value, b.only, b.id] for b in message.buttons],
-            "event_ids": event_ids,
-            "last": last,
-        }
-    )
-
-
-def decode_outbound(
-    channel: str, chat_id: str, text: str
-) -> tuple[OutboundMessage, tuple[str, ...], bool]:
-    """The reverse of `encode_outbound`."""
-    data = _load(text)
-    try:
-        message = OutboundMessage(
-            channel=channel,
-            chat_id=chat_id,
-            content=_text(data, "content"),
-            media=tuple(Media(*item) for item in data.get("media", ())),
-            reply_to=_text(data, "reply_to"),
-            thread_id=_text(data, "thread_id"),
-            buttons=tuple(Button(*item) for item in data.get("buttons", ())),
-        )
-        return message, tuple(data.get("event_ids", ())), bool(data.get("last"))
+        for one in fields(kind):
+            if one.name in data:
+                known[one.name] = _READERS.get(one.name, _same)(data[one.name])
+            elif one.type == "str":
+                known[one.name] = ""
+        return kind(**known | beside)
     except TypeError as error:
         raise ValueError(f"not a message: {error}") from error
 
@@ -458,40 +391,19 @@ def decode_outbound(
 def excerpt(text: str | None, length: int) -> str:
     """The beginning of a message's content in one line, for people; never fails."""
     try:
-        data = _load(text or "{}")
-        said = _text(data, "content") or "; ".join(_texts(data, "notes"))
-    except ValueError:
+        data = _object(text or "{}")
+        said = data.get("content") or "; ".join(data.get("notes", ()))
+        return shortened(said[: 4 * length], length + 1)
+    except (ValueError, TypeError):
         return "(unreadable)"
-    return shortened(said[: 4 * length], length + 1)
 
 
-def _dump(data: Mapping[str, Any]) -> str:
-    return _ENCODER.encode({key: value for key, value in data.items() if value})
-
-
-def _load(text: str) -> dict[str, Any]:
+def _object(text: str) -> dict[str, Any]:
     data = json.loads(text)
     if not isinstance(data, dict):
         raise ValueError("not an object")  # noqa: TRY004 - the one error that decoding raises
     return data
 
 
-def _text(data: Mapping[str, Any], key: str) -> str:
-    value = data.get(key, "")
-    if not isinstance(value, str):
-        raise ValueError(f"{key} is not a text")  # noqa: TRY004 - as above
+def _same(value: object) -> object:
     return value
-
-
-def _begun_by(data: Mapping[str, Any]) -> BegunBy:
-    match data.get("begun_by") or "person":
-        case "person" | "job" | "heartbeat" | "report" as known:
-            return known
-    raise ValueError("begun_by is not known")
-
-
-def _texts(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    values = data.get(key, [])
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{key} is not a list of texts")
-    return tuple(values)

@@ -173,8 +173,8 @@ class QueueRow:
     state: str
     attempts: int
     since: str
-    text: str
     reason: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,44 +214,35 @@ class Journal(Protocol):
     @property
     def reports(self) -> JournalReports:
         """What people ask of it."""
-        ...
 
     @property
     def has_died(self) -> bool:
         """Whether it can store nothing any more until the process is started again."""
-        ...
 
     @property
     def refusal(self) -> str:
         """Why the last write was refused, if it was."""
-        ...
 
     async def open(self) -> None:
         """Open it and forget what is older than `KEEP_DAYS`. Raises `StorageError`."""
-        ...
 
     async def close(self) -> None:
         """Store what is queued, then close."""
-        ...
 
     def receive(
         self, channel: str, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Future[tuple[InboxEntry, ...]]:
         """Store messages and the platform cursor that covers them; the entries that were new. It
         happens whether or not the future is awaited."""
-        ...
 
     async def cursor(self, channel: str) -> str | None:
         """The cursor that was stored last for a channel."""
-        ...
 
     async def knows(self, channel: str, chat_id: str, event_id: str) -> bool:
         """Whether an event was received here, answered or not, in the last `KEEP_DAYS`."""
-        ...
 
     async def is_busy(self, session_key: str) -> bool:
         """Whether a message of this conversation waits or is being answered."""
-        ...
 
     def claim(
         self, turn_id: str, session_key: str, entry_ids: Sequence[int], *, at_once: bool
@@ -259,95 +250,75 @@ class Journal(Protocol):
         """A turn begins, or is resumed, for these messages. Posted: a crash before it is durable
         only means that the turn never began. `at_once` is for what may have killed a process
         before, so that its attempts are counted however quickly it does so again."""
-        ...
 
     async def asking(self, turn_id: str) -> None:
         """A turn that was taken up after a crash has come as far as asking the model: if the
         process dies now, the turn is no suspect."""
-        ...
 
     async def begin_command(self, entry_id: int) -> None:
         """A command is about to have an effect that must not happen twice: its entry counts a run
         more."""
-        ...
 
     async def add_steps(
         self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
     ) -> None:
         """Append steps numbered from `first`; `joined` inbox entries become part of the turn. Where
         it raises `StorageError` they are stored later, but before the turn's next step."""
-        ...
 
     def post_steps(self, turn_id: str, first: int, steps: Sequence[Step]) -> None:
         """The same, posted: for steps whose repetition does no harm."""
-        ...
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
         """Keep a system prompt, once, for `nanobot turn show`. Posted."""
-        ...
 
     async def complete(self, completion: Completion) -> Committed:
         """The commit point of a turn or a command."""
-        ...
 
     def filed(self, unfiled_ids: Sequence[int]) -> None:
         """The session file holds these lines durably: the copy may go. Posted."""
-        ...
 
     async def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> None:
         """The model is out: these wait until `not_before` (seconds since the epoch)."""
-        ...
 
     async def release(self) -> None:
         """A clean end: turns under way resume at the next start and no attempt is counted."""
-        ...
 
     async def leftovers(self) -> Leftovers:
         """What there is to do after a start; counts attempts, so call it once."""
-        ...
 
     async def pressed(
         self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
     ) -> str | None:
         """The value of a button of this chat that a person with these ids may press."""
-        ...
 
     def send(self, turn_id: str, outgoing: Outgoing) -> Future[tuple[OutboxPart, ...]]:
         """Put a message in the outbox outside a completion, whether or not the future is awaited.
         The same `call` of a turn is stored once."""
-        ...
 
     def mark_sending(self, part_id: int) -> None:
         """An attempt to send a part begins. Posted."""
-        ...
 
     async def mark_sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
         """The platform accepted it. Returns when that is durable, however long the disk refuses:
         until then nothing more goes to the chat, so that a crash leaves one part in doubt. It
         returns notices of this chat that were refused before, to be sent now."""
-        ...
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         """It did not go out; try again at `item.next_try_at`. Posted."""
-        ...
 
     async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
         """It will never go out by itself. It is kept for `nanobot queue`, and a notice to people is
         stored with it, once for each message: that is returned, to be sent. A notice itself waits
         until something else reaches its chat."""
-        ...
 
     async def helper_begun(self, helper_id: str, if_lost: InboundMessage) -> None:
         """A helper is about to begin; `if_lost` reports its loss after a crash."""
-        ...
 
     async def helper_ended(self, helper_id: str) -> None:
         """Its report is stored, or not wanted."""
-        ...
 
     async def lost_helpers(self) -> list[tuple[str, InboundMessage]]:
         """The helpers of an earlier process, each with the message that reports its loss."""
-        ...
 
 
 class JournalReports(Protocol):
@@ -355,60 +326,43 @@ class JournalReports(Protocol):
 
     async def counts(self) -> QueueCounts:
         """How much is under way or in trouble."""
-        ...
-
-    async def turn_counts(self, since: datetime) -> TurnCounts:
-        """The turns that began at `since` (aware) or later and have ended."""
-        ...
 
     async def queue(self) -> tuple[list[QueueRow], list[QueueRow]]:
         """Messages that are not answered, and parts that are not delivered; oldest first."""
-        ...
 
     async def retry(self, row: str) -> InboxEntry | OutboxPart:
         """Make a failed message or a dead part ready to be tried again, and return it. Raises
         `NanobotError` when the row does not exist, is not in trouble or cannot be read."""
-        ...
 
     async def drop(self, row: str) -> None:
         """Give up a failed message or a dead part for good. Raises `NanobotError` like `retry`."""
-        ...
 
     async def turn(self, turn_id: str) -> TurnRecord:
         """What is kept of a turn. Raises `NanobotError` for an id that is not known (any more)."""
-        ...
 
     async def mentioned(self, name: re.Pattern[str]) -> frozenset[str]:
         """What matches `name` in messages that are not answered, in steps of turns that run, and in
         replies that are not sent."""
-        ...
+
+    async def turn_counts(self, since: datetime) -> TurnCounts:
+        """The turns that began at `since` (aware) or later and have ended."""
 
     async def usage(self, *, session: str = "", since: datetime | None = None) -> Usage:
         """The usage of one conversation (all of them for an empty `session`) from `since` (aware)
         on. A turn without a report that can be read does not count."""
-        ...
 
     async def learning(self, since: date) -> Usage:
         """What memory itself used, from the day `since` on."""
-        ...
 
     def add_learning(self, day: date, used: Usage) -> None:
         """Count calls of memory's own on a day. Posted."""
-        ...
 
     async def spent(self, day: date) -> Spent:
         """What all model calls of a day have used. Raises `StorageError`."""
-        ...
 
     def add_spent(self, day: date, tokens: int, *, warned: bool = False) -> None:
         """Count a call's tokens on a day, and remember a warning. Posted."""
-        ...
 
     async def erase(self, redact: Redact) -> int:
         """Pass every stored text through `redact` so that no byte of the old ones stays; how many
         changed. Raises `StorageError`; doing it again finishes what was left."""
-        ...
-
-    async def count_erasures(self, redact: Redact) -> int:
-        """How many texts `erase` would change now."""
-        ...

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nanobot.bus.journal import QueueCounts
 from nanobot.bus.sqlite import check_file, reading
-from nanobot.bus.sqlite_journal import MIGRATIONS, documents_of
+from nanobot.bus.sqlite_journal import SCHEMA, documents_of
 from nanobot.bus.sqlite_reports import queue_counts, set_aside_rows
 from nanobot.bus.sqlite_state import stored_documents
 from nanobot.clock import Clock
@@ -20,8 +20,8 @@ from nanobot.errors import StorageError
 
 __all__ = ["FORMAT", "JournalFound", "documents_of", "inspect_journal", "set_aside"]
 
-FORMAT = len(MIGRATIONS)
-"""The format that this version writes; it reads all that came before."""
+FORMAT = SCHEMA.version
+"""The format that this version writes; it reads those from `SCHEMA.first` on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ def inspect_journal(path: Path, clock: Clock) -> JournalFound:
     """Look at the journal at `path`, of any version, without changing it; never raises for what is
     wrong with it."""
     version, damage = check_file(path, clock) if path.exists() else (0, "")
+    if 0 < version < SCHEMA.first:
+        damage = f"it was written by an older nanobot (format {version})"
     if damage:
         return JournalFound(version, damage)
     try:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Committed, Completion, InboxEntry, Journal, OutboxPart, Outgoing
 from nanobot.errors import StorageError
 
+T = TypeVar("T")
 Receiver = Callable[[InboxEntry], None]
 Sender = Callable[[Sequence[OutboxPart]], None]
 
@@ -85,14 +87,12 @@ class MessageBus:
         self, channel: str, messages: Sequence[InboundMessage], cursor: str | None
     ) -> tuple[str, ...]:
         stored = self._journal.receive(channel, messages, cursor)
-        stored.add_done_callback(self._deliver_all)
-        entries = await asyncio.shield(stored)
+        entries = await _when_stored(stored, self._deliver_all)
         return tuple(entry.message.event_id for entry in entries)
 
-    def _deliver_all(self, stored: asyncio.Future[tuple[InboxEntry, ...]]) -> None:
-        if not stored.cancelled() and stored.exception() is None:
-            for entry in stored.result():
-                self.deliver(entry)
+    def _deliver_all(self, entries: tuple[InboxEntry, ...]) -> None:
+        for entry in entries:
+            self.deliver(entry)
 
     def deliver(self, entry: InboxEntry) -> None:
         """Hand a stored message to the agent."""
@@ -112,19 +112,12 @@ class MessageBus:
     def forward(self, committed: Committed) -> None:
         """Send what a completion committed, and handle what it published again."""
         self._send(committed.parts)
-        for entry in committed.republished:
-            self.deliver(entry)
+        self._deliver_all(committed.republished)
 
     async def send(self, turn_id: str, outgoing: Outgoing) -> None:
         """Say something while a turn goes on; the same `call` of a turn is sent once. What is
         stored is sent, also where the caller is cancelled meanwhile."""
-        stored = self._journal.send(turn_id, outgoing)
-        stored.add_done_callback(self._send_all)
-        await asyncio.shield(stored)
-
-    def _send_all(self, stored: asyncio.Future[tuple[OutboxPart, ...]]) -> None:
-        if not stored.cancelled() and stored.exception() is None:
-            self._send(stored.result())
+        await _when_stored(self._journal.send(turn_id, outgoing), self._send)
 
     def _count(self, change: int) -> None:
         self._open += change
@@ -135,6 +128,17 @@ class MessageBus:
             self._room.set()
         else:
             self._room.clear()
+
+
+async def _when_stored(stored: asyncio.Future[T], act: Callable[[T], None]) -> T:
+    """What was stored, and `act` on it, whether or not the caller is cancelled meanwhile."""
+
+    def done(future: asyncio.Future[T]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            act(future.result())
+
+    stored.add_done_callback(done)
+    return await asyncio.shield(stored)
 
 
 def _nobody(_: object) -> None:

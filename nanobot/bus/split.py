@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from nanobot.bus.events import Media, MediaKind, OutboundMessage
 
@@ -27,23 +26,27 @@ Fits = Callable[[str, int], bool]
 platform otherwise too."""
 
 
-class PartLimits(Protocol):
-    """What one part may hold: `nanobot.channel.Limits`, as far as it matters here.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one part may hold on this platform; 0 means without limit.
 
-    `text` 0: any length; `caption` 0: a file never carries the text; `files` 0: any number;
-    `together` empty: files of all kinds go together.
+    `text` and `caption` are counted in UTF-16 code units, which is how the platforms count. A text
+    that would take more than `parts` parts goes out as its beginning and a file.
+    A part has at most `files` files, and several only where all their kinds are in one of
+    `together`; a file has at most `file_bytes`. `fits` is asked where the length of the source does
+    not tell whether the platform takes the text that is made of it: with the source, and with how
+    long what is made of it may be there (`text`, or `caption` under a file). `closing`: someone
+    waits for the end of each answer, so an empty one is sent as well.
     """
 
-    @property
-    def text(self) -> int: ...
-    @property
-    def caption(self) -> int: ...
-    @property
-    def files(self) -> int: ...
-    @property
-    def together(self) -> tuple[frozenset[MediaKind], ...]: ...
-    @property
-    def fits(self) -> Fits | None: ...
+    text: int = 0
+    caption: int = 0
+    parts: int = 20
+    files: int = 1
+    file_bytes: int = 0
+    together: tuple[frozenset[MediaKind], ...] = ()
+    fits: Fits | None = None
+    closing: bool = False
 
 
 def utf16_length(text: str) -> int:
@@ -72,66 +75,50 @@ def split_text(text: str, limit: int, fits: Fits | None = None) -> list[str]:
     return list(_cut(text, most, passes, fenced=fenced)) or [""]
 
 
-def split_message(message: OutboundMessage, limits: PartLimits) -> tuple[OutboundMessage, ...]:
+def split_message(message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
     """A message as the parts to send, in order.
 
     The text is the caption of the first files where it may be; otherwise it comes before them. The
     reply mark is on the first part. Buttons are under the text, or under the last file where there
     is no text; files that go together never have any, because platforms do not take that.
     """
-    groups = _groups(message.media, limits)
+    groups, has_text = _groups(message, limits), bool(message.content.strip())
+    is_caption = bool(groups) and has_text and _is_caption(message, groups[0], limits)
+    texts: list[str] = []
+    if not groups or (has_text and not is_caption):
+        texts = split_text(message.content, limits.text, limits.fits)
     bare = replace(message, content="", media=(), reply_to="", buttons=())
-    if not groups:
-        parts = [replace(bare, content=text) for text in _texts(message.content, limits)]
-        buttons_at = len(parts) - 1
-    elif not message.content.strip():
-        parts = [replace(bare, media=group) for group in _last_alone(groups, message)]
-        buttons_at = len(parts) - 1
-    elif _is_caption(message, groups[0], limits):
-        parts = [replace(bare, media=group) for group in groups]
+    parts = [replace(bare, content=text) for text in texts]
+    parts += [replace(bare, media=group) for group in groups]
+    if is_caption:
         parts[0] = replace(parts[0], content=message.content)
-        buttons_at = 0
-    else:
-        parts = [replace(bare, content=text) for text in _texts(message.content, limits)]
-        buttons_at = len(parts) - 1
-        parts += [replace(bare, media=group) for group in groups]
+    buttons_at = 0 if is_caption else len(texts) - 1
     parts[0] = replace(parts[0], reply_to=message.reply_to)
     parts[buttons_at] = replace(parts[buttons_at], buttons=message.buttons)
     return tuple(parts)
 
 
-def _texts(content: str, limits: PartLimits) -> list[str]:
-    return split_text(content, limits.text, limits.fits)
-
-
-def _groups(media: Sequence[Media], limits: PartLimits) -> list[tuple[Media, ...]]:
-    """Neighbours that go in one part."""
+def _groups(message: OutboundMessage, limits: Limits) -> list[tuple[Media, ...]]:
+    """Neighbours that go in one part; the last file by itself where it has to carry the buttons."""
     groups: list[tuple[Media, ...]] = []
-    for file in media:
+    for file in message.media:
         if groups and _may_join(groups[-1], file, limits):
             groups[-1] = (*groups[-1], file)
         else:
             groups.append((file,))
+    if message.buttons and not message.content.strip() and groups and len(groups[-1]) > 1:
+        groups[-1:] = [groups[-1][:-1], groups[-1][-1:]]
     return groups
 
 
-def _may_join(group: Sequence[Media], file: Media, limits: PartLimits) -> bool:
+def _may_join(group: Sequence[Media], file: Media, limits: Limits) -> bool:
     if limits.files and len(group) >= limits.files:
         return False
     kinds = {other.kind for other in group} | {file.kind}
     return not limits.together or any(kinds <= allowed for allowed in limits.together)
 
 
-def _last_alone(
-    groups: list[tuple[Media, ...]], message: OutboundMessage
-) -> list[tuple[Media, ...]]:
-    """With the last file by itself where it has to carry the buttons."""
-    if not message.buttons or len(groups[-1]) == 1:
-        return groups
-    return [*groups[:-1], groups[-1][:-1], groups[-1][-1:]]
-
-
-def _is_caption(message: OutboundMessage, group: Sequence[Media], limits: PartLimits) -> bool:
+def _is_caption(message: OutboundMessage, group: Sequence[Media], limits: Limits) -> bool:
     return (
         utf16_length(message.content) <= limits.caption
         and (not message.buttons or len(group) == 1)

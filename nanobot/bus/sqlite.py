@@ -19,6 +19,7 @@ import shlex
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -68,19 +69,51 @@ Carry = Callable[[sqlite3.Connection, Path, int], list[Path]]
 back the files, which are renamed once that is durable."""
 
 
-def open_file(
-    path: Path, migrations: Sequence[str], carry: Carry | None = None
-) -> sqlite3.Connection:
-    """Open or create the file. `migrations[n]` brings version n to n + 1; they only ever go
-    forward. The file as it was before is kept beside it as `<name>.before-<version>`.
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of a database. `migrations[0]` makes those of version `first` in an empty file,
+    each later one brings them one version on. `carry` is called with the migration."""
 
-    Raises `StorageError` when the file cannot be used or comes from a newer nanobot.
-    """
+    migrations: Sequence[str]
+    first: int = 1
+    carry: Carry | None = None
+
+    @property
+    def version(self) -> int:
+        """The newest one."""
+        return self.first + len(self.migrations) - 1
+
+    def migrate(self, connection: sqlite3.Connection, path: Path) -> None:
+        """Bring the database at `path` to the newest version; as it was before it is kept beside it
+        as `<name>.before-<version>`. Raises `StorageError` for a version that is not known."""
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version and not self.first <= version <= self.version:
+            age, hint = "an older", "Let the version of 2026-11-23 open this home once."
+            if version > self.version:
+                age, hint = "a newer", "Install that version again, or use another NANOBOT_HOME."
+            raise StorageError(
+                path, f"it was written by {age} nanobot (format {version})", hint=hint
+            )
+        if 0 < version < self.version:
+            keep_before(connection, path, version)
+        steps = self.migrations[version - self.first + 1 :] if version else self.migrations
+        # All or none: what is kept beside it is the file that the older nanobot can open.
+        script = ";\n".join(("BEGIN IMMEDIATE", *steps))
+        connection.executescript(f"{script};\nPRAGMA user_version={self.version};")
+        carried = self.carry(connection, path.parent, version) if self.carry else []
+        connection.execute("COMMIT")
+        for file in carried:
+            file.replace(file.with_name(f"{file.name}.imported"))
+
+
+def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
+    """Open or create the file at `path`. Raises `StorageError` when it cannot be used or comes from
+    another version that `schema` does not know."""
     connection = _connected(path)
     try:
         with contextlib.ExitStack() as unless_open:
             unless_open.callback(connection.close)
-            _migrate(connection, path, migrations, carry)
+            schema.migrate(connection, path)
             unless_open.pop_all()
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
@@ -133,6 +166,12 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def execute(db: sqlite3.Connection, statement: str, *values: object) -> sqlite3.Cursor:
+    """Run a statement with these values, of which texts are made `storable`."""
+    plain = [storable(value) if isinstance(value, str) else value for value in values]
+    return db.execute(statement, plain)
+
+
 def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
     """What SQLite said about the file at `path`."""
     if getattr(error, "sqlite_errorname", "") in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
@@ -168,27 +207,6 @@ def _connected(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _migrate(
-    connection: sqlite3.Connection, path: Path, migrations: Sequence[str], carry: Carry | None
-) -> None:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > len(migrations):
-        raise StorageError(
-            path,
-            f"it was written by a newer nanobot (format {version})",
-            hint="Install that version again, or start with another NANOBOT_HOME.",
-        )
-    if 0 < version < len(migrations):
-        keep_before(connection, path, version)
-    # All or none: what is kept beside it is the file that the older nanobot can open.
-    steps = ";\n".join(("BEGIN IMMEDIATE", *migrations[version:]))
-    connection.executescript(f"{steps};\nPRAGMA user_version={len(migrations)};")
-    carried = carry(connection, path.parent, version) if carry else []
-    connection.execute("COMMIT")
-    for file in carried:
-        file.replace(file.with_name(f"{file.name}.imported"))
-
-
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
@@ -207,99 +225,44 @@ _OWN_FAULTS = {
 """Error codes that blame a statement. All others blame the disk or the file."""
 
 
-class Job:
-    """One piece of work and where its outcome goes; no future for work that nobody awaits."""
+@dataclass(slots=True, eq=False)
+class _Job:
+    """One piece of work and where its outcome goes; no future for work that is not waited for. See
+    `Database.run` and `post` for the rest."""
 
-    __slots__ = ("afterwards", "error", "future", "insist", "keep", "patient", "result", "work")
+    work: Work[Any]
+    future: asyncio.Future[Any] | None
+    keep: bool
+    patient: bool = False
+    insist: bool = False
+    afterwards: Work[None] | None = None
+    result: Any = None
+    error: BaseException | None = None
 
-    def __init__(
-        self,
-        work: Work[Any],
-        future: asyncio.Future[Any] | None,
-        *,
-        keep: bool,
-        patient: bool = False,
-        insist: bool = False,
-        afterwards: Work[None] | None = None,
-    ) -> None:
-        self.work = work
-        self.afterwards = afterwards
-        self.future = future
-        self.keep = keep
-        self.patient = patient
-        self.insist = insist
-        self.result: Any = None
-        self.error: BaseException | None = None
+    def again(self) -> _Job:
+        """To be run once more. A caller who only asked for it to be kept has been told."""
+        return self if self.insist else _Job(self.work, None, keep=True)
+
+    def resolve(self) -> None:
+        """Report the outcome, on the thread of the event loop."""
+        if self.future is None or self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
 
 
 class _OwnFault(Exception):
     """A job failed by itself: the disk is not to blame."""
 
 
-def _run_all(
-    connection: sqlite3.Connection,
-    jobs: Sequence[Job],
-    run: Callable[[sqlite3.Connection, Job], None],
-) -> None:
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        for job in jobs:
-            run(connection, job)
-        connection.execute("COMMIT")
-    except (sqlite3.Error, _OwnFault):
-        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _run(connection: sqlite3.Connection, job: Job) -> None:
-    try:
-        job.result = job.work(connection)
-    except Exception as error:
-        if isinstance(error, sqlite3.Error) and not _is_own_fault(error):
-            raise  # nothing in this transaction can be trusted
-        raise _OwnFault from error
-
-
-def _run_in_savepoint(connection: sqlite3.Connection, job: Job) -> None:
-    connection.execute("SAVEPOINT job")
-    try:
-        _run(connection, job)
-    except _OwnFault as fault:
-        job.error = fault.__cause__  # handed to the caller
-        connection.execute("ROLLBACK TO job")
-    connection.execute("RELEASE job")
-
-
-def _again(job: Job) -> Job:
-    """A kept job to be run once more. Who only asked for it to be kept has been told."""
-    return job if job.insist else Job(job.work, None, keep=True)
-
-
-def _is_own_fault(error: sqlite3.Error) -> bool:
-    # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
-    return (getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF) in _OWN_FAULTS
-
-
-def _resolve(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        if job.future is None or job.future.done():
-            continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.result)
-
-
 class Database:
-    """A SQLite file, and the thread that writes to it while it is open. `migrations[n]` brings
-    version n to n + 1; they only ever go forward. The file as it was before is kept beside it as
-    `<name>.before-<version>`."""
+    """A SQLite file, and the thread that writes to it while it is open."""
 
-    def __init__(self, path: Path, migrations: Sequence[str], carry: Carry | None = None) -> None:
-        self._path = path
-        self._migrations, self._carry = migrations, carry
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+    def __init__(self, path: Path, schema: Schema) -> None:
+        self._path, self._schema = path, schema
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.refusal = ""
@@ -307,21 +270,13 @@ class Database:
 
     def open(self) -> None:
         """Open or create the file and start the thread. Must be called on the event loop's thread:
-        outcomes are told there.
-
-        Raises `StorageError` when the file cannot be used or comes from a newer nanobot.
-        """
-        connection = open_file(self._path, self._migrations, self._carry)
+        outcomes are reported there. Raises as `open_file`."""
+        connection = open_file(self._path, self._schema)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(
             target=self._write, args=(connection,), name="journal", daemon=True
         )
         self._thread.start()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether work is taken."""
-        return self._thread is not None
 
     @property
     def has_died(self) -> bool:
@@ -337,18 +292,7 @@ class Database:
         self._jobs.put(None)
         await asyncio.to_thread(thread.join)
 
-    async def run(
-        self, work: Work[T], *, keep: bool = False, afterwards: Work[None] | None = None
-    ) -> T:
-        """Run `work` in a transaction; its result once that is on disk.
-
-        Raises what `work` raised, or `StorageError` when the disk refused. With `keep` it is run
-        again then, when the disk takes something again. `afterwards` runs once, between this
-        transaction and the next, for what SQLite refuses inside of one.
-        """
-        return await self.submit(work, keep=keep, afterwards=afterwards)
-
-    def submit(
+    def run(
         self,
         work: Work[T],
         *,
@@ -356,34 +300,36 @@ class Database:
         insist: bool = False,
         afterwards: Work[None] | None = None,
     ) -> asyncio.Future[T]:
-        """What `run` and `insist` wait for. Raises `StorageError` when the database is not open."""
+        """Run `work` in a transaction, whether or not that is awaited; its result once it is on
+        disk.
+
+        The future raises what `work` raised, or `StorageError` when the disk refused. With `keep`
+        it is run again then, when the disk takes something again; with `insist` the future also
+        waits for that, or until the database is closed. `afterwards` runs once, between this
+        transaction and the next, for what SQLite refuses inside of one. Raises `StorageError` when
+        the database is not open.
+        """
         if self._thread is None:
             raise StorageError(
                 self._path, "it is not open", hint="nanobot is just starting or ending: try again."
             )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.put(Job(work, future, keep=keep, insist=insist, afterwards=afterwards))
+        keep = keep or insist
+        self._jobs.put(_Job(work, future, keep=keep, insist=insist, afterwards=afterwards))
         return future
 
-    async def insist(self, work: Work[T]) -> T:
-        """Run `work` again and again until the disk takes it; its result once that is on disk.
-
-        Raises what `work` raised, or `StorageError` when the database is closed before.
-        """
-        return await self.submit(work, keep=True, insist=True)
-
-    def post(self, work: Work[Any], *, patient: bool = False, keep: bool = True) -> None:
+    def post(self, work: Work[Any], *, patient: bool = False) -> None:
         """Run `work` after what was queued before and before what is queued later; do not wait.
 
-        For marks whose loss in a crash costs nothing but a repetition. A failure is logged. What is
-        `patient` waits a moment for other work to share a commit with; what the disk refuses is run
-        again later, unless it need not be kept.
+        For marks whose loss in a crash costs nothing but a repetition. A failure is logged, and
+        what the disk refuses is run again later. What is `patient` waits a moment for other work to
+        share a commit with.
         """
-        self._jobs.put(Job(work, None, keep=keep, patient=patient))
+        self._jobs.put(_Job(work, None, keep=True, patient=patient))
 
     def _write(self, connection: sqlite3.Connection) -> None:
         running = True
-        kept: list[Job] = []
+        kept: list[_Job] = []
         while running:
             batch = self._collect(_RETRY if kept else None)
             running = None not in batch
@@ -393,7 +339,7 @@ class Database:
                 refusal = self._transact(connection, jobs)
                 if refusal is not None or connection.total_changes > written:
                     self.refusal = str(refusal or "")
-                kept = [_again(job) for job in jobs if refusal and job.keep]
+                kept = [job.again() for job in jobs if refusal and job.keep]
                 if refusal is None:
                     self._finish(connection, jobs)
                 self._report([job for job in jobs if not (refusal and job.insist)], refusal)
@@ -401,26 +347,22 @@ class Database:
             self._report(kept, sqlite3.OperationalError("it was closed before it took everything"))
         connection.close()
 
-    def _collect(self, retry: float | None) -> list[Job | None]:
+    def _collect(self, retry: float | None) -> list[_Job | None]:
         """What is queued, `None` for the end; if all of it is patient, what comes within a moment
         too. Nothing, if nothing comes within `retry` seconds."""
-        try:
-            job = self._jobs.get(timeout=retry)
-        except Empty:
-            return []
-        batch = [job]
-        hurry = job is None or not job.patient
+        batch: list[_Job | None] = []
+        hurry, timeout = False, retry
         while len(batch) < _BATCH:
             try:
-                job = self._jobs.get(block=not hurry, timeout=_PATIENCE)
+                job = self._jobs.get(block=not hurry, timeout=timeout)
             except Empty:
                 break
             batch.append(job)
-            hurry = hurry or job is None or not job.patient
+            hurry, timeout = hurry or job is None or not job.patient, _PATIENCE
         return batch
 
     def _transact(
-        self, connection: sqlite3.Connection, jobs: Sequence[Job]
+        self, connection: sqlite3.Connection, jobs: Sequence[_Job]
     ) -> sqlite3.Error | None:
         """Run them in one transaction; why the disk refused it, if it did.
 
@@ -436,7 +378,7 @@ class Database:
             return error
         return None
 
-    def _finish(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
+    def _finish(self, connection: sqlite3.Connection, jobs: Sequence[_Job]) -> None:
         """Run what comes after a transaction for those whose part in it succeeded."""
         for job in jobs:
             if job.afterwards is None or job.error is not None:
@@ -448,17 +390,46 @@ class Database:
             except Exception as error:  # noqa: BLE001 - the boundary: the writer goes on for others
                 job.error = error
 
-    def _report(self, jobs: Sequence[Job], refusal: sqlite3.Error | None) -> None:
+    def _report(self, jobs: Sequence[_Job], refusal: sqlite3.Error | None) -> None:
         if refusal is not None:
             logger.error("journal: {}", storage_error(self._path, refusal))
-        awaited = []
         for job in jobs:
             if refusal is not None:
                 job.error = storage_error(self._path, refusal)
             elif job.future is None and job.error is not None:
                 logger.opt(exception=job.error).error("journal: a mark could not be made")
-            if job.future is not None:
-                awaited.append(job)
-        if awaited and self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(_resolve, awaited)
+            if job.future is not None and self._loop is not None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    self._loop.call_soon_threadsafe(job.resolve)
+
+
+def _run_all(
+    connection: sqlite3.Connection,
+    jobs: Sequence[_Job],
+    run: Callable[[sqlite3.Connection, _Job], None],
+) -> None:
+    with connection:  # commits, or rolls back
+        connection.execute("BEGIN IMMEDIATE")
+        for job in jobs:
+            run(connection, job)
+
+
+def _run(connection: sqlite3.Connection, job: _Job) -> None:
+    try:
+        job.result = job.work(connection)
+    except Exception as error:
+        # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if isinstance(error, sqlite3.Error) and code not in _OWN_FAULTS:
+            raise  # nothing in this transaction can be trusted
+        raise _OwnFault from error
+
+
+def _run_in_savepoint(connection: sqlite3.Connection, job: _Job) -> None:
+    connection.execute("SAVEPOINT job")
+    try:
+        _run(connection, job)
+    except _OwnFault as fault:
+        job.error = fault.__cause__  # handed to the caller
+        connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")

@@ -83,19 +83,10 @@ def stored_documents(db: sqlite3.Connection | None, folder: Path) -> dict[str, b
     return found | {path.stem: path.read_bytes() for path in waiting_files(folder)}
 
 
-def copied_documents(folder: Path) -> dict[str, str]:
-    """The documents in the copy in `folder`, which can be read beside a gateway. Raises `OSError`,
-    and `UnfitDocument` where it is not what was written."""
-    documents = versioned_object((folder / COPY).read_bytes(), _VERSION).get("documents")
-    if not isinstance(documents, dict):
-        raise UnfitDocument("it holds no documents")
-    return {name: json.dumps(one, indent=1) for name, one in documents.items()}
-
-
 def _copied(path: Path) -> dict[str, str]:
     """The documents in the copy at `path`. One that cannot be used is moved aside."""
     try:
-        found = copied_documents(path.parent)
+        documents = _documents_in(path.read_bytes())
     except FileNotFoundError:
         return {}
     except UnfitDocument as error:
@@ -107,18 +98,20 @@ def _copied(path: Path) -> dict[str, str]:
             *(path, error, aside.name),
         )
         return {}
-    logger.warning("{} were taken from {}", ", ".join(found), path)
-    return found
+    logger.warning("{} were taken from {}", ", ".join(documents), path)
+    return {name: json.dumps(one, indent=1) for name, one in documents.items()}
+
+
+def _documents_in(copy: bytes) -> dict[str, object]:
+    documents = versioned_object(copy, _VERSION).get("documents")
+    if not isinstance(documents, dict):
+        raise UnfitDocument("it holds no documents")
+    return documents
 
 
 def _revision(db: sqlite3.Connection, name: str) -> int:
     row = db.execute("SELECT revision FROM document WHERE name = ?", (name,)).fetchone()
     return int(row[0]) if row else 0
-
-
-def _expect(db: sqlite3.Connection, name: str, revision: int) -> None:
-    if _revision(db, name) != revision:
-        raise WriteConflict(f"the stored document {name!r}")
 
 
 def _is_json(content: bytes) -> bool:
@@ -146,11 +139,6 @@ class SqliteState:
                 self._db.close()
                 self._db = None
 
-    def names(self) -> list[str]:
-        """Of the documents that are stored."""
-        with self._database() as db:
-            return [name for (name,) in db.execute("SELECT name FROM document ORDER BY name")]
-
     def revision(self, name: str) -> int:
         with self._database() as db:
             return _revision(db, name)
@@ -163,13 +151,7 @@ class SqliteState:
         return Stored(row[0].encode(), row[1]) if row else None
 
     def write(self, name: str, content: bytes, expected: int) -> int:
-        with self._changing(name, expected) as db:
-            db.execute(
-                "INSERT INTO document VALUES (?1, ?2, ?3)"
-                " ON CONFLICT DO UPDATE SET content = ?2, revision = ?3",
-                (name, storable(content.decode()), expected + 1),
-            )
-        self.copy()
+        self._replace(name, expected, storable(content.decode()))
         return expected + 1
 
     def set_aside(self, name: str) -> str:
@@ -180,9 +162,7 @@ class SqliteState:
         aside = next(path for path in paths if not os.path.lexists(path))
         with storage_errors(aside):
             replace_file(aside, stored.content)
-        with self._changing(name, stored.revision) as db:
-            db.execute("DELETE FROM document WHERE name = ?", (name,))
-        self.copy()
+        self._replace(name, stored.revision, None)
         return aside.name
 
     def copy(self) -> None:
@@ -202,19 +182,16 @@ class SqliteState:
         except OSError as error:
             logger.warning("{} is not up to date: {}", path, error.strerror)
 
-    @contextmanager
-    def _changing(self, name: str, expected: int) -> Iterator[sqlite3.Connection]:
-        """A transaction in which the document has the revision that is expected."""
-        with self._database() as db:
+    def _replace(self, name: str, expected: int, content: str | None) -> None:
+        """Put `content`, or nothing, in place of revision `expected`."""
+        with self._database() as db, db:
             db.execute("BEGIN IMMEDIATE")
-            try:
-                _expect(db, name, expected)
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
-                    db.execute("ROLLBACK")
-                raise
+            if _revision(db, name) != expected:
+                raise WriteConflict(f"the stored document {name!r}")
+            db.execute("DELETE FROM document WHERE name = ?", (name,))
+            if content is not None:
+                db.execute("INSERT INTO document VALUES (?, ?, ?)", (name, content, expected + 1))
+        self.copy()
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:

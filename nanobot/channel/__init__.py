@@ -13,31 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from nanobot.bus.events import InboundMessage, Media, MediaKind, OutboundPart, Progress, Receipt
+from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Receipt
+from nanobot.bus.split import Limits as Limits
 from nanobot.clock import Clock
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one part may hold on this platform; 0 means without limit.
-
-    `text` and `caption` are counted in UTF-16 code units, which is how the platforms count. A text
-    that would take more than `parts` parts goes out as its beginning and a file.
-    A part has at most `files` files, and several only where all their kinds are in one of
-    `together`; a file has at most `file_bytes`. `fits` is asked where the length of the source does
-    not tell whether the platform takes the text that is made of it: with the source, and with how
-    long what is made of it may be there (`text`, or `caption` under a file). `closing`: someone
-    waits for the end of each answer, so an empty one is sent as well.
-    """
-
-    text: int = 0
-    caption: int = 0
-    parts: int = 20
-    files: int = 1
-    file_bytes: int = 0
-    together: tuple[frozenset[MediaKind], ...] = ()
-    fits: Callable[[str, int], bool] | None = None
-    closing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

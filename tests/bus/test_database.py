@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.sqlite import Database, Work
+from nanobot.bus.sqlite import Database, Schema, Work
 from nanobot.errors import StorageError
 from tests.bus.support import change, no_file_may_grow_beyond, rows
 from tests.privileges import without_privileges
@@ -24,7 +24,7 @@ MIGRATIONS = ("CREATE TABLE note (text TEXT NOT NULL UNIQUE)",)
 
 @contextlib.asynccontextmanager
 async def opened(path: Path, *migrations: str) -> AsyncIterator[Database]:
-    database = Database(path, migrations or MIGRATIONS)
+    database = Database(path, Schema(migrations or MIGRATIONS))
     database.open()
     try:
         yield database
@@ -72,8 +72,8 @@ async def test_what_concurrent_callers_write_shares_commits(database: Database) 
         db.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
         asyncio.run_coroutine_threadsafe(blocker.wait(), loop).result()
 
-    first = asyncio.create_task(database.run(trace))
-    others = [asyncio.create_task(database.run(add(str(number)))) for number in range(100)]
+    first = database.run(trace)
+    others = [database.run(add(str(number))) for number in range(100)]
     await asyncio.sleep(0)
     blocker.set()
     await asyncio.gather(first, *others)
@@ -127,7 +127,7 @@ async def test_closing_writes_what_is_queued(path: Path) -> None:
 
 
 async def test_a_cancelled_caller_does_not_disturb_the_writer(database: Database) -> None:
-    caller = asyncio.create_task(database.run(add("kept")))
+    caller = database.run(add("kept"))
     await asyncio.sleep(0)
     caller.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -137,13 +137,12 @@ async def test_a_cancelled_caller_does_not_disturb_the_writer(database: Database
 
 
 async def test_work_before_opening_and_after_closing_is_refused(path: Path) -> None:
-    database = Database(path, MIGRATIONS)
+    database = Database(path, Schema(MIGRATIONS))
     with pytest.raises(StorageError, match="not open"):
         await database.run(texts)
     database.open()
     await database.close()
     await database.close()
-    assert not database.is_open
     with pytest.raises(StorageError, match="not open"):
         await database.run(texts)
 
@@ -151,9 +150,9 @@ async def test_work_before_opening_and_after_closing_is_refused(path: Path) -> N
 async def test_what_run_reported_survives_a_kill(path: Path) -> None:
     program = (
         "import asyncio, os, signal, sys; from pathlib import Path\n"
-        "from nanobot.bus.sqlite import Database\n"
+        "from nanobot.bus.sqlite import Database, Schema\n"
         "async def main():\n"
-        "    database = Database(Path(sys.argv[1]), [sys.argv[2]])\n"
+        "    database = Database(Path(sys.argv[1]), Schema([sys.argv[2]]))\n"
         "    database.open()\n"
         "    await database.run(lambda db: db.execute(\"INSERT INTO note VALUES ('kept')\"))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -192,7 +191,6 @@ async def test_marks_that_a_full_disk_refused_are_made_before_what_comes_later(
         database.post(add("1" + "x" * 1_000_000))
         with pytest.raises(StorageError):
             await database.run(add("2, whose caller was told"), keep=True)
-        database.post(add("3, which need not be kept"), keep=False)
         with pytest.raises(StorageError):
             await database.run(add("4, whose caller tries again by itself"))
     await database.run(add("5"))
@@ -201,7 +199,7 @@ async def test_marks_that_a_full_disk_refused_are_made_before_what_comes_later(
 
 async def test_insisting_work_waits_until_the_disk_takes_it(database: Database) -> None:
     with no_file_may_grow_beyond(200_000):
-        insisting = asyncio.create_task(database.insist(add("1" + "x" * 1_000_000)))
+        insisting = database.run(add("1" + "x" * 1_000_000), insist=True)
         await asyncio.sleep(0)
         with pytest.raises(StorageError):
             await database.run(add("2"))
@@ -214,7 +212,7 @@ async def test_insisting_work_waits_until_the_disk_takes_it(database: Database) 
 async def test_insisting_work_is_told_when_the_database_closes_without_it(path: Path) -> None:
     async with opened(path) as database:
         with no_file_may_grow_beyond(200_000):
-            insisting = asyncio.create_task(database.insist(add("x" * 1_000_000)))
+            insisting = database.run(add("x" * 1_000_000), insist=True)
             await asyncio.sleep(0)
             await database.close()
         with pytest.raises(StorageError, match="closed"):
@@ -224,7 +222,7 @@ async def test_insisting_work_is_told_when_the_database_closes_without_it(path: 
 def test_garbage_in_place_of_the_file_is_named_with_a_way_out(path: Path) -> None:
     path.write_bytes(b"this is not a database" * 1000)
     with pytest.raises(StorageError, match="damaged") as caught:
-        Database(path, MIGRATIONS).open()
+        Database(path, Schema(MIGRATIONS)).open()
     assert f"mv {path}" in caught.value.hint
 
 
@@ -250,7 +248,7 @@ async def test_a_text_with_broken_bytes_does_not_fail_the_query(database: Databa
 
 async def test_a_missing_folder_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
-        Database(tmp_path / "nowhere" / "journal.db", MIGRATIONS).open()
+        Database(tmp_path / "nowhere" / "journal.db", Schema(MIGRATIONS)).open()
 
 
 @pytest.fixture
@@ -268,7 +266,7 @@ def protected() -> Iterator[Path]:
 
 def test_whose_a_file_is_that_may_not_be_written_is_said(protected: Path) -> None:
     with pytest.raises(StorageError, match=r"journal\.db") as caught:
-        Database(protected, MIGRATIONS).open()
+        Database(protected, Schema(MIGRATIONS)).open()
     assert f"uid {os.geteuid()}" in caught.value.hint
     assert str(protected) in caught.value.hint
 
@@ -277,7 +275,7 @@ async def test_a_file_of_a_newer_nanobot_is_left_alone(path: Path) -> None:
     async with opened(path, *MIGRATIONS, "CREATE TABLE more (a)"):
         pass
     with pytest.raises(StorageError, match=r"newer nanobot \(format 2\)") as caught:
-        Database(path, MIGRATIONS).open()
+        Database(path, Schema(MIGRATIONS)).open()
     assert "NANOBOT_HOME" in caught.value.hint
 
 
@@ -294,7 +292,7 @@ async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
         pass
     broken = "ALTER TABLE note ADD COLUMN size INTEGER; CREATE TABLE note (a)"
     with pytest.raises(StorageError):
-        Database(path, (*MIGRATIONS, broken)).open()
+        Database(path, Schema((*MIGRATIONS, broken))).open()
     assert rows(path, "PRAGMA user_version") == [(1,)]
     assert [row[1] for row in rows(path, "PRAGMA table_info(note)")] == ["text"]
 
@@ -310,7 +308,7 @@ async def test_of_several_migrations_all_are_made_or_none(path: Path) -> None:
         pass
     steps = ("ALTER TABLE note ADD COLUMN size INTEGER", "CREATE TABLE note (a)")
     with pytest.raises(StorageError):
-        Database(path, (*MIGRATIONS, *steps)).open()
+        Database(path, Schema((*MIGRATIONS, *steps))).open()
     assert rows(path, "PRAGMA user_version") == [(1,)]
     assert [row[1] for row in rows(path, "PRAGMA table_info(note)")] == ["text"]
 

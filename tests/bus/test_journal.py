@@ -11,7 +11,7 @@ import pytest
 
 from nanobot.bus.events import Media, OutboundMessage, Quote
 from nanobot.bus.journal import Completion, InboxEntry, Outgoing, Step
-from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal
+from nanobot.bus.sqlite_journal import SCHEMA, SqliteJournal
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from tests.bus.support import (
@@ -52,12 +52,13 @@ async def test_a_message_comes_back_as_it_was(path: Path, clock: FakeClock) -> N
         edits="m0",
         notes=("location: 1, 2", "x"),
     )
+    bare = replace(HELLO, event_id="m2", content="", sender_id="", begun_by="report", is_group=True)
     async with opened(path, clock) as journal:
-        await journal.receive("fake", (message,))
+        await journal.receive("fake", (message, bare))
     async with opened(path, clock) as journal:
-        (entry,) = (await journal.leftovers()).entries
-    assert entry.message == message
-    assert entry.recovered
+        entries = (await journal.leftovers()).entries
+    assert [entry.message for entry in entries] == [message, bare]
+    assert all(entry.recovered for entry in entries)
 
 
 async def test_a_message_seen_before_is_dropped_also_by_the_next_process(
@@ -322,7 +323,7 @@ async def test_a_process_that_runs_for_months_forgets_too(path: Path, clock: Fak
 async def test_a_new_file_gets_the_current_format(path: Path, clock: FakeClock) -> None:
     async with opened(path, clock):
         pass
-    assert rows(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
+    assert rows(path, "PRAGMA user_version") == [(SCHEMA.version,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 

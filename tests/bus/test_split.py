@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.events import Button, Media, MediaKind, OutboundMessage
-from nanobot.bus.split import split_message, split_text, utf16_length
+from nanobot.bus.split import Limits, split_message, split_text, utf16_length
 from tests.growth import assert_linear
 
 FENCE = re.compile(r" {0,3}(`{3,16}(?!`)[^`]*|~{3,16}(?!~).*)")
@@ -127,17 +126,7 @@ def test_hostile_texts_take_linear_time(piece: str) -> None:
     assert_linear(lambda length: split_text((piece * length)[:length], 4096), 20_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What a part may hold."""
-
-    text: int = 100
-    caption: int = 0
-    files: int = 1
-    together: tuple[frozenset[MediaKind], ...] = ()
-    fits: Callable[[str, int], bool] | None = None
-
-
+Room = partial(Limits, text=100)
 PHOTOS: tuple[frozenset[MediaKind], ...] = (frozenset({"image", "video"}), frozenset({"audio"}))
 BUTTONS = (Button("Yes", "yes"),)
 

@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from nanobot.bus import sqlite_journal, sqlite_state
 from nanobot.bus.journal_file import inspect_journal
-from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal, documents_of
+from nanobot.bus.sqlite_journal import SCHEMA, SqliteJournal, documents_of
 from nanobot.bus.state import DOCUMENTS, Stored
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
@@ -29,14 +30,14 @@ class Killed(BaseException):
 def stored(folder: Path) -> dict[str, str]:
     """All documents, as a process reads them that opens the database now."""
     with contextlib.closing(documents_of(folder)) as state:
-        found = {name: state.read(name) for name in state.names()}
+        found = {name: state.read(name) for name in DOCUMENTS}
     return {name: one.content.decode() for name, one in found.items() if one}
 
 
 def older(folder: Path, version: int) -> None:
     """A home of an earlier nanobot, with a message in its journal."""
     with contextlib.closing(sqlite3.connect(folder / "journal.db")) as db, db:
-        for migration in MIGRATIONS[:version]:
+        for migration in SCHEMA.migrations[: version - SCHEMA.first + 1]:
             db.executescript(migration)
         db.execute(
             "INSERT INTO inbox (channel, chat_id, event_id, session_key, received_at, payload)"
@@ -55,7 +56,7 @@ def wanted() -> dict[str, str]:
     return {name.removesuffix(".json"): content for name, content in FILES.items()}
 
 
-@pytest.mark.parametrize("version", [1, len(MIGRATIONS) - 1])
+@pytest.mark.parametrize("version", [SCHEMA.first, SCHEMA.version - 1])
 def test_the_files_of_an_earlier_version_are_taken_in_and_kept(
     tmp_path: Path, version: int
 ) -> None:
@@ -89,10 +90,11 @@ def dying_at(step: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def test_killed_at_any_step_of_the_upgrade_the_next_start_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    older(tmp_path, 3)
+    older(tmp_path, SCHEMA.first)
     dying = dying_at(step)
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_journal, "take_in", dying(sqlite_state.take_in))
+        schema = replace(SCHEMA, carry=dying(sqlite_state.take_in))
+        patch.setattr(sqlite_journal, "SCHEMA", schema)
         patch.setattr(Path, "replace", dying(Path.replace))
         patch.setattr(os, "rename", dying(os.rename))
         patch.setattr(os, "fsync", dying(os.fsync))
@@ -161,9 +163,9 @@ async def test_an_erasure_reaches_the_documents_and_their_copy(tmp_path: Path) -
 
 
 def test_a_look_at_a_journal_changes_nothing_and_knows_files_that_wait(tmp_path: Path) -> None:
-    older(tmp_path, 3)
+    older(tmp_path, SCHEMA.first)
     before = contents(tmp_path)
     found = inspect_journal(tmp_path / "journal.db", FakeClock())
-    assert (found.version, found.damage, found.counts.received) == (3, "", 1)
+    assert (found.version, found.damage, found.counts.received) == (SCHEMA.first, "", 1)
     assert {name: content.decode() for name, content in found.documents.items()} == wanted()
     assert contents(tmp_path) == before

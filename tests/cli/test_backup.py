@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.sqlite_journal import MIGRATIONS
+from nanobot.bus.sqlite_journal import SCHEMA
 from nanobot.cli.main import main
 from nanobot.gateway.lock import HomeLock
 from nanobot.upkeep.backups import exclusive_backup
@@ -87,7 +87,7 @@ def test_a_home_that_would_not_work_is_told_before_it_is_needed(
 ) -> None:
     file = tmp_path / "one.tar.gz"
     manifest = member("manifest.json", b'{"sha256": {}}')
-    file.write_bytes(archive([head(journal=len(MIGRATIONS)), manifest]))
+    file.write_bytes(archive([head(journal=SCHEMA.version), manifest]))
     assert run(tmp_path, "backup", "verify", file) == 1
     assert "trouble: the journal cannot be used: there is none" in capsys.readouterr().out
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nanobot.bus.sqlite import copy_to
-from nanobot.bus.sqlite_journal import MIGRATIONS
+from nanobot.bus.sqlite_journal import SCHEMA
 from nanobot.upkeep.backups import BackupOrder, MadeBackup, exclusive_backup, make_backup
 from nanobot.upkeep.contents import Head
 from nanobot.upkeep.snapshot import Snapshot, freeze_home
@@ -42,7 +42,7 @@ def made_home(home: Path) -> Path:
     return home
 
 
-def journal(home: Path, version: int = len(MIGRATIONS)) -> sqlite3.Connection:
+def journal(home: Path, version: int = SCHEMA.version) -> sqlite3.Connection:
     """A connection to the home's journal, which is made in the format of that version."""
     path = home / "state" / "journal.db"
     is_new = not path.exists()
@@ -50,7 +50,7 @@ def journal(home: Path, version: int = len(MIGRATIONS)) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None)
     if is_new:
         db.execute("PRAGMA journal_mode=WAL")
-        for migration in MIGRATIONS[:version]:
+        for migration in SCHEMA.migrations[: version - SCHEMA.first + 1]:
             db.executescript(migration)
         db.execute(f"PRAGMA user_version={version}")
     return db

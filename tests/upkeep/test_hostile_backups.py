@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.sqlite_journal import MIGRATIONS
+from nanobot.bus.sqlite_journal import SCHEMA
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.upkeep.restoring import restore
@@ -82,7 +82,7 @@ HOSTILE = {
     "larger than the disk": [head(size=1 << 60), member("home/a", b"x"), MANIFEST],
     "a name without end": [head(), member("home/" + "a" * 5_000_000, b"x"), MANIFEST],
     "a newer format": [head(format=2)],
-    "a newer journal": [head(journal=len(MIGRATIONS) + 1), member("home/a", b"x"), MANIFEST],
+    "a newer journal": [head(journal=SCHEMA.version + 1), member("home/a", b"x"), MANIFEST],
 }  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_a_newer_one_says_which_version_it_takes(tmp_path: Path) -> None:
     file = tmp_path / "backup.tar.gz"
-    newer = head(journal=len(MIGRATIONS) + 1, nanobot="9.1")
+    newer = head(journal=SCHEMA.version + 1, nanobot="9.1")
     file.write_bytes(archive([newer, member("home/a", b"x"), MANIFEST]))
     with pytest.raises(NanobotError, match=r"newer nanobot \(9\.1\)") as caught:
         restore(file, tmp_path / "home", None, SystemClock())
