@@ -90,8 +90,7 @@ def _plan_text(plan: Plan) -> str:
     moved = f"\n{plan.source.home} is then moved to {plan.aside}." if plan.aside else ""
     stays = "" if plan.aside else f" {plan.source.home} stays as it is."
     stop = "Stop the other program first: what it writes from now on is not taken."
-    elsewhere = plan.source.workspace if not plan.source.inside else None
-    workspace = f" Its workspace is {elsewhere}." if elsewhere else ""
+    workspace = f" Its workspace is {plan.source.workspace}." if plan.source.workspace else ""
     head = f"From {plan.source.home} into {plan.target}.{workspace}{stays}{moved}\n{stop}\n\n"
     return head + _report_text(plan.report)
 
@@ -100,7 +99,7 @@ def _end(report: Report, plan: Plan) -> str:
     moved = f" What stood there is {plan.aside} now." if plan.aside else ""
     return (
         f"\nImported into {plan.target}.{moved}\n"
-        f"Every file is named in {plan.target}/{report.originals}/report.md.\n"
+        f"Every file is named in {plan.target}/{report.file}.\n"
         f"Start it: `{report.command} gateway`, or talk to it here: `{report.command} agent`.\n"
     )
 

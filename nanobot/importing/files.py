@@ -11,8 +11,8 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, get_args
@@ -20,20 +20,16 @@ from typing import BinaryIO, Literal, get_args
 from nanobot.agent.media import FOLDER, kept_name
 from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields, NotJson
-from nanobot.io import make_folder, storage_errors
+from nanobot.io import make_folder, storage_errors, write_all
 from nanobot.memory.documents import RULES
-from nanobot.text import expanduser, printable
+from nanobot.text import counted, expanduser, printable
 
 Kind = Literal[
     "settings", "conversations", "memory", "jobs", "skills", "workspace files", "media", "other"
 ]  # fmt: skip
-Outcome = Literal["taken", "converted", "kept", "left"]
+Outcome = Literal["taken", "converted", "left"]
 
 _COMMAND = re.compile(r"(?<=`)nanobot(?= )")
-
-A_LOCK, A_PROGRAM = "a lock", "a program that the other nanobot installed"
-"""Why some files are left, which nobody needs to hear about."""
-
 _COUNTED: Mapping[Kind, tuple[str, str]] = {
     "conversations": ("message", "messages"),
     "memory": ("history entry", "history entries"),
@@ -42,8 +38,7 @@ _COUNTED: Mapping[Kind, tuple[str, str]] = {
 _OUTCOMES: Mapping[Outcome, str] = {
     "taken": "taken as it is",
     "converted": "converted",
-    "kept": "kept among the originals",
-    "left": "not copied",
+    "left": "stays in the old home",
 }
 
 
@@ -51,15 +46,13 @@ _OUTCOMES: Mapping[Outcome, str] = {
 class Item:
     """What becomes of one file (or link, or folder) of the other home.
 
-    `taken`: it lies at `target`, byte for byte; `converted`: what it says does; `kept`: nanobot has
-    no place for it, and `target` is its copy among the originals; `left`: it is not copied, and
-    `note` says why. `source` and `target` are paths within the homes, `size` is in bytes, and
-    `count` is how many messages, history entries or jobs were understood in it.
+    `taken`: it lies at `target`, byte for byte; `converted`: what it says does; `left`: nanobot has
+    no place for it, or it cannot be read, and `note` may say why. `source` and `target` are paths
+    within the homes, and `count` is how many messages, history entries or jobs were understood.
     """
 
     kind: Kind
     source: str
-    size: int
     outcome: Outcome
     target: str = ""
     note: str = ""
@@ -69,12 +62,12 @@ class Item:
 @dataclass(slots=True)
 class Report:
     """All of an import, from `source` to `target`; grows while it goes on. `changes` are sentences
-    about what is not as it was, `todo` about what a person has to do; `originals` is the folder of
-    untouched copies in the new home, and `command` how a person begins a command for that home."""
+    about what is not as it was, `todo` about what a person has to do; `file` is where it stays in
+    the new home, and `command` how a person begins a command for that home."""
 
     source: str
     target: str
-    originals: str
+    file: str
     command: str = "nanobot"
     done: bool = False
     items: list[Item] = field(default_factory=list)
@@ -103,28 +96,20 @@ class Report:
                 items = [one for one in self.items if (one.kind, one.outcome) == (kind, outcome)]
                 if not items:
                     continue
-                amount = f"{len(items):,} file{'s' * (len(items) != 1)}"
+                amount = counted(len(items), "file")
                 if (total := sum(one.count for one in items)) and kind in _COUNTED:
-                    amount += f", {total:,} {_COUNTED[kind][total != 1]}"
-                yield kind, amount, told, self._where(outcome, items)
+                    amount += f", {counted(total, *_COUNTED[kind])}"
+                shared = os.path.commonpath([one.target for one in items])
+                yield kind, amount, told, printable(shared)
 
     def unusual(self) -> list[str]:
         """A sentence for each file that a person should hear about by name."""
-        return [
-            f"{printable(one.source)}: {printable(one.note)}"
-            for one in self.items
-            if (one.outcome == "left" or (one.note and one.count))
-            and one.note not in (A_LOCK, A_PROGRAM)
-        ]
+        named = (one for one in self.items if one.note)
+        return [f"{printable(one.source)}: {printable(one.note)}" for one in named]
 
     def as_markdown(self) -> bytes:
         """The report that stays in the new home."""
-        text = (
-            f"# Import\n\nWhat `nanobot import` made of {printable(self.source)}.\n\n"
-            "The files beside this one are untouched copies of what was converted, and of what has"
-            " no place in nanobot. They may hold secrets. Delete them when you do not need them any"
-            " more.\n"
-        )
+        text = f"# Import\n\nWhat `nanobot import` made of {printable(self.source)}.\n"
         for title, texts in (("To do", self.todo), ("Changes", self.changes)):
             if texts:
                 text += f"\n## {title}\n\n" + "".join(f"- {printable(one)}\n" for one in texts)
@@ -136,16 +121,6 @@ class Report:
             text += f"| {' | '.join(printable(cell).replace('|', '/') for cell in cells)} |\n"
         return text.encode()
 
-    def _where(self, outcome: Outcome, items: Sequence[Item]) -> str:
-        if outcome in ("left", "kept"):
-            return f"{self.originals}/" if outcome == "kept" else ""
-        targets = list(dict.fromkeys(one.target for one in items))
-        if len(targets) == 1:
-            return printable(targets[0])
-        tops = {target.rpartition("/")[0] for target in targets}
-        shared = next(iter(tops)) if len(tops) == 1 else targets[0].partition("/")[0]
-        return f"{printable(shared)}/" if shared else ""
-
 
 CONFIG = "config.json"
 ASIDE = ".before-import"
@@ -156,11 +131,12 @@ LARGEST_SETTINGS = 4 << 20
 OUR_MARKS = ("config.yaml", "state/journal.db")
 """What only a home of ours has."""
 
-WORKSPACE_ID = ".nanobot/workspace-id"
 _PARTS = (*RULES, "memory", "skills", "sessions", "cron", "prompts")
 """What in a workspace is nanobot's own."""
 
 _THEIRS = ("workspace", "sessions", "cron", "memory")
+_PROGRAMS = ("bridge", "bin", "run")
+"""What the other program installed for itself; not looked at."""
 _BLOCK = 1 << 20
 _LONGEST, _DEEPEST = 3_000, 100
 """Bytes and folders of a path; the new home has to have room for more in front of it."""
@@ -194,22 +170,15 @@ class Source:
     config: Fields
     config_problem: str
 
-    @property
-    def inside(self) -> str:
-        """The workspace's path within the home, empty where it lies elsewhere."""
-        if self.workspace is None or not self.workspace.is_relative_to(self.home):
-            return ""
-        return self.workspace.relative_to(self.home).as_posix()
-
 
 def locate(home: Path, workspace: Path | None, target: Path) -> Source:
     """What lies at `home`; a config.json stands for its folder. Raises `NanobotError` where that is
     no home of the other program."""
+    hint = "Name the home of the other program: `nanobot import FROM`."
     if home.is_file() and home.name == CONFIG:
         home = home.parent
     if not home.is_dir():
         aside = home.with_name(f"{home.name}{ASIDE}")
-        hint = "Name the home to import: `nanobot import FROM`."
         if aside.is_dir():  # an import was cut short between two renames
             hint = f"It may be {aside} now: rename that to {home}."
         raise NanobotError(f"there is no folder {home}", hint=hint)
@@ -223,14 +192,10 @@ def locate(home: Path, workspace: Path | None, target: Path) -> Source:
         except OSError as error:
             problem = f"it cannot be read: {reason(error)}"
     elif any((home / name).exists() for name in OUR_MARKS):
-        raise NanobotError(
-            f"{home} is a home of this nanobot already",
-            hint="Name the home of the other program: `nanobot import FROM`.",
-        )
+        raise NanobotError(f"{home} is a home of this nanobot already", hint=hint)
     elif not any((home / name).is_dir() for name in _THEIRS):
         raise NanobotError(
-            f"{home} is not a home of HKUDS/nanobot: it has no {CONFIG} and no workspace",
-            hint="Name the folder that holds them: `nanobot import FROM`.",
+            f"{home} is not a home of HKUDS/nanobot: it has no {CONFIG} and no workspace", hint=hint
         )
     where = _workspace(home, config, workspace)
     # Not all of it where it holds one of the homes, or is the person's own folder.
@@ -279,13 +244,10 @@ def _walk(source: Source, root: Root, folder: Path, skip: Callable[[str], bool])
                         yield found(path, problem="its path is too long")
                     elif entry.is_dir(follow_symlinks=False):
                         waiting.append(f"{path}/")
-                    elif entry.is_symlink():
-                        to = Path(entry.path).readlink()
-                        yield found(path, problem=f"a link to {to}, which was not followed")
                     elif entry.is_file(follow_symlinks=False):
                         yield found(path, entry.stat(follow_symlinks=False).st_size)
                     else:
-                        yield found(path, problem="it is not a regular file")
+                        yield found(path, problem="it is a link or no regular file")
         except OSError as error:
             yield found(prefix.rstrip("/") or ".", problem=reason(error))
 
@@ -318,21 +280,13 @@ def reason(error: OSError) -> str:
 
 class Transfer:
     """Takes what is in `source` to the new home in `folder`; with none everything is read and
-    nothing is written. `report.originals` is the folder of untouched copies in there."""
+    nothing is written."""
 
     def __init__(self, source: Source, folder: Path | None, report: Report) -> None:
-        self._source, self._folder, self._report = source, folder, report
+        self._folder, self._report = folder, report
         # What comes twice, as the workspace holds the home, is the workspace's.
-        places = {found.place: found for found in self._everything()}
+        places = {found.place: found for found in _everything(source)}
         self._left = {(found.root, found.path): found for found in places.values()}
-
-    def _everything(self) -> Iterator[Found]:
-        source = self._source
-        is_workspace = source.inside if source.whole else None
-        yield from _walk(source, "home", source.home, lambda path: path == is_workspace)
-        if source.workspace is not None:
-            skip = (lambda _: False) if source.whole else _is_no_part
-            yield from _walk(source, "workspace", source.workspace, skip)
 
     def get(self, root: Root, path: str) -> Found | None:
         """A plain file that was not dealt with yet."""
@@ -352,34 +306,22 @@ class Transfer:
             return read_small(found.place, limit) if found is not None else b""
         return b""
 
-    def opened(self, found: Found) -> AbstractContextManager[BinaryIO]:
-        """A file, for reading. Raises `OSError`."""
-        return opened(found.place)
-
     def take(self, kind: Kind, found: Found, target: str) -> None:
         """Copy a file to `target`."""
-        self._copy(found, target, Item(kind, found.shown, found.size, "taken", target))
-
-    def keep(self, kind: Kind, found: Found, note: str = "") -> None:
-        """Copy a file to the originals."""
-        copy = self._original(found)
-        self._copy(found, copy, Item(kind, found.shown, found.size, "kept", copy, note))
-
-    def convert(
-        self, kind: Kind, found: Found, target: str, note: str = "", count: int = 0
-    ) -> None:
-        """Note that a file's content is at `target` in another form, and copy it to the originals.
-        Without a target it is only kept."""
-        if not target:
-            self.keep(kind, found, note)
+        if found.problem:
+            self.leave(kind, found, found.problem)
             return
-        item = Item(kind, found.shown, found.size, "converted", target, note, count)
-        self._copy(found, self._original(found), item)
-
-    def leave(self, kind: Kind, found: Found, why: str | OSError) -> None:
-        """Note that something is not copied."""
-        note = why if isinstance(why, str) else f"it cannot be read: {reason(why)}"
-        self._done(found, Item(kind, found.shown, found.size, "left", "", note))
+        try:
+            with opened(found.place) as file:
+                if self._folder:
+                    self.write(target, iter(lambda: file.read(_BLOCK), b""))
+                    if os.fstat(file.fileno()).st_mode & stat.S_IXUSR:
+                        (self._folder / target).chmod(0o700)
+        except OSError as error:
+            self.remove(target)
+            self.leave(kind, found, error)
+        else:
+            self._done(found, Item(kind, found.shown, "taken", target))
 
     def take_media(self, found: Found) -> str:
         """Copy a file that came with a message; its path in the new home, empty where it cannot be
@@ -392,8 +334,21 @@ class Transfer:
         target = f"{FOLDER}/{kept_name(data, '', found.path)}"
         if self._folder and not (self._folder / target).exists():
             self.write(target, [data])
-        self._done(found, Item("media", found.shown, found.size, "taken", target))
+        self._done(found, Item("media", found.shown, "taken", target))
         return target
+
+    def converted(
+        self, kind: Kind, found: Found | None, target: str, note: str = "", count: int = 0
+    ) -> None:
+        """Note that a file's content, if there is one, is at `target` in another form."""
+        if found:
+            item = Item(kind, found.shown, "converted", target, note, count)
+            self._done(found, item)
+
+    def leave(self, kind: Kind, found: Found, why: str | OSError = "") -> None:
+        """Note that something is not taken."""
+        note = why if isinstance(why, str) else f"it cannot be read: {reason(why)}"
+        self._done(found, Item(kind, found.shown, "left", "", note))
 
     def write(self, target: str, pieces: Iterable[bytes]) -> None:
         """Write a new file. Raises `StorageError`, and `OSError` where reading `pieces` does."""
@@ -406,44 +361,36 @@ class Transfer:
             make_folder(path.parent)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(path, flags, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+        try:
             for piece in pieces:
                 with storage_errors(path):
-                    file.write(piece)
-            with storage_errors(path):
-                file.flush()
+                    write_all(descriptor, piece)
+        finally:
+            os.close(descriptor)
 
     def remove(self, target: str) -> None:
         """Take back a file that was written, or begun."""
         if self._folder is not None:
             (self._folder / target).unlink(missing_ok=True)
 
-    def _copy(self, found: Found, copy: str, item: Item) -> None:
-        if found.problem:
-            self.leave(item.kind, found, found.problem)
-            return
-        try:
-            with self.opened(found) as file:
-                if self._folder:
-                    self.write(copy, iter(lambda: file.read(_BLOCK), b""))
-                    if os.fstat(file.fileno()).st_mode & stat.S_IXUSR:
-                        (self._folder / copy).chmod(0o700)
-        except OSError as error:
-            self.remove(copy)
-            self.leave(item.kind, found, error)
-        else:
-            self._done(found, item)
-
     def _done(self, found: Found, item: Item) -> None:
         del self._left[found.root, found.path]
         self._report.items.append(item)
 
-    def _original(self, found: Found) -> str:
-        if found.place.is_relative_to(self._source.home):
-            return f"{self._report.originals}/home/{found.shown}"
-        return f"{self._report.originals}/{found.root}/{found.path}"
+
+def _everything(source: Source) -> Iterator[Found]:
+    workspace = source.workspace
+    yield from _walk(
+        source,
+        "home",
+        source.home,
+        lambda path: path in _PROGRAMS or (source.whole and source.home / path == workspace),
+    )
+    if workspace is not None:
+        skip = (lambda _: False) if source.whole else _is_no_part
+        yield from _walk(source, "workspace", workspace, skip)
 
 
 def _is_no_part(path: str) -> bool:
     """Whether something in a workspace is not nanobot's own."""
-    return path.partition("/")[0] not in _PARTS and path not in (".nanobot", WORKSPACE_ID)
+    return path.partition("/")[0] not in _PARTS

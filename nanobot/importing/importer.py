@@ -2,8 +2,8 @@
 
 Invariants:
 
-- The other home is only read. Every file of it is in the new home, as it was or among the originals
-  (`imported/<date>/`), or the report says why not; what is converted is there in both forms.
+- The other home is only read, and the report (`imported/<date>/report.md`) names every file of it.
+  What nanobot has no place for stays there.
 - A part that is broken keeps no other from being taken.
 - Nobody sees the new home before it is complete: it is made in a hidden folder beside its place.
   Where both are to have the same path, the other one is renamed at the very end.
@@ -16,7 +16,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
@@ -28,8 +27,6 @@ from nanobot.cron.schedule import Every
 from nanobot.cron.wording import Place, address_of, draft_job
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import (
-    A_LOCK,
-    A_PROGRAM,
     ASIDE,
     CONFIG,
     OUR_MARKS,
@@ -66,8 +63,8 @@ from nanobot.memory.history.entries import (
 )
 from nanobot.memory.scopes import Scopes
 from nanobot.session.records import decode_fields, is_own
+from nanobot.text import counted
 from nanobot.upkeep.restoring import STAGING, staging_in
-from nanobot.upkeep.retention import has_room
 
 _SYSTEM = ("dream", "heartbeat")
 
@@ -151,13 +148,9 @@ def _time(milliseconds: int | None) -> datetime | None:
 _LARGEST_MEDIA = 20 << 20
 _LARGEST_HISTORY = 64 << 20
 """Bytes of what is held in memory as a whole."""
-_RESERVE = 64 << 20
-"""Bytes that are to stay free on the disk."""
 
 _HISTORY, _READABLE = "memory/history.jsonl", "memory/HISTORY.md"
 _CURSOR, _DREAM_CURSOR = "memory/.cursor", "memory/.dream_cursor"
-_PROGRAMS = ("bridge/", "bin/", "run/")
-"""What the other program installed for itself."""
 _ASIDE = (".git/", ".gitignore/", ".nanobot/", "sessions/", "cron/", "people/", "groups/")
 """What means something else in a workspace here, or nothing."""
 
@@ -186,8 +179,8 @@ class Import:
         owners: Sequence[str],
     ) -> None:
         self._source, self._now, self._owners = source, now, owners
-        originals = f"imported/{now:%Y-%m-%d}"
-        self._report = Report(str(source.home), str(target), originals, command_for(target))
+        file = f"imported/{now:%Y-%m-%d}/report.md"
+        self._report = Report(str(source.home), str(target), file, command_for(target))
         self._files = Transfer(source, folder, self._report)
 
     def run(self) -> Report:
@@ -200,10 +193,8 @@ class Import:
         self._memory()
         self._jobs(people)
         self._workspace()
-        self._rest()
         self._advise(people)
-        report = self._report.as_markdown()
-        self._files.write(f"{self._report.originals}/report.md", [report])
+        self._files.write(self._report.file, [self._report.as_markdown()])
         return self._report
 
     def _pairing(self) -> Fields:
@@ -212,8 +203,7 @@ class Import:
             pairing = Fields.read(self._files.read(found))
         except NotJson:
             return Fields({})
-        if found is not None:
-            self._files.convert("settings", found, "config.yaml", count=1)
+        self._files.converted("settings", found, "config.yaml")
         return pairing
 
     def _media(self) -> dict[str, str]:
@@ -221,30 +211,27 @@ class Import:
         names: dict[str, str] = {}
         for found in self._files.below("home", "media"):
             if found.problem or found.size > _LARGEST_MEDIA:
-                self._files.keep("media", found)
+                self._files.leave("media", found, found.problem or "it is too large")
             elif name := self._files.take_media(found):
                 names[found.path.removeprefix("media/")] = name
         return names
 
     def _settings(self, people: People, talks: Conversations) -> None:
-        problem, report = self._source.config_problem, self._report
-        secrets = Secrets(os.environ, self._source.config)
-        mcp = find_spec("mcp") is not None
-        conversion = Conversion(self._source.config, people, talks.groups, secrets, report, mcp)
+        problem, report, config = self._source.config_problem, self._report, self._source.config
+        secrets, tree = Secrets(os.environ, config), {}
         if problem:
             report.ask(
                 f"{CONFIG} could not be used: {problem}. Set nanobot up with `nanobot onboard`."
             )
         else:
-            conversion.run()
-        self._files.write("config.yaml", [usable(conversion.tree, secrets, report).encode()])
+            tree = Conversion(config, people, talks.groups, secrets, report).tree()
+            self._files.converted("settings", self._files.get("home", CONFIG), "config.yaml")
+        self._files.write("config.yaml", [usable(tree, secrets, report).encode()])
         if text := secrets.as_text():
             self._files.write("secrets.env", [text.encode()])
         for name in secrets.awaited:
             if name not in os.environ:
                 report.ask(f"Set the variable {name}, in the environment or in secrets.env.")
-        if found := self._files.get("home", CONFIG):
-            self._files.convert("settings", found, "" if problem else "config.yaml", count=1)
 
     def _memory(self) -> None:
         """The other program's history has one entry for each stretch of conversation that was put
@@ -261,7 +248,6 @@ class Import:
             (number for number, entry in enumerate(found, 1) if 0 < entry.cursor <= cursor),
             default=0,
         )
-        of_lines = bool(found)
         if not found:
             readable = files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace")
             when = now.replace(microsecond=0)
@@ -274,20 +260,17 @@ class Import:
             replace(entry, cursor=number, session=key_of(entry.session))
             for number, entry in enumerate(found, 1)
         ]
+        if not entries:
+            return
         for name, value in ((_CURSOR, len(entries)), (_DREAM_CURSOR, dreamed)):
-            if entries:
-                files.write(f"workspace/{name}", [b"%d\n" % value])
-            if place := files.get("workspace", name):
-                files.convert("memory", place, f"workspace/{name}" if entries else "")
-        if entries:
-            files.write(f"workspace/{_HISTORY}", map(encode, entries))
-            if text is None:
-                told = "".join(f"{paragraph_of(entry)}\n\n" for entry in entries)
-                files.write(f"workspace/{_READABLE}", [told.encode("utf-8", "backslashreplace")])
-        if lines:
-            note = f"{broken} broken lines" if broken else ""
-            target = f"workspace/{_HISTORY}" if of_lines else ""
-            files.convert("memory", lines, target, note, len(entries) if of_lines else 0)
+            files.write(f"workspace/{name}", [b"%d\n" % value])
+            files.converted("memory", files.get("workspace", name), f"workspace/{name}")
+        files.write(f"workspace/{_HISTORY}", map(encode, entries))
+        if text is None:
+            told = "".join(f"{paragraph_of(entry)}\n\n" for entry in entries)
+            files.write(f"workspace/{_READABLE}", [told.encode("utf-8", "backslashreplace")])
+        note = f"{counted(broken, 'broken line')} left out" if broken else ""
+        files.converted("memory", lines, f"workspace/{_HISTORY}", note, len(entries))
 
     def _jobs(self, people: People) -> None:
         roots: tuple[Root, Root] = ("workspace", "home")
@@ -316,32 +299,23 @@ class Import:
                 "Look at the jobs (`nanobot cron list`): changes to them that the other program had"
                 " not made yet were not made here either."
             )
-        target = "state/jobs.json" if taken else ""
-        self._files.convert("jobs", store, target, count=len(taken))
+        self._files.converted("jobs", store, "state/jobs.json" if taken else "", "", len(taken))
 
     def _workspace(self) -> None:
         """What is left of the workspace goes where it was, unless it means something else here."""
         for found in self._files.below("workspace"):
             if found.problem or f"{found.path}/".startswith(_ASIDE):
-                self._files.keep("other", found)
+                self._files.leave("other", found, found.problem)
             elif found.path in _TEMPLATES and self._fingerprint(found) in _TEMPLATES[found.path]:
-                note = "it was never changed; nanobot's own is used"
-                self._files.keep("memory", found, note)
+                self._files.leave("memory", found, "never changed; nanobot's own is used")
             else:
                 self._files.take(_kind(found.path), found, f"workspace/{found.path}")
+        for found in self._files.below("home"):
+            self._files.leave("other", found, found.problem)
 
     def _fingerprint(self, found: Found) -> str:
         words = b" ".join(self._files.read(found, 100_000).split())
         return hashlib.sha256(words).hexdigest()[:16]
-
-    def _rest(self) -> None:
-        for found in self._files.below("home"):
-            if found.path.startswith(_PROGRAMS):
-                self._files.leave("other", found, A_PROGRAM)
-            elif found.path.endswith(".lock"):
-                self._files.leave("other", found, A_LOCK)
-            else:
-                self._files.keep("other", found)
 
     def _advise(self, people: People) -> None:
         report, workspace = self._report, self._source.workspace
@@ -362,8 +336,7 @@ class Import:
             )
         if any((self._source.home / name).exists() for name in OUR_MARKS):
             report.ask(
-                "This nanobot has used that home as well: what was said to it goes on from the"
-                " conversations taken; what else it kept there is among the originals."
+                "This nanobot has used that home as well: what was said to it there was not taken."
             )
         if "workspace/AGENTS.md" in targets:
             report.ask(
@@ -439,14 +412,9 @@ def prepare(
 
 def carry_out(plan: Plan, clock: Clock) -> Report:
     """Do it. Raises `NanobotError`: both homes are as they were then."""
-    target, needed = plan.target, 2 * sum(item.size for item in plan.report.items) + _RESERVE
+    target = plan.target
     try:
         with staging_in(target.parent, f".{target.name}{STAGING}") as folder:
-            if not has_room(folder, needed):
-                raise NanobotError(
-                    f"{folder.parent} has no room for {needed >> 20:,} MiB",
-                    hint="Free some space, or import into another disk with --to.",
-                )
             report = Import(plan.source, target, folder, clock.now(), plan.owners).run()
             os.sync()  # thousands of files, which must be there when their folder gets its name
             _put_in_place(folder, target, plan.aside)

@@ -8,10 +8,9 @@ of its tools count as text from elsewhere, as nobody knows where they came from:
 after one carries that mark, too.
 
 Over its versions the other program kept them in `sessions/` of the home, in `sessions/` of the
-workspace, and in a folder of the home that is named after the workspace. Where several files say
-that they are the same conversation, the one used last is it, and the others stay among the
-originals. What was said to this nanobot in their home, before the import, comes after what was said
-to the other program.
+workspace, and in folders of the home that are named after a workspace. Where several files say
+that they are the same conversation, the one used last is it. What was said to this nanobot in their
+home, before the import, is not taken.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from itertools import islice
 from typing import BinaryIO
 
 from nanobot.bus.events import TERMINAL
-from nanobot.importing.files import WORKSPACE_ID, Found, Root, Transfer
+from nanobot.importing.files import Found, Root, Transfer, opened
 from nanobot.importing.foreign import OURS, UNIFIED, Fields, People, is_group, key_of
 from nanobot.messages import ATTACHED, Message
 from nanobot.session.records import (
@@ -39,6 +38,7 @@ from nanobot.session.records import (
     record_of,
     stem_of,
 )
+from nanobot.text import counted
 
 LONGEST = 32 << 20
 """Bytes of a line beyond which it is not looked at."""
@@ -202,7 +202,7 @@ def _with_files(message: Message, paths: Iterable[str], media: Mapping[str, str]
     )
 
 
-_CODED = re.compile(r"sessions/([0-9a-f]{32})/[^/]+")
+_CODED = re.compile(r"sessions/[0-9a-f]{32}/[^/]+")
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -216,29 +216,22 @@ class Conversations:
 
     def run(self) -> None:
         """Take them all, those last that are of no single chat."""
-        found = sorted(
+        for file, head in sorted(
             self._candidates(),
             key=lambda one: (one[1].key != UNIFIED, one[1].updated or _NEVER),
             reverse=True,
-        )
-        theirs = {key_of(head.key) for _, head in found if not head.ours}
-        later = {
-            key_of(head.key): file
-            for file, head in found
-            if head.ours and key_of(head.key) in theirs
-        }
-        for file, head in found:
-            if file in later.values():
-                continue
-            key = self._key(head)
-            if not key:
+        ):
+            key, note = self._key(head), ""
+            if head.ours:
+                note = "what was said to this nanobot before the import"
+            elif not key:
                 note = "what the other program said to itself"
-                self._files.keep("conversations", file, note)
             elif key in self._keys:
                 note = f"an older file of the same conversation as {self._keys[key]}"
-                self._files.keep("conversations", file, note)
+            if note:
+                self._files.leave("conversations", file, note)
             else:
-                self._convert(key, head, file, later.get(key))
+                self._convert(key, head, file)
 
     @property
     def groups(self) -> list[tuple[str, str]]:
@@ -248,30 +241,21 @@ class Conversations:
 
     def _candidates(self) -> Iterator[tuple[Found, Head]]:
         """Files that may hold a conversation, and what each says of itself."""
-        coded = self._coded_folder()
         roots: tuple[Root, Root] = ("home", "workspace")
         for found in [found for root in roots for found in self._files.below(root, "sessions")]:
-            folder, _, name = found.path.rpartition("/")
-            fits = folder in ("sessions", coded) and name.endswith(SUFFIX)
-            if found.problem or not fits:
+            is_coded = _CODED.fullmatch(found.path)
+            fits = is_coded or found.path.count("/") == 1
+            if found.problem or not fits or not found.path.endswith(SUFFIX):
                 continue
             try:
-                with self._files.opened(found) as file:
+                with opened(found.place) as file:
                     head = head_of(lines_of(file))
             except OSError as error:
                 self._files.leave("conversations", found, error)
                 continue
-            stem = name.removesuffix(SUFFIX)
-            named = _decoded(stem) if folder == coded else stem.replace("_", ":", 1)
+            stem = found.place.name.removesuffix(SUFFIX)
+            named = _decoded(stem) if is_coded else stem.replace("_", ":", 1)
             yield found, replace(head, key=head.key or named)
-
-    def _coded_folder(self) -> str:
-        """The folder of this workspace's conversations: by its mark, or the only one there is."""
-        found = (_CODED.fullmatch(one.path) for one in self._files.below("home", "sessions"))
-        names = {match[1] for match in found if match}
-        mark = self._files.read(self._files.get("workspace", WORKSPACE_ID))
-        names = names & {mark.decode("ascii", "replace").strip()} or names
-        return f"sessions/{names.pop()}" if len(names) == 1 else ""
 
     def _key(self, head: Head) -> str:
         """The key here. One conversation for all channels goes on where it was held last, if only
@@ -280,38 +264,27 @@ class Conversations:
         goes_on = "unified" in self._people.mine and self._people.is_private(routed)
         return routed if goes_on and routed not in self._keys else key_of(head.key)
 
-    def _convert(self, key: str, head: Head, found: Found, later: Found | None) -> None:
-        """Make a file ours, and what was said `later`, to us, its end."""
-        parts = (found, later) if later else (found,)
+    def _convert(self, key: str, head: Head, found: Found) -> None:
         conversation = Conversation(key, head, self._media, self._metadata(key))
         target = f"sessions/{stem_of(key)}{SUFFIX}"
-
-        def lines() -> Iterator[bytes]:
-            for part in parts:
-                with self._files.opened(part) as file:
-                    yield from lines_of(file)
-
         try:
-            self._files.write(target, conversation.lines(lines()))
+            with opened(found.place) as file:
+                self._files.write(target, conversation.lines(lines_of(file)))
         except OSError as error:
             self._files.remove(target)
-            for part in parts:
-                self._files.leave("conversations", part, error)
+            self._files.leave("conversations", found, error)
             return
-        if later:
-            note = f"what was said to this nanobot comes after {found.path}"
-            self._files.convert("conversations", later, target, note)
-        if not conversation.messages:
+        count = conversation.messages
+        if not count:
             self._files.remove(target)
-            self._files.keep("conversations", found, "no message can be read in it")
+            self._files.leave("conversations", found, "no message can be read in it")
             return
         self._keys[key] = found.path
         broken = conversation.broken
-        notes = [f"{broken} broken lines are only in the original"] if broken else []
+        notes = [f"{counted(broken, 'broken line')} left out"] if broken else []
         if head.unfinished:
             notes.append("a turn that was under way does not go on")
-        count = conversation.messages
-        self._files.convert("conversations", found, target, "; ".join(notes), count)
+        self._files.converted("conversations", found, target, "; ".join(notes), count)
 
     def _metadata(self, key: str) -> Mapping[str, JsonValue]:
         """Whose it is, where the key does not tell."""

@@ -12,7 +12,8 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
@@ -22,7 +23,7 @@ from nanobot.config.load import load_settings
 from nanobot.errors import ConfigError
 from nanobot.importing.files import Report
 from nanobot.importing.foreign import OURS, Fields, People, Secrets
-from nanobot.text import printable
+from nanobot.text import visible
 
 _GATEWAYS: Mapping[str, str] = {
     "openrouter": "https://openrouter.ai/api/v1",
@@ -143,18 +144,12 @@ def _entries(providers: Fields) -> Mapping[str, Fields]:
     return found
 
 
-Value = str | int | bool | list["Value"] | dict[str, "Value"]
-Tree = dict[str, Value]
-
-_BEAT_SECONDS, _IDLE_MINUTES = 1_800, 15
-"""What the other program has where nobody chose."""
+Tree = dict[str, object]
 
 _PAGE = "websocket"
 """The page that the other program serves to its own machine; it is always on."""
-_LISTENERS: Mapping[str, tuple[str, str]] = {
-    "groq": ("https://api.groq.com/openai/v1", "whisper-large-v3"),
-    "openai": ("https://api.openai.com/v1", "whisper-1"),
-}
+_LISTENERS: Mapping[str, str] = {"groq": "whisper-large-v3", "openai": "whisper-1"}
+"""Servers that turn speech into text, with their models."""
 _MISSED: Mapping[tuple[str, ...], str] = {
     ("agents", "defaults", "reasoning_effort"): "reasoningEffort has no counterpart.",
     ("api", "api_key"): "There is no OpenAI-compatible API here.",
@@ -175,47 +170,55 @@ class Conversion:
     """Groups that there are conversations with: channel and id."""
     secrets: Secrets
     report: Report
-    speaks_mcp: bool = True
-    """Whether the package for MCP servers is installed."""
-    tree: Tree = field(default_factory=dict)
 
-    def run(self) -> None:
-        """Fill `tree` and `secrets`, and tell `report` what is not as it was."""
+    def tree(self) -> Tree:
+        """The settings; `report` is told what is not as it was."""
         config, defaults = self.config, self.config.inner("agents", "defaults")
-        idle = defaults.number("idle_compact_after_minutes")
-        if idle is None:
-            idle = defaults.number("session_ttl_minutes")
         zone, mode = defaults.text("timezone"), defaults.text("timezone_mode")
         is_chosen = mode == "manual" or (mode != "auto" and zone != "UTC")
-        dream, hours = defaults.inner("dream"), _chosen(defaults.inner("dream"), "interval_h", 2)
-        every = f"every {hours}h" if hours is not None else ""
-        owners = self.people.owners.items()
-        self.tree |= _given(
+        dream, beat = defaults.inner("dream"), config.inner("gateway", "heartbeat")
+        tools, hours = config.inner("tools"), _chosen(dream, "interval_h", 2)
+        seconds = _chosen(beat, "interval_s", 1_800)
+        every = f"{max(1, seconds // 60)}m" if seconds is not None else ""
+        tree = _given(
             model=self._model(defaults) | _given(transcription=self._transcription()),
             agent=_given(
                 max_iterations=_chosen(defaults, "max_tool_iterations", 40, 100, 200),
                 timezone=zone if is_chosen else "",
             ),
-            memory=_given(idle_minutes=None if idle == _IDLE_MINUTES else idle),
-            dream=_unless_off(dream, "enabled") | _given(cron=dream.text("cron") or every),
-            tools=self._tools(config.inner("tools")),
-            mcp=self._mcp(config.inner("tools", "mcp_servers")),
-            heartbeat=_heartbeat(config.inner("gateway", "heartbeat")),
+            memory=_given(idle_minutes=_chosen(defaults, "idle_compact_after_minutes", 15)),
+            dream=_unless_off(dream, "enabled")
+            | _given(cron=dream.text("cron") or (f"every {hours}h" if hours else "")),
+            tools=_given(
+                exec=_unless_off(tools.inner("exec"), "enable")
+                | _given(timeout_seconds=_chosen(tools.inner("exec"), "timeout", 60)),
+                web=self._web(tools),
+            ),
+            mcp=_given(servers=self._mcp(tools.inner("mcp_servers"))),
+            heartbeat=_given(every=every if beat.flag("enabled", otherwise=True) else "off"),
             skills=_given(disabled=list(defaults.texts("disabled_skills"))),
-            owner={name: list(ids) for name, ids in owners if name in OURS},
+            owner={name: list(ids) for name, ids in self.people.owners.items() if name in OURS},
             channels=self._channels(config.inner("channels")),
         )
-        self._left_over()
+        for (*path, name), said in _MISSED.items():
+            if config.inner(*path).get(name):
+                self.report.changed(said)
+        if unfit := self.secrets.unfit:
+            self.report.ask(
+                f"Copy these again by hand: {', '.join(unfit)}. Each holds a line break or another"
+                " invisible character."
+            )
+        return tree
 
     def _model(self, defaults: Fields) -> Tree:
-        chosen = self.config.inner("model_presets", defaults.text("model_preset")) or defaults
+        presets = self.config.inner("model_presets")
+        chosen = presets.inner(defaults.text("model_preset")) or defaults
         found = self._server(chosen)
         if not found:
             self.report.ask(
                 "Choose a model: `nanobot onboard`, or the section `model` of config.yaml."
             )
             return {}
-        presets = self.config.inner("model_presets")
         fallbacks = [
             self._server(presets.inner(one) if isinstance(one, str) else Fields(one))
             for one in defaults.items("fallback_models")
@@ -245,8 +248,7 @@ class Conversion:
         return {"name": model, "base_url": url} | _given(api_key=key)
 
     def _transcription(self) -> Tree:
-        asked = self.config.inner("transcription")
-        old = self.config.inner("channels")
+        asked, old = self.config.inner("transcription"), self.config.inner("channels")
         name = asked.text("provider") or old.text("transcription_provider") or "groq"
         entry = self.config.inner("providers", name)
         if not asked.flag("enabled", otherwise=True) or not entry.text("api_key"):
@@ -254,32 +256,28 @@ class Conversion:
         if name not in _LISTENERS:
             self.report.changed(f"Transcription by {name} is not supported here.")
             return {}
-        url, model = _LISTENERS[name]
-        language = asked.text("language") or old.text("transcription_language")
-        return {
-            "base_url": entry.text("api_base").rstrip("/") or url,
-            "api_key": self.secrets.put(f"{name}_API_KEY", entry.text("api_key")),
-            "model": asked.text("model") or model,
-        } | _given(language=language)
-
-    def _tools(self, tools: Fields) -> Tree:
-        run, web = tools.inner("exec"), tools.inner("web")
         return _given(
-            exec=_unless_off(run, "enable") | _given(timeout_seconds=_chosen(run, "timeout", 60)),
-            web=_unless_off(web, "enable")
-            | _given(
-                proxy=self.secrets.put("WEB_PROXY", web.text("proxy")),
-                allow_hosts=list(tools.texts("ssrf_whitelist")),
-                search=self._search(web.inner("search")),
-            ),
+            base_url=entry.text("api_base").rstrip("/") or address_of(name),
+            api_key=self.secrets.put(f"{name}_API_KEY", entry.text("api_key")),
+            model=asked.text("model") or _LISTENERS[name],
+            language=asked.text("language") or old.text("transcription_language"),
         )
 
-    def _search(self, search: Fields) -> Tree:
+    def _web(self, tools: Fields) -> Tree:
+        web, search = tools.inner("web"), tools.inner("web", "search")
         name, key = search.text("provider") or "duckduckgo", search.text("api_key")
-        if name == "duckduckgo" or (name in ("brave", "tavily") and not key):
-            return {}  # without a key it searches with DuckDuckGo itself
-        return {"provider": name} | _given(
-            api_key=self.secrets.put(f"{name}_API_KEY", key), base_url=search.text("base_url")
+        found: Tree = {}
+        if name != "duckduckgo" and (key or name not in ("brave", "tavily")):
+            # Without a key the other program searches with DuckDuckGo itself.
+            found = _given(
+                provider=name,
+                api_key=self.secrets.put(f"{name}_API_KEY", key),
+                base_url=search.text("base_url"),
+            )
+        return _unless_off(web, "enable") | _given(
+            proxy=self.secrets.put("WEB_PROXY", web.text("proxy")),
+            allow_hosts=list(tools.texts("ssrf_whitelist")),
+            search=found,
         )
 
     def _mcp(self, servers: Fields) -> Tree:
@@ -295,12 +293,12 @@ class Conversion:
                 "MCP servers are sandboxed here, without network and without your folders: give"
                 " them what they need with `network:` and `paths:` (docs/mcp.md)."
             )
-            if not self.speaks_mcp:
+            if find_spec("mcp") is None:
                 self.report.ask(
                     "Install the package `mcp`, without which no MCP server starts:"
                     " `pip install --editable '.[mcp]'` in nanobot's folder (docs/mcp.md)."
                 )
-        return _given(servers=found)
+        return found
 
     def _mcp_server(self, name: str, server: Fields) -> Tree:
         if server.text("type") == "sse" or server.text("auth") or server.text("cwd"):
@@ -309,76 +307,55 @@ class Conversion:
                 " counterpart."
             )
         wanted = (tool for tool in server.texts("enabled_tools") if tool != "*")
-        tools: list[Value] = [tool.removeprefix(f"mcp_{name}_") for tool in wanted]
-        common = _given(tools=tools, timeout_seconds=_chosen(server, "tool_timeout", 30))
+        common = _given(
+            tools=[tool.removeprefix(f"mcp_{name}_") for tool in wanted],
+            timeout_seconds=_chosen(server, "tool_timeout", 30),
+        )
         if url := server.text("url"):
-            headers = self._hidden(name, server.mapping("headers"))
-            return _given(url=url, headers=headers) | common
-        variables = self._hidden(name, server.mapping("env"))
-        args: list[Value] = list(server.texts("args"))
+            return _given(url=url, headers=self._hidden(name, server, "headers")) | common
+        args, variables = list(server.texts("args")), self._hidden(name, server, "env")
         return {"command": server.text("command")} | _given(args=args, env=variables) | common
 
-    def _hidden(self, server: str, values: Mapping[str, str]) -> dict[str, Value]:
-        put = self.secrets.put
-        return {key: put(f"MCP_{server}_{key}", value) for key, value in values.items() if value}
+    def _hidden(self, name: str, server: Fields, key: str) -> Tree:
+        values, put = server.mapping(key), self.secrets.put
+        return {key: put(f"MCP_{name}_{key}", value) for key, value in values.items() if value}
 
     def _channels(self, channels: Fields) -> Tree:
         found: Tree = {}
         for name, channel in channels.objects():
             on = channel.flag("enabled", otherwise=False)
             if name == "telegram" and (on or channel.text("token")):
-                found[name] = {
-                    "enabled": on,
-                    **self._access(name, channel),
-                    **self._telegram(channel),
-                }
+                access = self._access(name, channel)
+                found[name] = {"enabled": on} | access | self._telegram(channel)
             elif name == "whatsapp" and (on or self.people.allowed.get(name)):
-                found[name] = {"enabled": on, **self._access(name, channel)}
+                found[name] = {"enabled": on} | self._access(name, channel)
                 if on:
                     self.report.ask("Sign in to WhatsApp again: `nanobot channels login whatsapp`.")
             elif on and name not in (*OURS, _PAGE):
                 self.report.changed(f"The channel {name} does not exist here; it does not run.")
+        for entry in self.people.unclear:
+            self.report.ask(
+                f"Let in again by pairing: {entry} is no id, and names can change hands."
+            )
         return found
 
     def _access(self, name: str, channel: Fields) -> Tree:
         policy = channel.text("group_policy") or ("open" if name == "whatsapp" else "mention")
-        mode = policy if policy in ("open", "mention") else "mention"
-        groups: dict[str, Value] = {id: [] for channel, id in self.groups if channel == name}
         owners = self.people.owners.get(name, ())
-        others: list[Value] = [id for id in self.people.allowed.get(name, ()) if id not in owners]
-        return _given(allow_from=others) | {"groups": mode} | _given(allow_groups=groups)
+        return {"groups": policy if policy == "open" else "mention"} | _given(
+            allow_from=[id for id in self.people.allowed.get(name, ()) if id not in owners],
+            allow_groups={id: [] for channel, id in self.groups if channel == name},
+        )
 
     def _telegram(self, channel: Fields) -> Tree:
-        webhook = channel.text("mode") == "webhook" and channel.text("webhook_url")
+        webhook = channel.text("webhook_url") if channel.text("mode") == "webhook" else ""
         previews: Tree = {} if channel.flag("streaming", otherwise=True) else {"previews": False}
         return previews | _given(
             token=self.secrets.put("TELEGRAM_TOKEN", channel.text("token")),
             proxy=self.secrets.put("TELEGRAM_PROXY", channel.text("proxy")),
             mode="webhook" if webhook else "",
-            webhook_url=webhook or "",
+            webhook_url=webhook,
         )
-
-    def _left_over(self) -> None:
-        """Tell about the rest that somebody may miss."""
-        for (*path, name), said in _MISSED.items():
-            if self.config.inner(*path).get(name):
-                self.report.changed(said)
-        if unfit := self.secrets.unfit:
-            self.report.ask(
-                f"Copy these again by hand: {', '.join(unfit)}. Each holds a line break or another"
-                " invisible character."
-            )
-        for entry in self.people.unclear:
-            self.report.ask(
-                f"Let in again by pairing: {entry} is no id, and names can change hands."
-            )
-
-
-def _heartbeat(beat: Fields) -> Tree:
-    if not beat.flag("enabled", otherwise=True):
-        return {"every": "off"}
-    seconds = _chosen(beat, "interval_s", _BEAT_SECONDS)
-    return {} if seconds is None else {"every": f"{max(1, seconds // 60)}m"}
 
 
 def _chosen(fields: Fields, name: str, *usual: int) -> int | None:
@@ -391,7 +368,7 @@ def _unless_off(fields: Fields, name: str) -> Tree:
     return {} if fields.flag(name, otherwise=True) else {"enabled": False}
 
 
-def _given(**values: Value | None) -> Tree:
+def _given(**values: object) -> Tree:
     """Those of the values that say something."""
     return {name: v for name, v in values.items() if v or (v == 0 and not isinstance(v, bool))}
 
@@ -402,35 +379,36 @@ _HEAD = """\
 #
 # ${NAME} takes a value from the environment or from secrets.env beside this file.
 """
-_LINES = re.compile(r"[\n\t]")
 _ANYTHING = "0:unknown"
 """Stands for the value of a variable that is not at hand; most checks let it pass."""
 
 
 def usable(tree: Tree, secrets: Secrets, report: Report) -> str:
-    """config.yaml with everything in it that nanobot takes. Changes `tree`."""
-    _strip(tree, report)
+    """config.yaml with everything in it that nanobot takes."""
+    tree = {name: _legible(value) for name, value in tree.items()}
     while True:
         text = _HEAD + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
-        wrong = _problems(text, secrets)
-        left_out = [_without(tree, error, report) for error in wrong]
-        if not any(left_out):
+        problems = _problems(text, secrets)
+        left_out = {path: error for error in problems if (path := _without(tree, error.key))}
+        for path, error in left_out.items():
+            report.changed(f"{path} was left out: {_said(error)}.")
+        if not left_out:
             break
-    for error in wrong:
+    for error in problems:
         report.ask(f"Fix config.yaml, which cannot be used as it is: {_said(error)}.")
     return text
 
 
-def _strip(branch: dict[str, Value], report: Report, above: str = "") -> None:
-    """Take out what holds characters that no configuration may."""
-    for key, value in list(branch.items()):
-        path = f"{above}{printable(key)}"
-        if isinstance(value, dict):
-            _strip(value, report, f"{path}.")
-        texts = [key, value, *(value if isinstance(value, list) else ())]
-        if not all(_LINES.sub("", one).isprintable() for one in texts if isinstance(one, str)):
-            del branch[key]
-            report.changed(f"{path} was left out: it holds an invisible character.")
+def _legible(value: object) -> object:
+    """With what no configuration may hold as escapes, which it refuses where they mean nothing."""
+    match value:
+        case str():
+            return visible(value)
+        case dict():
+            return {visible(key): _legible(inner) for key, inner in value.items()}
+        case list():
+            return [_legible(inner) for inner in value]
+    return value
 
 
 def _problems(text: str, secrets: Secrets) -> tuple[ConfigError, ...]:
@@ -450,22 +428,19 @@ def _problems(text: str, secrets: Secrets) -> tuple[ConfigError, ...]:
     return ()
 
 
-def _without(tree: Tree, error: ConfigError, report: Report) -> bool:
-    """Take out the key that `error` is about, or the nearest one around it; whether there was
-    one."""
-    branch, path, parent = tree, list[str](), tree
-    for key in error.key.split("."):
-        name = key.partition("[")[0]
-        if name not in branch:
+def _without(tree: Tree, key: str) -> str:
+    """Take out what `key` names, or the nearest around it; its path, empty where there is none."""
+    parent: Tree = {}
+    branch: object = tree
+    path: list[str] = []
+    for name in re.split(r"[.\[]", key):
+        if not isinstance(branch, dict) or name not in branch:
             break
-        parent, inner = branch, branch[name]
+        parent, branch = branch, branch[name]
         path.append(name)
-        branch = inner if isinstance(inner, dict) else {}
-    if not path:
-        return False
-    del parent[path[-1]]
-    report.changed(f"{'.'.join(path)} was left out: {_said(error)}.")
-    return True
+    if path:
+        del parent[path[-1]]
+    return ".".join(path)
 
 
 def _said(error: ConfigError) -> str:

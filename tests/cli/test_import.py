@@ -44,12 +44,12 @@ def test_without_a_person_it_has_to_be_confirmed(
     assert (new / "config.yaml").is_file()
 
 
-def test_what_is_erased_is_gone_from_the_originals_too(
+def test_what_is_erased_is_gone_from_an_imported_home(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NANOBOT_HOME", str(tmp_path / "new"))
     assert main(["import", str(copied("014", tmp_path / "old")), "--yes"]) == 0
-    assert "BLUEBIRD" in _everything(tmp_path / "new" / "imported")
+    assert "BLUEBIRD" in _everything(tmp_path / "new")
     assert main(["memory", "forget", "BLUEBIRD", "--erase", "--yes"]) == 0, capsys.readouterr().err
     assert "BLUEBIRD" not in _everything(tmp_path / "new")
 
