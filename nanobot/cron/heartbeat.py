@@ -17,9 +17,9 @@ from datetime import UTC, datetime, time, timedelta
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.clock import Clock
 from nanobot.cron.job import SMALL_STEP
-from nanobot.cron.service import Alarm, surviving
 from nanobot.cron.wording import address_of, moment_text
 from nanobot.messages import SILENT
+from nanobot.tasks import Periodic
 from nanobot.templates import render
 from nanobot.tooling import OWNER
 
@@ -28,6 +28,9 @@ SESSION = "heartbeat:owner"
 
 MOST_TEXT = 8_000
 """Characters of HEARTBEAT.md that are looked at."""
+
+LOOK_SECONDS = 60.0
+"""Between two looks at the clock."""
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -63,7 +66,7 @@ def beat_at(moment: datetime, every: timedelta) -> datetime:
     return _EPOCH + (moment - _EPOCH) // every * every
 
 
-class Heartbeat:
+class Heartbeat(Periodic):
     """`read` gives the text of HEARTBEAT.md and may block, `template` is the text it begins with.
     `chat` gives the address of the chat that the owner used last, empty where there is none, and
     may block; `busy` is as in `CronService`."""
@@ -79,33 +82,23 @@ class Heartbeat:
         hours: ActiveHours,
         busy: Callable[[str], Awaitable[bool]],
     ) -> None:
+        super().__init__(clock, LOOK_SECONDS)
         self._read, self._template, self._chat = read, template, chat
-        self._publish, self._clock, self._every, self._hours = publish, clock, every, hours
-        self._busy = busy
-        self._alarm = Alarm(clock, "heartbeat")
-        self._stopping = False
+        self._publish, self._interval, self._hours, self._busy = publish, every, hours, busy
+        now = clock.now()
+        self._last = beat_at(now, every)
+        if not hours.cover(now):
+            self._last -= every  # it may be the one that waits for the hours to begin
 
-    async def run_forever(self) -> None:
-        """Beat until `stop`. Cancelling is safe as well."""
+    async def once(self) -> None:
+        """Beat if it is time."""
         now = self._clock.now()
-        last = beat_at(now, self._every)
-        if not self._hours.cover(now):
-            last -= self._every  # it may be the one that waits for the hours to begin
-        while not self._stopping:
-            now = self._clock.now()
-            beat = beat_at(now, self._every)
-            if beat > last and self._hours.cover(now):
-                with surviving("the heartbeat"):
-                    await self._beat(beat)
-                last = beat
-            elif last - beat > SMALL_STEP:
-                last = beat
-            await self._alarm.wait((beat + self._every - now).total_seconds())
-
-    def stop(self) -> None:
-        """End after what is being published."""
-        self._stopping = True
-        self._alarm.ring()
+        beat, last = beat_at(now, self._interval), self._last
+        if beat > last and self._hours.cover(now):
+            self._last = beat
+            await self._beat(beat)
+        elif last - beat > SMALL_STEP:
+            self._last = beat
 
     async def _beat(self, beat: datetime) -> None:
         if await self._busy(SESSION):

@@ -19,17 +19,54 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from loguru import logger
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from nanobot.bus.events import Address
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
 from nanobot.clock import find_zone
-from nanobot.cron.schedule import At, Cron, Every, Schedule, ScheduleError, parse
+from nanobot.cron.schedule import At, Every, Schedule, parse
+from nanobot.errors import NanobotError
 
 KEPT_RUNS = 20
 """Due times that a job remembers to have run for."""
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+
+
+def _schedule(text: object) -> Schedule:
+    try:
+        return parse(str(text))
+    except NanobotError as error:
+        raise ValueError(str(error)) from error
+
+
+def _zone(name: str) -> str:
+    if find_zone(name or "UTC") is None:
+        raise ValueError(f"there is no time zone {name!r:.60}")
+    return name
+
+
+_Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(datetime.isoformat)]
+_Schedule = Annotated[Schedule, PlainValidator(_schedule), PlainSerializer(lambda one: one.text)]
+_Zone = Annotated[str, AfterValidator(_zone)]
+_Name = Annotated[str, StringConstraints(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +78,8 @@ class Run:
     well. With it every due time up to `through` is done with. All in UTC.
     """
 
-    due: datetime
-    through: datetime
+    due: _Moment
+    through: _Moment
     missed: int = 0
 
 
@@ -59,24 +96,24 @@ class Job:
     fields in the file that this version does not know. Moments are in UTC.
     """
 
-    id: str
+    id: _Name
     name: str
-    schedule: Schedule
-    zone: str
+    schedule: _Schedule
+    zone: _Zone
     message: str
-    channel: str
-    chat_id: str
+    channel: _Name
+    chat_id: _Name
     thread_id: str
-    scope: str
+    scope: _Name
     created_by: str
-    created_at: datetime
-    after: datetime
+    created_at: _Moment
+    after: _Moment
     origins: tuple[str, ...] = ()
     reminder: bool = False
     enabled: bool = True
-    runs: tuple[datetime, ...] = ()
+    runs: tuple[_Moment, ...] = ()
     begun: Run | None = None
-    ceiling: datetime | None = None
+    ceiling: _Moment | None = None
     extra: str = "{}"
 
     @property
@@ -126,34 +163,18 @@ class Jobs:
 
 
 _VERSION = 1
-
-_TYPES = {field.name: str(field.type) for field in fields(Job) if field.name != "extra"}
-"""The fields in the file, each with its type as the class has it."""
-_NEEDED = ("id", "channel", "chat_id", "scope")
+_ENTRY = TypeAdapter(Job)
+_FIELDS = {field.name for field in fields(Job)} - {"extra"}
 
 
 def encoded(jobs: Jobs) -> bytes:
     """The whole file."""
     entries = [
-        {**json.loads(job.extra), **{name: _as_json(getattr(job, name)) for name in _TYPES}}
-        for job in jobs.jobs
+        {**json.loads(job.extra), **_ENTRY.dump_python(job, exclude={"extra"})} for job in jobs.jobs
     ]
     entries += map(json.loads, jobs.unread)
     content = {**json.loads(jobs.extra), "version": _VERSION, "jobs": entries}
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
-
-
-def _as_json(value: object) -> object:
-    match value:
-        case datetime():
-            return value.isoformat()
-        case tuple():
-            return [_as_json(item) for item in value]
-        case Run():
-            return {field.name: _as_json(getattr(value, field.name)) for field in fields(Run)}
-        case Every() | Cron() | At():
-            return value.text
-    return value
 
 
 def decoded(content: bytes) -> Jobs:
@@ -170,7 +191,7 @@ def decoded(content: bytes) -> Jobs:
             if job.id in jobs:
                 raise UnfitDocument("another entry has the same id")  # noqa: TRY301 - kept like the others
             jobs[job.id] = job
-        except (UnfitDocument, ScheduleError) as error:
+        except UnfitDocument as error:
             unread.append(json.dumps(entry))
             problems.append(str(error))
     rest = {name: value for name, value in top.items() if name not in ("version", "jobs")}
@@ -180,41 +201,13 @@ def decoded(content: bytes) -> Jobs:
 def _job(entry: object) -> Job:
     if not isinstance(entry, dict):
         raise UnfitDocument("it is not an object")
-    given = {"reminder": False} | entry  # versions before 0.2 had no reminders
-    values = {name: _value(name, kind, given.get(name)) for name, kind in _TYPES.items()}
-    if missing := [name for name in _NEEDED if not values[name]]:
-        raise UnfitDocument(f"it has no {missing[0]!r}")
-    if find_zone(str(values["zone"]) or "UTC") is None:
-        raise UnfitDocument(f"there is no time zone {values['zone']!r:.60}")
-    rest = {name: value for name, value in entry.items() if name not in _TYPES}
-    return Job(**values, extra=json.dumps(rest))  # type: ignore[arg-type]  # each by its type
-
-
-def _value(name: str, kind: str, value: object) -> object:
-    """The value of a field of this type."""
+    known = {name: value for name, value in entry.items() if name in _FIELDS}
+    rest = {name: value for name, value in entry.items() if name not in _FIELDS}
     try:
-        match kind, value:
-            case ("str", str()) | ("bool", bool()) | ("int", int()) | ("Run | None", None):
-                return value
-            case "datetime | None", None:
-                return None
-            case (("datetime" | "datetime | None"), str()):
-                moment = datetime.fromisoformat(value)
-                if moment.tzinfo is not None:
-                    return moment.astimezone(UTC)
-            case "Schedule", str():
-                return parse(value)
-            case (("tuple[str, ...]" | "tuple[datetime, ...]"), list()):
-                inner = kind[len("tuple[") :].partition(",")[0]
-                return tuple(_value(name, inner, item) for item in value)
-            case "Run | None", dict():
-                parts = {
-                    f.name: _value(f.name, str(f.type), value.get(f.name)) for f in fields(Run)
-                }
-                return Run(**parts)  # type: ignore[arg-type]  # each by its type
-    except (ValueError, OverflowError):  # of a time
-        pass
-    raise UnfitDocument(f"its {name!r} is not understood")
+        return replace(_ENTRY.validate_python(known), extra=json.dumps(rest))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise UnfitDocument(f"its {first['loc'][0]!r} is not understood: {first['msg']}") from error
 
 
 _ADVICE = "Its jobs do not run. Fix it, save it as state/jobs.json, and start nanobot again."
