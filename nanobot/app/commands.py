@@ -41,7 +41,6 @@ from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
 from nanobot.session.session import Session
-from nanobot.skills.service import SkillsCommand, SkillsOperations
 from nanobot.tooling import TurnContext
 from nanobot.tools.mcp import McpOperations
 
@@ -74,7 +73,7 @@ def build_operations(
         **queue.table(),
         **memory_operations(memory.service),
         **pairing.table(),
-        **SkillsOperations(toolbox.skills.service).table(),
+        **toolbox.skills.service.table(),
         **CronOperations(toolbox.cron, base.known, base.clock).table(),
         **McpOperations(toolbox.mcp).table(),
         **upkeep.operations.table(),
@@ -124,7 +123,7 @@ def register_commands(
     ).register(commands)
     pairing.register(commands)
     register_approvals(commands, toolbox.approvals)
-    SkillsCommand(toolbox.skills.service).register(commands)
+    toolbox.skills.service.register(commands)
     SendCommand(base.splitter, base.bus, base.known, base.clock).register(commands)
 
     def scope_of(call: CommandCall) -> str:

@@ -45,7 +45,6 @@ from nanobot.memory.service.operations import memory_operations
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
 from nanobot.session.manager import SessionManager
-from nanobot.skills.service import SkillsOperations
 from nanobot.tasks import Background
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp import McpOperations
@@ -94,7 +93,7 @@ async def _operations(
         case "skills":
             workspace = Root(settings.home / "workspace")
             skills = build_skills(settings, workspace, state, clock)
-            return SkillsOperations(skills.service).table()
+            return skills.service.table()
         case "mcp":
             servers = build_mcp(settings, ToolRegistry(), state, clock)
             stack.push_async_callback(servers.close)

@@ -67,8 +67,7 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the front matter of a SKILL.md says. `install` are commands or sentences, the one that
-    suits best first."""
+    """What the front matter of a SKILL.md says. `install` are commands or sentences."""
 
     name: str = ""
     description: str = ""
@@ -162,18 +161,6 @@ _AGENTS = ("nanobot", "openclaw", "clawdbot", "clawdis")
 _MOST_DESCRIPTION, _MOST_TEXT, _MOST_ITEMS = 1_024, 200, 40
 _FRONT = re.compile(r"---\s*?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n(.*))?", re.DOTALL | re.MULTILINE)
 _PLAIN = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(?![\"'\[{|>&*!%#@`])(.*\S)[ \t]*$", re.MULTILINE)
-_INSTALLERS: Mapping[str, tuple[str, str]] = {
-    "apt": ("package", "apt-get install {}"),
-    "uv": ("package", "uv tool install {}"),
-    "pip": ("package", "pip install {}"),
-    "node": ("package", "npm install -g {}"),
-    "npm": ("package", "npm install -g {}"),
-    "go": ("module", "go install {}"),
-    "cargo": ("package", "cargo install {}"),
-    "brew": ("formula", "brew install {}"),
-}
-"""By kind: which field names what is installed, and the command. On Linux the first is best."""
-
 _SYSTEMS = {"macos": "darwin", "windows": "win32"}
 
 
@@ -250,18 +237,11 @@ def _requirements(places: Sequence[Mapping[str, object]]) -> Requirements:
 
 
 def _install(places: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    """Commands or sentences; steps that are written for a machine have a `label` for people."""
     given = next((place["install"] for place in places if place.get("install")), None)
-    known: list[tuple[int, str]] = []
-    for item in (given if isinstance(given, list) else [given])[:_MOST_ITEMS]:
-        if not isinstance(item, dict):
-            known.append((0, _text(item)))
-            continue
-        kind = _text(item.get("kind"))
-        field, command = _INSTALLERS.get(kind, ("label", "{}"))
-        place = list(_INSTALLERS).index(kind) if kind in _INSTALLERS else len(_INSTALLERS)
-        if what := _text(item.get(field)):
-            known.append((place, command.format(what)))
-    return tuple(text for _, text in sorted(known, key=lambda step: step[0]) if text)
+    steps = (given if isinstance(given, list) else [given])[:_MOST_ITEMS]
+    texts = (_text(step.get("label") if isinstance(step, dict) else step) for step in steps)
+    return tuple(filter(None, texts))
 
 
 def _first_list(places: Sequence[Mapping[str, object]], key: str) -> tuple[str, ...]:

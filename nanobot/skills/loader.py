@@ -18,11 +18,13 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Annotated
 
 from loguru import logger
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
 from nanobot.errors import NanobotError, ToolError
@@ -30,6 +32,7 @@ from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (
     FOLDER,
     MAIN,
+    Contents,
     Fingerprint,
     Header,
     NotASkill,
@@ -88,22 +91,31 @@ def _found(name: str, here: Surroundings) -> bool:
 _VERSION = 1
 
 
+def _name(text: str) -> str:
+    if not is_skill_name(text):
+        raise ValueError(f"{text!r:.40} is not a name for a skill")
+    return text
+
+
+_Name = Annotated[str, AfterValidator(_name)]
+
+
 @dataclass(frozen=True, slots=True)
 class Enabled:
     """A workspace skill as the owner enabled it: the SHA-256 of each file, by path. `everyone`: it
     serves other people too. `since` is an ISO time, for people."""
 
     files: Mapping[str, str]
-    everyone: bool = False
-    since: str = ""
+    everyone: bool
+    since: str
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
     """All of it: `enabled` are workspace skills, `disabled` any skills, by name."""
 
-    enabled: Mapping[str, Enabled] = field(default_factory=dict)
-    disabled: frozenset[str] = frozenset()
+    enabled: Mapping[_Name, Enabled]
+    disabled: frozenset[_Name]
 
     def enabling(self, name: str, enabled: Enabled | None) -> Book:
         """With a skill enabled; None for a built-in one, which needs no record."""
@@ -116,37 +128,23 @@ class Book:
         return Book(kept, self.disabled | {name})
 
 
+_BOOK = TypeAdapter(Book)
+
+
 def _encoded(book: Book) -> bytes:
-    content = {
-        "version": _VERSION,
-        "enabled": {
-            name: {"everyone": one.everyone, "since": one.since, "files": dict(one.files)}
-            for name, one in book.enabled.items()
-        },
-        "disabled": sorted(book.disabled),
-    }
+    content = {"version": _VERSION, **_BOOK.dump_python(book), "disabled": sorted(book.disabled)}
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
 
 def _decoded(content: bytes) -> Book:
     """Raises `UnfitDocument`."""
-    match versioned_object(content, _VERSION):
-        case {"enabled": dict(enabled), "disabled": list(disabled)}:
-            for name in (*enabled, *disabled):
-                if not isinstance(name, str) or not is_skill_name(name):
-                    raise UnfitDocument(f"{name!r:.40} is not a name for a skill")
-            kept = {name: _enabled(item) for name, item in enabled.items()}
-            return Book(kept, frozenset(disabled))
-    raise UnfitDocument("it has no lists of what is enabled and disabled")
-
-
-def _enabled(item: object) -> Enabled:
-    match item:
-        case {"files": dict(files), "everyone": bool(everyone), "since": str(since)} if all(
-            isinstance(digest, str) for digest in files.values()
-        ):
-            return Enabled(files, everyone, since)
-    raise UnfitDocument("an entry is not as it was written")
+    versioned_object(content, _VERSION)
+    try:
+        return _BOOK.validate_json(content, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise UnfitDocument(f"{place:.100} is not as it was written: {first['msg']}") from error
 
 
 MOST_SKILLS = 200
@@ -176,7 +174,7 @@ class SkillsLoader:
         self.version = 0
         """Grows whenever the owner enables or disables one."""
         advice = "Enable your skills again with `nanobot skills enable`."
-        self.state = Document(store, "skills", _decoded, _encoded, Book(), advice)
+        self.state = Document(store, "skills", _decoded, _encoded, Book({}, frozenset()), advice)
 
     def list(self) -> tuple[Skill, ...]:
         """All there are, by name; one in the workspace stands before a built-in one of the same
@@ -204,13 +202,11 @@ class SkillsLoader:
 
         Raises `ToolError` where there is no such file, or where the skill was changed since.
         """
-        if skill.source == "built-in":
-            contents = read_packaged(BUILT_IN / skill.name)
-        else:
-            try:
-                contents = read(self.place_of(skill.name), path)
-            except NotASkill as error:
-                raise ToolError(f"the skill {skill.name} cannot be read any more") from error
+        try:
+            contents = self._contents(skill, path)
+        except NotASkill as error:
+            raise ToolError(f"the skill {skill.name} cannot be read any more") from error
+        if skill.source == "workspace":
             enabled = self.state.load().enabled.get(skill.name)
             if enabled is None or differences(enabled.files, contents.files):
                 name = skill.name
@@ -224,6 +220,18 @@ class SkillsLoader:
             known = ", ".join(file.path for file in skill.files[:20])
             raise ToolError(f"the skill {skill.name} has no file of that name", hint=f"Is: {known}")
         return contents.kept[path]
+
+    def content_of(self, skill: Skill, path: str) -> bytes:
+        """A file of a skill, enabled or not. Raises `NanobotError` where it is none any more."""
+        try:
+            return self._contents(skill, path).kept[path]
+        except (NotASkill, KeyError) as error:
+            raise NanobotError(f"{printable(path)} has just disappeared") from error
+
+    def _contents(self, skill: Skill, path: str) -> Contents:
+        if skill.source == "built-in":
+            return read_packaged(BUILT_IN / skill.name)
+        return read(self.place_of(skill.name), path)
 
     def place_of(self, name: str) -> Place:
         """Where the skill `name` is in the workspace, or would be."""

@@ -38,6 +38,13 @@ from nanobot.text import printable, shortened, visible
 Arguments = Mapping[str, object]
 Data = dict[str, object]
 
+MOST_SHOWN = 200_000
+"""Characters of a file that are shown."""
+
+_SHORT = 120
+_OF_THE_WORKSPACE = ("source", "status", "note", "folder", "available", "everyone")
+"""What says nothing of a skill that is not in the workspace yet."""
+
 
 def package_at(path: Path) -> tuple[Skill, Place]:
     """The skill in the folder `path` outside the workspace, and where its files are; a SKILL.md
@@ -81,60 +88,44 @@ def _copy(skill: Skill, source: Place, target: Place) -> None:
 
 
 class SkillsService:
-    """The owner's side of `loader`. Raises `NanobotError` for what cannot be done."""
+    """The owner's side of `loader`: the operations `skills.…`, and `/skills` in a chat. Raises
+    `NanobotError` for what cannot be done."""
 
     def __init__(self, loader: SkillsLoader, clock: Clock) -> None:
         self._loader, self._clock = loader, clock
         self._changing = asyncio.Lock()
 
-    @property
-    def trouble(self) -> str:
-        """What is wrong with the list of enabled skills; empty where nothing is."""
-        return self._loader.state.trouble
+    def register(self, registry: CommandRegistry) -> None:
+        """Add `/skills [NAME]` to `registry`."""
+        registry.register(
+            Command("skills", "What I have instructions for", self._run, "[NAME]", "owner")
+        )
 
-    async def list(self) -> tuple[Skill, ...]:
-        """All skills; see `SkillsLoader.list`."""
-        return await asyncio.to_thread(self._loader.list)
+    def table(self) -> Mapping[str, Operation]:
+        """The operations by name, as they are called over the socket: JSON in, JSON out."""
+        return {
+            "skills.list": self._list,
+            "skills.show": self._show,
+            "skills.file": self._file,
+            "skills.enable": self._enable_shown,
+            "skills.disable": self._disable,
+            "skills.package": self._package,
+            "skills.install": self._install,
+        }
 
     async def find(self, name: str) -> Skill:
         """The skill called `name`."""
         skill = await asyncio.to_thread(self._loader.find, name)
         if skill is None:
-            known = ", ".join(dict.fromkeys(one.name for one in await self.list()))
+            known = ", ".join(dict.fromkeys(one.name for one in await self._all()))
             raise NanobotError(f"no skill {printable(name)!r}", hint=f"There are: {known}.")
         return skill
-
-    async def file(self, name: str, path: str) -> bytes:
-        """A file of a skill, enabled or not, for the owner to judge."""
-        skill = await self.find(name)
-        if skill.source == "built-in":
-            return await asyncio.to_thread(self._loader.read, skill, path)
-        if path not in {file.path for file in skill.files}:
-            known = ", ".join(file.path for file in skill.files)
-            raise NanobotError(
-                f"the skill {skill.name} has no file {printable(path)!r}", hint=f"It has: {known}"
-            )
-        folder = self._loader.place_of(skill.name)
-        place = folder.root.place(f"{folder.relative}/{path}")
-        content = await asyncio.to_thread(place.read_bytes, MOST_BYTES)
-        if content is None:
-            raise NanobotError(f"{printable(path)} has just disappeared")
-        return content
 
     async def enable(self, name: str, digest: str, *, everyone: bool = False) -> Skill:
         """Let the model have the skill in the form that `digest` names; for `everyone` also when
         it answers others than the owner."""
         async with self._changing:
             return await self._enable(name, digest, everyone=everyone)
-
-    async def disable(self, name: str) -> Skill:
-        """Keep the skill from the model."""
-        async with self._changing:
-            await self.find(name)
-            state = self._loader.state
-            await asyncio.to_thread(state.save, state.load().disabling(name))
-            self._loader.version += 1
-            return await self.find(name)
 
     async def package(self, path: str) -> tuple[Skill, Place, bool]:
         """What would be installed from the absolute `path`, where its files are, and whether it
@@ -171,7 +162,6 @@ class SkillsService:
             files = {file.path: file.digest for file in skill.files}
             enabled = Enabled(files, everyone, self._clock.now().isoformat(timespec="seconds"))
         await asyncio.to_thread(state.save, state.load().enabling(name, enabled))
-        self._loader.version += 1
         skill = await self.find(name)
         if not skill.enabled:
             raise NanobotError(
@@ -179,15 +169,75 @@ class SkillsService:
             )
         return skill
 
+    async def _all(self) -> tuple[Skill, ...]:
+        return await asyncio.to_thread(self._loader.list)
+
+    async def _list(self, _: Arguments) -> Data:
+        """No arguments."""
+        skills = [line_fields(skill) for skill in await self._all()]
+        return {"skills": skills, "trouble": self._loader.state.trouble}
+
+    async def _show(self, arguments: Arguments) -> Data:
+        """`name`."""
+        return fields(await self.find(text_argument(arguments, "name")))
+
+    async def _file(self, arguments: Arguments) -> Data:
+        """`name`, `file`: of a skill that is enabled or not, for the owner to judge. What cannot be
+        seen is written as escapes."""
+        skill = await self.find(text_argument(arguments, "name"))
+        path = text_argument(arguments, "file")
+        if path not in {file.path for file in skill.files}:
+            known = ", ".join(file.path for file in skill.files)
+            raise NanobotError(
+                f"the skill {skill.name} has no file {printable(path)!r}", hint=f"It has: {known}"
+            )
+        content = await asyncio.to_thread(self._loader.content_of, skill, path)
+        if b"\0" in content:
+            raise NanobotError(f"{path} is binary ({len(content):,} bytes)")
+        return {"file": path, "text": visible(content.decode("utf-8", "replace"))[:MOST_SHOWN]}
+
+    async def _enable_shown(self, arguments: Arguments) -> Data:
+        """`name`, `digest` of what was shown, `everyone`."""
+        name, digest = text_argument(arguments, "name"), text_argument(arguments, "digest")
+        everyone = arguments.get("everyone") is True
+        return fields(await self.enable(name, digest, everyone=everyone))
+
+    async def _disable(self, arguments: Arguments) -> Data:
+        """`name`: keep the skill from the model."""
+        async with self._changing:
+            name, state = text_argument(arguments, "name"), self._loader.state
+            await self.find(name)
+            await asyncio.to_thread(state.save, state.load().disabling(name))
+            return fields(await self.find(name))
+
+    async def _package(self, arguments: Arguments) -> Data:
+        """`path`, absolute: what would be installed."""
+        package, _, is_there = await self.package(text_argument(arguments, "path"))
+        shown = {**fields(package), "replaces": is_there}
+        return {key: shown[key] for key in shown if key not in _OF_THE_WORKSPACE}
+
+    async def _install(self, arguments: Arguments) -> Data:
+        """`path`, `digest` of what was shown, `replace`, `everyone`."""
+        path, digest = text_argument(arguments, "path"), text_argument(arguments, "digest")
+        replacing, everyone = (arguments.get(key) is True for key in ("replace", "everyone"))
+        return fields(await self.install(path, digest, replacing=replacing, everyone=everyone))
+
+    async def _run(self, call: CommandCall) -> Answer:
+        words = call.arguments.split()
+        if not words or words == ["list"]:
+            return Answer(listing(await self._all(), self._loader.state.trouble))
+        if words[0] in {"enable", "disable", "install"}:
+            return Answer(
+                "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."
+            )
+        return Answer(details(await self.find(words[-1])))
+
 
 def _changed(name: str) -> NanobotError:
     return NanobotError(
         f"the skill {name} was changed while you looked at it; nothing was enabled",
         hint=f"Look again: `nanobot skills show {name}`.",
     )
-
-
-_SHORT = 120
 
 
 def line_fields(skill: Skill) -> Data:
@@ -258,93 +308,3 @@ def details(skill: Skill) -> str:
     lines.append(f"Files: {', '.join(file.path for file in skill.files) or 'none'}")
     lines += [f"Careful: {warning}." for warning in skill.warnings]
     return "\n".join(line for line in lines if line)
-
-
-MOST_SHOWN = 200_000
-"""Characters of a file that are shown."""
-
-_OF_THE_WORKSPACE = ("source", "status", "note", "folder", "available", "everyone")
-"""What says nothing of a skill that is not in the workspace yet."""
-
-
-class SkillsOperations:
-    """`SkillsService` by name, as it is called over the socket: JSON in, JSON out."""
-
-    def __init__(self, service: SkillsService) -> None:
-        self._service = service
-
-    def table(self) -> Mapping[str, Operation]:
-        """The operations."""
-        return {
-            "skills.list": self.list,
-            "skills.show": self.show,
-            "skills.file": self.file,
-            "skills.enable": self.enable,
-            "skills.disable": self.disable,
-            "skills.package": self.package,
-            "skills.install": self.install,
-        }
-
-    async def list(self, _: Arguments) -> Data:
-        """No arguments."""
-        skills = [line_fields(skill) for skill in await self._service.list()]
-        return {"skills": skills, "trouble": self._service.trouble}
-
-    async def show(self, arguments: Arguments) -> Data:
-        """`name`."""
-        return fields(await self._service.find(text_argument(arguments, "name")))
-
-    async def file(self, arguments: Arguments) -> Data:
-        """`name`, `file`. What cannot be seen is written as escapes."""
-        path = text_argument(arguments, "file")
-        content = await self._service.file(text_argument(arguments, "name"), path)
-        if b"\0" in content:
-            raise NanobotError(f"{path} is binary ({len(content):,} bytes)")
-        return {"file": path, "text": visible(content.decode("utf-8", "replace"))[:MOST_SHOWN]}
-
-    async def enable(self, arguments: Arguments) -> Data:
-        """`name`, `digest` of what was shown, `everyone`."""
-        name, digest = text_argument(arguments, "name"), text_argument(arguments, "digest")
-        everyone = arguments.get("everyone") is True
-        return fields(await self._service.enable(name, digest, everyone=everyone))
-
-    async def disable(self, arguments: Arguments) -> Data:
-        """`name`."""
-        return fields(await self._service.disable(text_argument(arguments, "name")))
-
-    async def package(self, arguments: Arguments) -> Data:
-        """`path`, absolute: what would be installed."""
-        package, _, is_there = await self._service.package(text_argument(arguments, "path"))
-        shown = {**fields(package), "replaces": is_there}
-        return {key: shown[key] for key in shown if key not in _OF_THE_WORKSPACE}
-
-    async def install(self, arguments: Arguments) -> Data:
-        """`path`, `digest` of what was shown, `replace`, `everyone`."""
-        path, digest = text_argument(arguments, "path"), text_argument(arguments, "digest")
-        replacing, everyone = (arguments.get(key) is True for key in ("replace", "everyone"))
-        return fields(
-            await self._service.install(path, digest, replacing=replacing, everyone=everyone)
-        )
-
-
-class SkillsCommand:
-    """`/skills [NAME]`."""
-
-    def __init__(self, service: SkillsService) -> None:
-        self._service = service
-
-    def register(self, registry: CommandRegistry) -> None:
-        """Add it to `registry`."""
-        registry.register(
-            Command("skills", "What I have instructions for", self._run, "[NAME]", "owner")
-        )
-
-    async def _run(self, call: CommandCall) -> Answer:
-        words = call.arguments.split()
-        if not words or words == ["list"]:
-            return Answer(listing(await self._service.list(), self._service.trouble))
-        if words[0] in {"enable", "disable", "install"}:
-            return Answer(
-                "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."
-            )
-        return Answer(details(await self._service.find(words[-1])))

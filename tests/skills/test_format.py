@@ -57,7 +57,7 @@ user-invocable: true
 metadata: {"openclaw": {"emoji": "📦", "always": false, "os": ["darwin", "linux"],
   "requires": {"bins": ["parcel"], "anyBins": ["jq", "gron"], "env": ["PARCEL_KEY"]},
   "install": [{"id": "a", "kind": "brew", "formula": "tap/parcel"},
-              {"id": "b", "kind": "node", "package": "parcel-cli", "bins": ["parcel"]}]}}
+              {"id": "b", "kind": "node", "label": "Install parcel-cli (npm)", "bins": ["parcel"]}]}}
 ---
 # Parcels
 """
@@ -82,7 +82,7 @@ def test_what_other_agents_keep_under_metadata_is_understood(as_text: bool) -> N
     assert header.requires == Requirements(
         ("parcel",), ("jq", "gron"), ("PARCEL_KEY",), ("darwin", "linux")
     )
-    assert header.install == ("npm install -g parcel-cli", "brew install tap/parcel")
+    assert header.install == ("Install parcel-cli (npm)",)
     assert not header.always
 
 

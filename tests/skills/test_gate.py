@@ -125,7 +125,7 @@ async def test_a_skill_takes_the_place_of_a_built_in_one_only_once_it_is_enabled
 
 async def test_what_the_owner_turns_off_is_off_whatever_its_source(shelf: Shelf) -> None:
     await shelf.enabled("weather", skill_md("weather"))
-    await shelf.service.disable("weather")
+    await shelf.service.table()["skills.disable"]({"name": "weather"})
     assert {one.status for one in shelf.loader.list() if one.name == "weather"} == {"disabled"}
     assert "is turned off" in (await shelf.read(name="weather")).text
     assert "memory" not in {one.name for one in shelf.open(unwanted=["memory"]).in_use()}

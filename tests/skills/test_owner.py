@@ -12,7 +12,6 @@ from nanobot.bus.events import InboundMessage
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
 from nanobot.session.session import Session
-from nanobot.skills.service import SkillsCommand, SkillsOperations
 from nanobot.testing import FakeClock
 from tests.skills.support import Shelf, skill_md, write
 
@@ -102,7 +101,8 @@ async def test_what_is_no_skill_is_not_installed(shelf: Shelf, public: Path, pat
 async def test_text_that_cannot_be_seen_is_shown_to_the_owner(shelf: Shelf) -> None:
     hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
     shelf.put("tea", skill_md(body=f"Boil water.{hidden}\u202e"))
-    shown = await SkillsOperations(shelf.service).show({"name": "tea"})
+    shown = await shelf.service.table()["skills.show"]({"name": "tea"})
+    assert isinstance(shown, dict)
     assert "\\U000e006f" in str(shown["text"])
     assert "\\u202e" in str(shown["text"])
     assert any("cannot be seen" in str(warning) for warning in shelf.skill("tea").warnings)
@@ -110,20 +110,23 @@ async def test_text_that_cannot_be_seen_is_shown_to_the_owner(shelf: Shelf) -> N
 
 async def test_the_owner_sees_any_file_of_a_skill_before_it_is_enabled(shelf: Shelf) -> None:
     shelf.put("tea", {"SKILL.md": skill_md(), "scripts/a.sh": "rm -rf \u202e/"})
-    operations = SkillsOperations(shelf.service)
-    shown = await operations.file({"name": "tea", "file": "scripts/a.sh"})
-    assert shown["text"] == "rm -rf \\u202e/"
-    assert "# Weather" in str(
-        (await operations.file({"name": "weather", "file": "SKILL.md"}))["text"]
-    )
+    show_file = shelf.service.table()["skills.file"]
+
+    async def text(name: str, file: str) -> str:
+        shown = await show_file({"name": name, "file": file})
+        assert isinstance(shown, dict)
+        return str(shown["text"])
+
+    assert await text("tea", "scripts/a.sh") == "rm -rf \\u202e/"
+    assert "# Weather" in await text("weather", "SKILL.md")
     for path in ("../../../state/skills.json", "nope"):
         with pytest.raises(NanobotError):
-            await operations.file({"name": "tea", "file": path})
+            await text("tea", path)
 
 
 async def _say(shelf: Shelf, text: str) -> str:
     registry = CommandRegistry()
-    SkillsCommand(shelf.service).register(registry)
+    shelf.service.register(registry)
     message = InboundMessage("cli", "direct", "me", text, "1", datetime(2026, 1, 1, tzinfo=UTC))
     found = registry.called_by(message)
     assert found is not None
