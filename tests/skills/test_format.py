@@ -57,7 +57,7 @@ user-invocable: true
 metadata: {"openclaw": {"emoji": "📦", "always": false, "os": ["darwin", "linux"],
   "requires": {"bins": ["parcel"], "anyBins": ["jq", "gron"], "env": ["PARCEL_KEY"]},
   "install": [{"id": "a", "kind": "brew", "formula": "tap/parcel"},
-              {"id": "b", "kind": "node", "label": "Install parcel-cli (npm)", "bins": ["parcel"]}]}}
+              {"id": "b", "label": "Install parcel-cli (npm)", "bins": ["parcel"]}]}}
 ---
 # Parcels
 """
