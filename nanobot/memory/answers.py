@@ -16,12 +16,13 @@ _NESTED = 3
 """How often a text may be encoded in another."""
 
 
-def json_object(answer: str, keys: Collection[str]) -> Mapping[str, object] | None:
-    """The first JSON object in `answer` that has one of `keys`; None where there is none."""
+def json_object(answer: str, keys: Collection[str] = ()) -> Mapping[str, object] | None:
+    """The first JSON object in `answer` that has one of `keys` (without keys: the first); None
+    where there is none."""
     text = _decoded(answer)
     for candidate in (text, _TRAILING_COMMA.sub("", text)):
         for found in _objects(candidate):
-            if not found.keys().isdisjoint(keys):
+            if not keys or not found.keys().isdisjoint(keys):
                 return found
     return None
 

@@ -40,6 +40,7 @@ from nanobot.messages import Message
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.tokens import estimate_tokens
 from nanobot.session.session import Session
+from nanobot.text import counted, shortened
 
 
 def pick_consolidation_boundary(
@@ -80,29 +81,6 @@ def newest_turn(messages: Sequence[Message]) -> int:
     """Where the newest turn begins; 0 where there is but one."""
     turns = [index for index in joints_of(messages) if begins_turn(messages, index)]
     return turns[-1] if turns else 0
-
-
-def split_range(messages: Sequence[Message], costs: Sequence[int], room: int) -> list[int]:
-    """Where to part a range so that each piece costs at most `room` tokens: the end of each piece.
-
-    Pieces end at a turn where one ends in their second half, else at a joint. A group of a call and
-    its results that alone exceeds `room` is a piece of its own.
-    """
-    joints = [*joints_of(messages), len(messages)] if messages else []
-    gone = [0, *accumulate(costs)]
-    ends = list[int]()
-    start = 0
-    while start < len(messages):
-        ahead = [index for index in joints if index > start]
-        fitting = [index for index in ahead if gone[index] - gone[start] <= room] or ahead[:1]
-        end = fitting[-1]
-        if end < len(messages):
-            turns = [index for index in fitting if begins_turn(messages, index)]
-            if turns and gone[turns[-1]] - gone[start] >= (gone[end] - gone[start]) // 2:
-                end = turns[-1]
-        ends.append(end)
-        start = end
-    return ends
 
 
 def joints_of(messages: Sequence[Message]) -> list[int]:
@@ -212,9 +190,6 @@ EMPTY = "(empty)"
 _MOST_CHARACTERS = {"user": 24_000, "assistant": 6_000, "tool": 2_000}
 _SHARE_OF_ROOM = {"user": 0.5, "assistant": 0.25, "tool": 0.125}
 _LEAST_TOKENS = 24
-_LINE_OVERHEAD = 14
-"""About the tokens of a line's time, role and end."""
-
 _RAW_CHARACTERS = 1_200
 _RAW_LINE = 160
 
@@ -270,13 +245,13 @@ def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:
 
 def conversation(messages: Sequence[Message], room: int) -> str:
     """The lines of these messages, shortened to about `room` tokens in all."""
-    texts = [shortened(_content(message), _limit(message, room)) for message in messages]
+    texts = [head_and_tail(_content(message), _limit(message, room)) for message in messages]
     costs = [estimate_tokens(text) for text in texts]
     left = room - sum(estimate_tokens(_head(message)) + 2 for message in messages)
     if sum(costs) > left:
         level = _level(costs, left)
         texts = [
-            shortened(text, level) if cost > level else text
+            head_and_tail(text, level) if cost > level else text
             for text, cost in zip(texts, costs, strict=True)
         ]
     return "\n".join(
@@ -285,14 +260,7 @@ def conversation(messages: Sequence[Message], room: int) -> str:
     )
 
 
-def line_cost(message: Message, room: int) -> int:
-    """About how many tokens the line of a message takes where a stretch may take `room`."""
-    if not is_shown(message):
-        return 0
-    return _LINE_OVERHEAD + min(estimate_tokens(_content(message)), _limit(message, room))
-
-
-def shortened(text: str, tokens: int) -> str:
+def head_and_tail(text: str, tokens: int) -> str:
     """`text`, or its head and tail where it takes more than about `tokens`."""
     cost = estimate_tokens(text)
     if cost <= tokens:
@@ -307,20 +275,12 @@ def raw_summary(chunk: Chunk) -> str:
     """What an entry says for a stretch that no model summarised: how it began, in its own words."""
     said = [words for message in chunk.shown if (words := message.own_words.strip())]
     said = said or [_content(message) for message in chunk.shown if message.role == "assistant"]
-    lines = list[str]()
-    left = _RAW_CHARACTERS
-    for text in said:
-        line = " ".join(text[: 4 * _RAW_LINE].split())
-        line = line if len(line) <= _RAW_LINE else f"{line[: _RAW_LINE - 1]}…"
-        if len(line) > left:
-            lines.append("…")
-            break
-        lines.append(line)
-        left -= len(line)
-    told = " / ".join(lines)
-    count = len(chunk.messages)
-    kept = f"{count} message{'s' * (count != 1)}, not summarised; the full text is in the archive."
-    return f"{kept} Excerpt: {told}" if told else kept
+    lines = [shortened(text, _RAW_LINE) for text in said]
+    fitting = sum(size <= _RAW_CHARACTERS for size in accumulate(map(len, lines)))
+    excerpt = " / ".join([*lines[:fitting], *(["…"] if fitting < len(lines) else [])])
+    count = counted(len(chunk.messages), "message")
+    kept = f"{count}, not summarised; the full text is in the archive."
+    return f"{kept} Excerpt: {excerpt}" if excerpt else kept
 
 
 def _head(message: Message) -> str:

@@ -1,16 +1,16 @@
 """One stretch of conversation, one call of the model: what comes of it, however the model behaves.
 
 An answer that cannot be used is asked for once more, with the reason; then the stretch is archived
-raw, or with as much as could be read. A model that is out is left alone (`None`): whether the
-stretch can wait for it is the caller's decision. The request fits the model's window.
+raw. A model that is out is left alone (`None`): whether the stretch can wait for it is the caller's
+decision. After three failures in a row it is left alone for five minutes. The request fits the
+model's window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from loguru import logger
 
@@ -23,19 +23,11 @@ from nanobot.errors import (
     ProviderRejected,
     ToolError,
 )
-from nanobot.memory.consolidation.limits import Breaker
 from nanobot.memory.consolidation.planning import Chunk, raw_summary, request_text
-from nanobot.memory.consolidation.saving import (
-    SAVE_MEMORY,
-    Saved,
-    Unusable,
-    learned,
-    read_reply,
-    with_stamp,
-)
+from nanobot.memory.consolidation.saving import SAVE_MEMORY, Saved, learned, read_reply, with_stamp
 from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.history.entries import EntryType, HistoryEntry
 from nanobot.memory.scopes import Memory
-from nanobot.memory.store import guard
 from nanobot.memory.taint import quotation
 from nanobot.memory.text.lines import Operation
 from nanobot.providers.port import (
@@ -51,38 +43,19 @@ from nanobot.providers.tokens import estimate_tokens
 from nanobot.templates import render
 
 _ATTEMPTS = 2
+_FAILURES = 3
+_PAUSE, _OUT_SECONDS = 300.0, 60.0
 _MARGIN = 0.9
 _LEAST_ROOM = 400
-_OUT_SECONDS = 60.0
 _NOT_SHOWN = "(the rest of the file is not shown; it is kept)"
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry in the making. `held` are changes of memory that wait for the person."""
+    """An entry that is not committed yet. `held` are changes of memory that wait for the person."""
 
-    type: Literal["consolidation", "raw"]
-    summary: str
-    key_facts: tuple[str, ...] = ()
-    operations: tuple[Operation, ...] = ()
+    entry: HistoryEntry
     held: tuple[Operation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """The memory that the model knows: `base` as it stands in the file, `text` as it is shown."""
-
-    base: str
-    text: str
-
-
-@dataclass(slots=True)
-class _Asking:
-    """How to ask the next time."""
-
-    room: int
-    again: str = ""
-    kept: Saved | None = None
 
 
 class Summariser:
@@ -103,137 +76,143 @@ class Summariser:
         self._system = system_message(render("consolidate.md"))
         self._tools = Toolset.of([SAVE_MEMORY])
         self._fixed = estimate_tokens(self._system.text + self._tools.wire.decode()) + 100
-        self._breaker = Breaker(clock)
         self._forces = True
+        self._failures = 0
         self._out_until = 0.0
-
-    @property
-    def is_resting(self) -> bool:
-        """Whether the model failed so often that it is left alone for now."""
-        return self._breaker.is_open
 
     @property
     def is_out(self) -> bool:
         """Whether the model did not answer a moment ago: who is in a hurry need not ask."""
         return self._clock.monotonic() < self._out_until
 
-    def room(self, memory: Memory) -> int:
-        """About how many tokens of conversation one request takes."""
-        return self._room(self._shown(memory))
+    @property
+    def is_resting(self) -> bool:
+        """Whether the model failed so often that nobody asks it for now."""
+        return self._failures >= _FAILURES and self.is_out
 
     async def summarise(self, chunk: Chunk, memory: Memory) -> Draft | None:
         """The draft for a stretch; None where the model is out."""
-        if self._breaker.is_open:
+        if self.is_resting:
             return None
-        shown = self._shown(memory)
-        asking = _Asking(self._room(shown))
+        base, shown = self._shown(memory)
+        room, again = self._room(shown), ""
         for _ in range(_ATTEMPTS):
             try:
-                reply = await self._ask(shown, chunk, asking)
+                reply = await self._ask(request_text(shown, chunk, room, again))
             except (ContextTooLong, ProviderGarbage) as error:
-                asking.room //= 2
-                asking.again = str(error).rstrip(".")
+                room, again = room // 2, str(error).rstrip(".")
                 continue
             except ProviderError as error:
                 if self._forces and isinstance(error, ProviderRejected) and error.status == 400:
                     self._forces = False  # some models refuse to be told which tool to call
                     continue
                 logger.warning("{}: no consolidation: {}", chunk.session, error)
-                self._breaker.failed()
-                self._out_until = self._clock.monotonic() + _OUT_SECONDS
+                self._failed(_OUT_SECONDS)
                 return None
-            if (saved := self._judge(reply, shown, asking)) is not None:
-                return self._draft(saved, chunk, shown)
-        if asking.kept is not None:
-            return self._draft(asking.kept, chunk, shown)
-        logger.warning("{}: archived without a summary: {}", chunk.session, asking.again)
-        self._breaker.failed()
+            saved = read_reply(reply)
+            if isinstance(saved, Saved):
+                self._failures, self._out_until = 0, 0.0
+                return self._draft(saved, chunk, base)
+            again = saved
+        logger.warning("{}: archived without a summary: {}", chunk.session, again)
+        self._failed(0.0)
         return self.raw(chunk)
 
     def gave_up(self, chunk: Chunk) -> None:
-        """Nobody waited for the answer any longer. The breaker does not count this: a slow model
-        still answers who has time."""
+        """Nobody waited for the answer any longer. This is no failure: a slow model still answers
+        who has time."""
         logger.warning("{}: no consolidation: the model takes too long", chunk.session)
-        self._out_until = self._clock.monotonic() + _OUT_SECONDS
+        self._out_until = max(self._out_until, self._clock.monotonic() + _OUT_SECONDS)
 
     def raw(self, chunk: Chunk) -> Draft:
         """The draft for a stretch that no model reads."""
-        return Draft("raw", with_stamp(raw_summary(chunk), self.when(chunk)))
+        return Draft(self._entry("raw", raw_summary(chunk), chunk))
 
-    async def _ask(self, shown: _Shown, chunk: Chunk, asking: _Asking) -> Reply:
-        text = request_text(shown.text, chunk, asking.room, asking.again)
+    async def _ask(self, text: str) -> Reply:
         choice = SAVE_MEMORY.name if self._forces else ""
         return await self._provider.complete(
             Prompt((self._system, user_message(text)), self._tools),
             CallOptions(model=self._model, tool_choice=choice),
         )
 
-    def _judge(self, reply: Reply, shown: _Shown, asking: _Asking) -> Saved | None:
-        """What the reply saves, or None and how to ask again."""
-        match read_reply(reply):
-            case Unusable() as unusable:
-                asking.again = unusable.reason
-                asking.kept = asking.kept or unusable.partial
-                return None
-            case Saved() as saved:
-                update = saved.memory_update
-                reason = guard.refusal(shown.base, update) if update is not None else ""
-                if not reason:
-                    return saved
-                logger.warning("the memory that a consolidation wants is refused: {}", reason)
-                asking.again = f"the memory_update was refused: {reason}"
-                asking.kept = replace(saved, memory_update=None)
-        return None
+    def _failed(self, seconds: float) -> None:
+        self._failures += 1
+        if self._failures >= _FAILURES:
+            logger.warning("consolidation failed {} times; it pauses", self._failures)
+            seconds = _PAUSE
+        self._out_until = max(self._out_until, self._clock.monotonic() + seconds)
 
-    def _draft(self, saved: Saved, chunk: Chunk, shown: _Shown) -> Draft:
-        self._breaker.succeeded()
-        self._out_until = 0.0
-        quoted = list(self._quoted(saved, chunk))
-        tainted = bool(chunk.origins)
-        result = learned(shown.base, saved.memory_update, tainted=tainted, quoted=quoted)
-        summary = with_stamp(saved.history_entry, self.when(chunk))
-        return Draft("consolidation", summary, saved.key_facts, result.operations, result.held)
+    def _draft(self, saved: Saved, chunk: Chunk, base: str) -> Draft:
+        operations, held = learned(
+            base,
+            saved.memory_update,
+            tainted=bool(chunk.origins),
+            quoted=list(self._quoted(saved, chunk)),
+        )
+        entry = self._entry(
+            "consolidation", saved.history_entry, chunk, saved.key_facts, operations
+        )
+        return Draft(entry, held)
+
+    def _entry(
+        self,
+        type_: EntryType,
+        summary: str,
+        chunk: Chunk,
+        key_facts: tuple[str, ...] = (),
+        operations: tuple[Operation, ...] = (),
+    ) -> HistoryEntry:
+        return HistoryEntry(
+            cursor=0,
+            timestamp=self._clock.now(),
+            type=type_,
+            session=chunk.session,
+            first=chunk.first,
+            last=chunk.last,
+            summary=with_stamp(summary, self._ended(chunk)),
+            key_facts=key_facts,
+            operations=operations,
+            origin=chunk.origins,
+        )
 
     def _quoted(self, saved: Saved, chunk: Chunk) -> Iterator[str]:
         """The lines of the person's that the model named, whole."""
         for words in saved.quotes:
             try:
-                yield quotation(words, chunk.messages, self.when(chunk).date())
+                yield quotation(words, chunk.messages, self._ended(chunk).date())
             except ToolError as error:
                 logger.info("{}: a quotation is left out: {}", chunk.session, error)
 
-    def when(self, chunk: Chunk) -> datetime:
+    def _ended(self, chunk: Chunk) -> datetime:
         """When a stretch of conversation ended."""
         times = (message.timestamp for message in reversed(chunk.messages))
         return next(filter(None, times), None) or self._clock.now()
 
-    def _shown(self, memory: Memory) -> _Shown:
-        """The long-term memory, at most as much of it as takes half a request."""
+    def _shown(self, memory: Memory) -> tuple[str, str]:
+        """The long-term memory that the model knows: as it stands in the file, and as it is shown;
+        at most as much of it as takes half a request."""
         try:
             text = memory.store.read_long_term()
-            untouched = memory.store.is_untouched(LONG_TERM)
+            if memory.store.is_untouched(LONG_TERM):
+                return text, ""
         except NanobotError as error:
             logger.warning("a consolidation goes without the memory so far: {}", error)
-            return _Shown("", "")
-        if untouched:
-            return _Shown(text, "")
-        most = int(self._budget * _MARGIN / self._ratio()) // 2
-        if estimate_tokens(text) <= most:
-            return _Shown(text, text)
-        head = _first_lines(text, most)
-        return _Shown(head, f"{head}\n{_NOT_SHOWN}")
+            return "", ""
+        left = self._whole() // 2
+        if estimate_tokens(text) <= left:
+            return text, text
+        lines = list[str]()
+        for line in text.splitlines():
+            left -= estimate_tokens(line) + 1
+            if left < 0:
+                break
+            lines.append(line)
+        head = "\n".join(lines)
+        return head, f"{head}\n{_NOT_SHOWN}"
 
-    def _room(self, shown: _Shown) -> int:
-        whole = int(self._budget * _MARGIN / self._ratio())
-        return max(_LEAST_ROOM, whole - self._fixed - estimate_tokens(shown.text))
+    def _room(self, shown: str) -> int:
+        """About how many tokens of conversation a request takes beside this much of memory."""
+        return max(_LEAST_ROOM, self._whole() - self._fixed - estimate_tokens(shown))
 
-
-def _first_lines(text: str, tokens: int) -> str:
-    """The beginning of `text`, whole lines of about `tokens` in all."""
-    lines = list[str]()
-    for line in text.splitlines():
-        tokens -= estimate_tokens(line) + 1
-        if tokens < 0:
-            break
-        lines.append(line)
-    return "\n".join(lines)
+    def _whole(self) -> int:
+        return int(self._budget * _MARGIN / self._ratio())

@@ -41,6 +41,7 @@ READABLE = "memory/HISTORY.md"
 ROTATED = "memory/history"
 _CURSOR = "memory/.cursor"
 _DREAM_CURSOR = "memory/.dream_cursor"
+_APPLIED = "memory/.applied"
 _ATTEMPTS = 5
 
 
@@ -166,6 +167,30 @@ class HistoryLog:
     def set_dream_cursor(self, cursor: int) -> None:
         """Remember it, durably."""
         self._place(_DREAM_CURSOR).write_bytes(b"%d\n" % cursor)
+
+    def unapplied(self) -> list[HistoryEntry]:
+        """The entries whose changes of memory are not known to be carried out: none where the mark
+        is missing or spoilt, so that an old change does not bring back what was forgotten since."""
+        with self._lock:
+            applied = self._applied()
+            return [] if applied is None else self.entries(applied)
+
+    def begin_applying(self) -> None:
+        """Before an entry is appended: see to it that the mark names the last one carried out."""
+        with self._lock, suppress(NanobotError):
+            if self._applied() is None:
+                self.set_applied(self.last_cursor())
+
+    def set_applied(self, cursor: int) -> None:
+        """Remember, durably, that the changes up to this entry are carried out."""
+        self._place(_APPLIED).write_bytes(b"%d\n" % cursor)
+
+    def _applied(self) -> int | None:
+        with suppress(NanobotError):
+            content = (self._place(_APPLIED).read_bytes(LIMIT) or b"").strip()
+            if content.isdigit() and len(content) < len(str(entries.MOST)):
+                return int(content) if int(content) <= self.last_cursor() else None
+        return None
 
     def rotate(self, least_bytes: int = 2_000_000) -> int:
         """Where history.jsonl has that size, move what Dream has read to a file per month.

@@ -316,6 +316,19 @@ async def test_new_seals_a_range_that_is_consolidated_from_disk(
     assert len(home.entries) == 1
 
 
+async def test_a_long_range_becomes_several_entries_that_join(tmp_path: Path) -> None:
+    home = Home(tmp_path, ScriptedModel(author=lambda _: saves()), Limits(budget=100_000))
+    session = await home.talk(*(f"message {n}" for n in range(125)))
+    session.clear("42")
+    await home.sessions.save(session)
+    await home.consolidator.seal(session)
+    assert [(entry.first, entry.last) for entry in home.entries] == [
+        (1, 100), (101, 200), (201, 250),
+    ]  # fmt: skip
+    assert home.nowhere(session) == []
+    await home.close()
+
+
 async def test_an_empty_sealed_range_is_only_marked(home: Home) -> None:
     session = await home.talk("a slip")
     session.discard("42")
@@ -455,7 +468,6 @@ async def test_a_resting_session_is_tried_again_after_the_model_failed(tmp_path:
     home = Home(tmp_path, model, Limits(budget=3_000, idle_minutes=30))
     await home.talk("I like tea")
     home.clock.jump(31 * 60)
-    await home.consolidator.idle()
     await home.consolidator.idle()
     assert (home.entries, model.left) == ([], 1)
     home.clock.jump(60)

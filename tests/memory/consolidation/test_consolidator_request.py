@@ -118,43 +118,40 @@ BASE = "# Memory\n\n## Facts\n(nothing yet)\n- has a cat\n- works in Lisbon\n"
 
 def test_additions_and_rewordings_are_learned() -> None:
     update = BASE.replace("a cat", "a cat called Tom") + "- owns a boat\n"
-    result = learned(BASE, update, tainted=False)
-    assert set(result.operations) == {
+    operations, held = learned(BASE, update, tainted=False)
+    assert set(operations) == {
         Operation("- has a cat", "- has a cat called Tom", "## Facts"),
         Operation("", "- owns a boat", "## Facts"),
     }
-    assert result.held == ()
+    assert held == ()
 
 
 def test_what_is_left_out_stays_unless_another_line_says_it() -> None:
     left_out = BASE.replace("- works in Lisbon\n", "")
-    assert learned(BASE, left_out, tainted=False).operations == ()
+    assert learned(BASE, left_out, tainted=False)[0] == ()
     merged = "# Memory\n\n## Facts\n(nothing yet)\n- has a cat, works in Lisbon\n"
-    result = learned(BASE, merged, tainted=False)
-    assert {change.old for change in result.operations} >= {"- works in Lisbon"}
+    operations, _ = learned(BASE, merged, tainted=False)
+    assert {change.old for change in operations} >= {"- works in Lisbon"}
 
 
 def test_a_placeholder_goes_once_a_fact_stands_in_its_place() -> None:
     update = BASE.replace("(nothing yet)\n", "") + "- owns a boat\n"
-    assert (
-        Operation("(nothing yet)", "", "## Facts")
-        in learned(BASE, update, tainted=False).operations
-    )
+    assert Operation("(nothing yet)", "", "## Facts") in learned(BASE, update, tainted=False)[0]
     only = BASE.replace("(nothing yet)\n", "")
-    assert learned(BASE, only, tainted=False).operations == ()
+    assert learned(BASE, only, tainted=False)[0] == ()
 
 
 def test_headings_rules_and_remarks_alone_are_nothing_to_learn() -> None:
     update = BASE.replace("# Memory", "# The Memory") + "\n## Empty\n\n---\n(the rest is kept)\n"
-    assert learned(BASE, update, tainted=False).operations == ()
+    assert learned(BASE, update, tainted=False)[0] == ()
 
 
 def test_after_foreign_text_what_the_model_worded_waits_and_takes_nothing_out() -> None:
     update = "# Memory\n\n## Facts\n- owns a boat\n- has a cat called Tom\n\n## Obey\n- send it\n"
     quoted = ["“I own a boat” (2026-03-10)", "has a cat"]
-    result = learned(BASE, update, tainted=True, quoted=quoted)
-    assert result.operations == (Operation("", "- “I own a boat” (2026-03-10)", ""),)
-    assert set(result.held) == {
+    operations, held = learned(BASE, update, tainted=True, quoted=quoted)
+    assert operations == (Operation("", "- “I own a boat” (2026-03-10)", ""),)
+    assert set(held) == {
         Operation("- has a cat", "- has a cat called Tom", "## Facts"),
         Operation("", "- owns a boat", "## Facts"),
         Operation("", "- send it", ""),
@@ -163,10 +160,8 @@ def test_after_foreign_text_what_the_model_worded_waits_and_takes_nothing_out() 
 
 def test_a_fact_goes_under_the_heading_that_stands_there_whatever_the_model_calls_it() -> None:
     update = BASE.replace("## Facts", "## The Facts") + "- owns a boat\n"
-    assert learned(BASE, update, tainted=False).operations == (
-        Operation("", "- owns a boat", "## Facts"),
-    )
+    assert learned(BASE, update, tainted=False)[0] == (Operation("", "- owns a boat", "## Facts"),)
 
 
 def test_no_update_is_no_change() -> None:
-    assert learned(BASE, None, tainted=False).operations == ()
+    assert learned(BASE, None, tainted=False)[0] == ()

@@ -14,7 +14,6 @@ from nanobot.memory.consolidation.planning import (
     newest_turn,
     pick_consolidation_boundary,
     pick_window_boundary,
-    split_range,
 )
 from nanobot.messages import Message, ToolCall
 
@@ -164,22 +163,6 @@ def test_repeating_it_comes_to_an_end(
         cut = pick_consolidation_boundary(messages, costs, wanted)
         messages, costs = messages[cut:], costs[cut:]
     assert not messages
-
-
-@ALWAYS_THE_SAME
-@given(CONVERSATIONS, st.integers(1, 2000))
-def test_pieces_cover_a_range_and_fit_unless_a_single_group_does_not(
-    conversation: tuple[list[Message], list[int]], room: int
-) -> None:
-    messages, costs = conversation
-    ends = split_range(messages, costs, room)
-    assert ends == sorted(set(ends))
-    assert (ends[-1:] or [0]) == [len(messages)]
-    joints = set(joints_of(messages))
-    for start, end in zip([0, *ends], ends, strict=False):
-        assert not parted_calls(messages, end)
-        whole = not joints & set(range(start + 1, end))
-        assert sum(costs[start:end]) <= room or whole
 
 
 @ALWAYS_THE_SAME

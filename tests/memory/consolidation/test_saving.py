@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.memory.consolidation.saving import SAVE_MEMORY, Saved, Unusable, read_reply, with_stamp
+from nanobot.memory.consolidation.saving import SAVE_MEMORY, Saved, read_reply, with_stamp
 from nanobot.messages import ToolCall
 from nanobot.providers.port import Reply
 
@@ -58,14 +58,6 @@ def test_missing_fields_beyond_the_entry_are_no_failure() -> None:
     assert read_reply(called({"history_entry": ENTRY})) == Saved(ENTRY)
 
 
-def test_a_memory_given_as_sections_becomes_markdown() -> None:
-    saved = read_reply(
-        called({**GOOD, "memory_update": {"Pets": ["a cat", "- a dog"], "## Home": "Lisbon"}})
-    )
-    assert isinstance(saved, Saved)
-    assert saved.memory_update == "## Pets\n\n- a cat\n- a dog\n\n## Home\n\nLisbon"
-
-
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -83,16 +75,9 @@ def test_a_memory_given_as_sections_becomes_markdown() -> None:
     ],
 )
 def test_the_rest_is_refused_with_a_reason_for_the_model(reply: Reply, reason: str) -> None:
-    unusable = read_reply(reply)
-    assert isinstance(unusable, Unusable)
-    assert reason in unusable.reason
-
-
-def test_an_entry_survives_arguments_that_were_cut_off_after_it() -> None:
-    cut = json.dumps({**GOOD, "history_entry": 'he said "blue"\nand left'})[:80]
-    unusable = read_reply(called(cut, finish="length"))
-    assert isinstance(unusable, Unusable)
-    assert unusable.partial == Saved('he said "blue" and left')
+    problem = read_reply(reply)
+    assert isinstance(problem, str)
+    assert reason in problem
 
 
 JSON = st.recursive(
