@@ -202,8 +202,8 @@ async def test_a_model_that_is_down_is_not_asked_once_for_each_scope(world: Worl
         await watched.passes(0.02, asked=1)
         await watched.passes(0.1, asked=0)
         await watched.passes(0.1, asked=1)
-        await watched.passes(0.3, asked=0)
-        await watched.passes(0.1, asked=4)
+        await watched.passes(0.2, asked=0)
+        await watched.passes(0.2, asked=4)
     assert not any(watched.dream.unread(scope) for scope in scopes)
 
 
