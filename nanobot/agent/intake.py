@@ -119,23 +119,18 @@ class Intake:
         media = tuple(file.name for file in files if file.name)
         quoted = inbound.reply_to is not None and bool(inbound.reply_to.text)
         words = [_said(inbound), *(file.words for file in files)]
+        origin = inbound.origin or ("forwarded" if inbound.forwarded_from else "")
+        others = inbound.is_group and not origin
+        if others and not self._scopes.is_owner(inbound.channel, inbound.sender_id):
+            origin = f"person:{one_line(inbound.sender_id, None)[:80]}"
         return Message(
             "user",
             "\n".join(filter(None, [*_before(inbound), *words, *notes])),
             inbound.timestamp,
             media=media,
             notice=notice,
-            origin=self._origin(inbound) or (ATTACHED if quoted or notes or media else ""),
+            origin=origin or (ATTACHED if quoted or notes or media else ""),
         )
-
-    def _origin(self, inbound: InboundMessage) -> str:
-        if inbound.origin:
-            return inbound.origin
-        if inbound.forwarded_from:
-            return "forwarded"
-        if inbound.is_group and not self._scopes.is_owner(inbound.channel, inbound.sender_id):
-            return f"person:{one_line(inbound.sender_id, None)[:80]}"
-        return ""
 
 
 def _label(item: Media) -> str:

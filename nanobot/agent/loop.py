@@ -48,6 +48,7 @@ class AgentLoop:
     """Takes what the bus delivers."""
 
     def __init__(self, parts: AgentParts, turns: Turns) -> None:
+        self._parts = parts
         self._sessions, self._journal, self._clock = parts.sessions, parts.journal, parts.clock
         self._background, self._hook = parts.background, parts.hook
         self._turns, self._queue = turns, parts.queue
@@ -178,11 +179,13 @@ class AgentLoop:
     async def _turn(self, entry: InboxEntry) -> None:
         """A turn, which ends here or waits for the disk. What is logged in it, and by what it
         starts, carries its id."""
-        turn = self._turns.claim(entry)
-        turn.has_asked = self._suspects.pop(entry.message.session_key, turn.has_asked)
+        key = entry.message.session_key
+        turn = RunningTurn(entry, self._parts, steer=self._on_busy == "steer")
+        turn.has_asked = self._suspects.pop(key, turn.has_asked)
+        self._turns.running[key] = turn  # `/stop` finds it from now
         with logger.contextualize(turn=turn.id):
             try:
-                session = await self._sessions.get_or_create(entry.message.session_key)
+                session = await self._sessions.get_or_create(key)
                 await self._turns.respond(session, turn)
                 if is_own(session.key):
                     bounding = self._sessions.bound(session)
@@ -194,7 +197,9 @@ class AgentLoop:
                     if turn.open:  # it did not end after all: it waits for the disk
                         self._queue.hold_for_disk(turn.as_entry(), error)
             finally:
-                self._turns.leave(turn)
+                turn.has_asked.set()
+                if self._turns.running.get(key) is turn:
+                    del self._turns.running[key]
 
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
         session = await self._sessions.get_or_create(entry.message.session_key)

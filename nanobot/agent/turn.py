@@ -25,7 +25,7 @@ from nanobot.agent.notifier import (
     job_waiting_text,
     note_for_chat,
 )
-from nanobot.agent.runner import Turn, whole_groups, with_stopped_calls
+from nanobot.agent.runner import Begun, Turn, whole_groups, with_stopped_calls
 from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
 from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded, TurnStarted
 from nanobot.bus.journal import (
@@ -78,18 +78,6 @@ class Turns:
             for key, turn in self.running.items()
             if key != session_key and turn.inbound.chat_key == session_key
         ]
-
-    def claim(self, entry: InboxEntry) -> RunningTurn:
-        """A message gets its turn, new or taken up where it was left; `/stop` finds it from now."""
-        turn = RunningTurn(entry, self._parts, steer=self._parts.on_busy == "steer")
-        self.running[turn.inbound.session_key] = turn
-        return turn
-
-    def leave(self, turn: RunningTurn) -> None:
-        """The lane is done with a turn, however it ended."""
-        turn.has_asked.set()
-        if self.running.get(turn.inbound.session_key) is turn:
-            del self.running[turn.inbound.session_key]
 
     async def respond(self, session: Session, turn: RunningTurn) -> None:
         """A turn, and the places where its end is not the model's own words. Raises `TurnStopped`,
@@ -205,8 +193,19 @@ class Turns:
         blinded = False
         while True:
             turn.refuse_if_ended()
+            prompt = self._context.build(session, turn.messages[:1])
+            cache = self._context.cache_of(session)
+            turn.note_prompt(cache, prompt.tokens)
             try:
-                return await self._react(session, turn)
+                return await self._parts.runner.run(
+                    prompt,
+                    turn.caller,
+                    options=CallOptions(model=str(session.metadata.get("model", ""))),
+                    begun=turn.begun,
+                    log=turn,
+                    hook=self._hook,
+                    render=partial(self._context.render, cache),
+                )
             except ContextTooLong:
                 if not await self._parts.consolidator.shrink(session):
                     raise
@@ -220,29 +219,7 @@ class Turns:
                 )
                 if not blinded:
                     raise
-            turn.take_up()
-
-    async def _react(self, session: Session, turn: RunningTurn) -> Turn:
-        prompt = self._context.build(session, turn.messages[:1])
-        cache = self._context.cache_of(session)
-        turn.report = {
-            "system_id": cache.system_id,
-            "first_seq": cache.first if cache.rendered else session.next_seq,
-            "memory": cache.shares,
-        }
-        turn.prompt_tokens = prompt.tokens
-        if not cache.remembered:
-            self._journal.remember_prompt(cache.system_id, cache.system.text)
-            cache.remembered = True
-        return await self._parts.runner.run(
-            prompt,
-            turn.caller,
-            options=CallOptions(model=str(session.metadata.get("model", ""))),
-            begun=turn.begun,
-            log=turn,
-            hook=self._hook,
-            render=partial(self._context.render, cache),
-        )
+            turn.begun = Begun(tuple(turn.messages[1:]))  # every call has its result by now
 
     async def _model_failed(
         self, session: Session, turn: RunningTurn, error: ProviderError
@@ -436,9 +413,9 @@ class Turns:
 
     def _left(self, turn: RunningTurn, state: str, result: Turn | None) -> Sequence[Message]:
         """What a turn leaves in its conversation, so that each call there has its result."""
-        now = self._clock.now()
         if result is not None:
             return [*turn.messages, result.new_messages[-1]]
+        now = self._clock.now()
         if state == "failed":
             note = Message("user", TURN_FAILED, now, origin="nanobot")
             return [*whole_groups(turn.messages), note]

@@ -16,7 +16,7 @@ from typing import Literal
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Intake
 from nanobot.agent.notifier import MessageSplitter
-from nanobot.agent.prompt import ContextBuilder, ScopedSources, late_notice
+from nanobot.agent.prompt import ContextBuilder, PromptCache, ScopedSources, late_notice
 from nanobot.agent.runner import AgentRunner, Begun, TurnLog, open_calls
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.bus.events import InboundMessage
@@ -88,7 +88,6 @@ class RunningTurn(TurnLog):
         self.messages = [parts.intake.text_of(entry.message), *done]
         self.begun = Begun(tuple(done), started)
         self.report: dict[str, object] = {}
-        """What its prompt was made of, for `nanobot turn show`."""
         self.prompt_tokens = 0
         self.before: Callable[[], Sequence[Message]] = tuple
         self.open = True
@@ -141,9 +140,14 @@ class RunningTurn(TurnLog):
         if not self.open:
             raise TurnStopped("this turn was stopped")
 
-    def take_up(self) -> None:
-        """Let the next run go on from what is done; every call has its result by now."""
-        self.begun = Begun(tuple(self.messages[1:]))
+    def note_prompt(self, cache: PromptCache, tokens: int) -> None:
+        """Keep what a prompt of so many tokens was made of, for `nanobot turn show`."""
+        first = cache.first if cache.rendered else cache.session.next_seq
+        self.report = {"system_id": cache.system_id, "first_seq": first, "memory": cache.shares}
+        self.prompt_tokens = tokens
+        if not cache.remembered:
+            self._journal.remember_prompt(cache.system_id, cache.system.text)
+            cache.remembered = True
 
     def as_entry(self) -> InboxEntry:
         """The turn as a message that waits, with what it has done so far."""
