@@ -23,16 +23,14 @@ from nanobot.channel.health import ConnectionSlot, HealthReporter, first_error
 from nanobot.errors import SendRefused
 from nanobot.io import replace_file
 from nanobot_telegram.chats import Chats
-from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.client import TelegramClient, as_send_error
 from nanobot_telegram.content import Me
-from nanobot_telegram.ingest import UpdateIngest
+from nanobot_telegram.ingest import Polling, UpdateIngest
 from nanobot_telegram.markdown import CAPTION_LIMIT, TEXT_LIMIT, fits
 from nanobot_telegram.outbound import LARGEST_FILE, Outbound
-from nanobot_telegram.polling import Polling
 from nanobot_telegram.preview import Previews
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_telegram.webhook import Webhook
-from nanobot_telegram.wire import as_send_error
 
 _ALBUM = 10
 _COMMANDS = 100

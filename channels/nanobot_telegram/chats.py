@@ -77,7 +77,7 @@ class Chats:
 
     def current(self, chat_id: str) -> int:
         """Where to send now; raises `SendRefused` for what is no id of a chat."""
-        newest = _path_from(chat_id, self._moved)[-1]
+        newest = _path_from(chat_id, self._moved)[-1] if self._moved else chat_id
         try:
             return int(newest)
         except ValueError:

@@ -1,25 +1,316 @@
-"""The Bot API for the rest of the adapter: one bot, with separate connections for polls.
+"""Requests to the Bot API: a call gives Telegram's result, or raises one of the errors below.
 
-The token is in here and comes out nowhere else.
+No error, context or log line has an address in it, since addresses hold the token; see
+`nanobot.channel.http`.
+
+What can go wrong between us and Telegram, by what to do about it:
+
+TelegramError          of the library
+├── InvalidToken       Telegram said 401 or 404: the token is of no use
+├── Forbidden          the bot was blocked or removed
+├── ChatMigrated       the group has another id now (`new_chat_id`)
+├── Conflict           another program polls, or a webhook is set
+├── Flooded            wait `seconds`
+└── NetworkError
+    ├── BadRequest     Telegram refuses this request, however often it is made
+    ├── NotSent        it never reached Telegram: try again at once, nothing can happen twice
+    ├── MaybeSent      it went out, and no answer that can be read came back
+    └── ServerFault    an answer came, and it was not Telegram's or was 5xx (`status`)
+
+The texts are made here or are Telegram's own words, shortened. They never hold an address, because
+the addresses of the Bot API hold the token; and none of these has a cause or a context that does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
 
 from loguru import logger
 from telegram import Bot, LinkPreviewOptions
-from telegram.error import BadRequest, Forbidden, InvalidToken, TelegramError
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Conflict,
+    Forbidden,
+    InvalidToken,
+    NetworkError,
+    TelegramError,
+)
+from telegram.request import BaseRequest, RequestData
 
+from nanobot.channel.documents import document_of
 from nanobot.channel.health import Backoff, HealthReporter
+from nanobot.channel.http import (
+    Answer,
+    AnswerTooLarge,
+    BadAddress,
+    HttpClient,
+    HttpFault,
+    Unsent,
+)
 from nanobot.clock import Clock
-from nanobot.errors import ChannelOff, SendError, SendRefused
+from nanobot.errors import ChannelOff, SendError, SendLater, SendRefused, SendUnknown
 from nanobot_telegram.settings import TelegramSettings
-from nanobot_telegram.wire import ApiRequest, MaybeSent, Wire, as_send_error, requested_wait
+
+_WORDS = 300
+"""As much of what the other side says as is repeated, in characters."""
+
+_LONGEST_WAIT = 3600.0
+_USUAL_WAIT = 5.0
+"""Seconds, where Telegram asks to wait and does not say for how long."""
+
+
+_REFUSALS: Mapping[int, type[TelegramError]] = {
+    401: InvalidToken,
+    403: Forbidden,
+    404: InvalidToken,
+    409: Conflict,
+}
+
+
+class NotSent(NetworkError):
+    """The request never reached Telegram."""
+
+
+class MaybeSent(NetworkError):
+    """The request went out; whether Telegram acted on it is not known."""
+
+
+class ServerFault(NetworkError):
+    """The server failed, or something on the way answered in its place. `status` is HTTP's."""
+
+    __slots__ = ("status",)
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Flooded(TelegramError):
+    """Too many requests: wait `seconds`.
+
+    The library's own error for this warns of its deprecation wherever it is made.
+    """
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"Telegram asks to wait {seconds:.0f} s")
+        self.seconds = seconds
+
+
+def refusal(code: int, said: object, parameters: object = None) -> TelegramError:
+    """The error for an answer of Telegram's own that is not `ok`.
+
+    `code` is its `error_code`, `said` its `description`, `parameters` what goes with them.
+    """
+    details: Mapping[object, object] = parameters if isinstance(parameters, dict) else {}
+    words = said[:_WORDS] if isinstance(said, str) and said else f"error {code}"
+    if isinstance(moved := details.get("migrate_to_chat_id"), int):
+        return ChatMigrated(moved)
+    if code == 429:
+        return Flooded(wait(details.get("retry_after")))
+    if known := _REFUSALS.get(code):
+        return known(words)
+    return BadRequest(words) if 400 <= code < 500 else ServerFault(words, code)
+
+
+def wait(seconds: object) -> float:
+    """How long to wait where a server asks for it: a number, or a text that is one."""
+    try:
+        asked = float(seconds) if isinstance(seconds, int | float | str) else 0.0
+    except (ValueError, OverflowError):
+        asked = 0.0
+    return min(asked, _LONGEST_WAIT) if asked > 0 else _USUAL_WAIT
+
+
+def requested_wait(error: TelegramError) -> float:
+    """The seconds for which Telegram asks to be left alone; 0 where it does not."""
+    return error.seconds if isinstance(error, Flooded) else 0.0
+
+
+def is_not_modified(refusal: str) -> bool:
+    """Whether an edit was refused because the message already reads so: that is success."""
+    return "message is not modified" in refusal.casefold()
+
+
+def as_send_error(error: Exception) -> SendError:
+    """What the core should do about `error`; raise it `from None`."""
+    match error:
+        case SendError():
+            return error
+        case Flooded():
+            return SendLater(str(error), retry_after=error.seconds)
+        case MaybeSent():
+            return SendUnknown(f"Telegram did not confirm it: {error}")
+        case Forbidden() | BadRequest() | ChatMigrated():
+            return SendRefused(f"Telegram refuses it: {error}")
+        case TelegramError():
+            known = isinstance(error, InvalidToken)
+            what = "does not accept the bot token" if known else "cannot be reached"
+            return SendError(f"Telegram {what}: {error}")
+        case _:
+            # Not ours, so perhaps after Telegram acted on it; the text might hold an address.
+            return SendUnknown(f"Telegram did not confirm it ({type(error).__name__})")
+
+
+_WITH_FILES = 600.0
+"""Seconds that a request with files may take."""
+
+
+class Wire:
+    """Connections of one kind. `answer_bytes` bounds an answer, `seconds` a request without files.
+
+    Connects when the first request is made; close it at the end.
+    """
+
+    def __init__(self, token: str, proxy: str, *, answer_bytes: int, seconds: float) -> None:
+        logging.getLogger("telegram").setLevel(logging.WARNING)  # below, it logs whole addresses
+        self._http = HttpClient(token.partition(":")[2] or token, proxy=proxy)
+        self._answer_bytes, self._seconds = answer_bytes, seconds
+        self.date = ""
+        """The `Date` of the newest answer, as it came."""
+
+    async def aclose(self) -> None:
+        """Cut all connections; requests that wait for an answer end with `MaybeSent`."""
+        await self._http.close()
+
+    async def renew(self) -> None:
+        """Cut all connections; the next request opens new ones."""
+        await self._http.renew()
+
+    async def post(
+        self,
+        url: str,
+        fields: Mapping[str, str],
+        files: Mapping[str, Any] | None = None,
+        *,
+        patience: float = 0.0,
+    ) -> tuple[object, bytes]:
+        """Call a method: its result, and the answer as it came.
+
+        `patience` are seconds that the server may take before it answers, beyond the usual ones.
+        Raises a `TelegramError`.
+        """
+        seconds = patience + (_WITH_FILES if files else self._seconds)
+        limit = self._answer_bytes
+        answer = await self._request("POST", url, seconds, limit, data=fields, files=files or None)
+        return self._result(answer), answer.body
+
+    async def get(self, url: str, limit: int, seconds: float) -> bytes:
+        """A file of at most `limit` bytes. Raises a `TelegramError`."""
+        answer = await self._request("GET", url, seconds, limit)
+        if answer.status != HTTPStatus.OK:
+            self._result(answer)
+            raise ServerFault("an answer that is no file", answer.status)
+        return answer.body
+
+    async def _request(
+        self, method: str, url: str, seconds: float, limit: int, **content: Any
+    ) -> Answer:
+        try:
+            answer = await self._http.request(method, url, seconds, limit, **content)
+        except Unsent as error:
+            raise NotSent(str(error)) from None
+        except (AnswerTooLarge, BadAddress) as error:
+            # The effect of a call that was answered is unknown; fetching a file has none.
+            is_call = method == "POST" and isinstance(error, AnswerTooLarge)
+            raise (MaybeSent if is_call else BadRequest)(str(error)) from None
+        except HttpFault as error:
+            raise MaybeSent(str(error)) from None
+        self.date = answer.date
+        return answer
+
+    def _result(self, answer: Answer) -> object:
+        status = answer.status
+        try:
+            document = document_of(answer.body)
+        except ValueError:
+            document = None
+        if isinstance(document, dict):
+            if document.get("ok") is True and "result" in document and status < 300:
+                return document["result"]
+            if document.get("ok") is False:
+                code, said = document.get("error_code"), document.get("description")
+                raise refusal(
+                    code if isinstance(code, int) else status,
+                    self._http.scrubbed(said) if isinstance(said, str) else "",
+                    document.get("parameters"),
+                )
+        # An answer that Telegram itself would not give.
+        if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            raise BadRequest("the request is too large")
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            raise Flooded(wait(answer.retry_after))
+        if 200 <= status < 300:
+            raise MaybeSent("an answer that is not Telegram's")
+        raise ServerFault(f"HTTP status {status}", status)
+
+
+class ApiRequest(BaseRequest):
+    """The library's way to make requests, over a `Wire`. All but success is raised here, before
+    the library can put an answer or an address into an error of its own."""
+
+    __slots__ = ("_wire",)
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    @property
+    def read_timeout(self) -> float | None:
+        """None: the wire bounds each request as a whole."""
+        return None
+
+    async def initialize(self) -> None:
+        """The wire is opened by its owner."""
+
+    async def shutdown(self) -> None:
+        """The wire is closed by its owner."""
+
+    async def do_request(
+        self,
+        url: str,
+        method: str,
+        request_data: RequestData | None = None,
+        read_timeout: object = None,
+        write_timeout: object = None,
+        connect_timeout: object = None,
+        pool_timeout: object = None,
+    ) -> tuple[int, bytes]:
+        """The status, always 200, and the answer. Raises a `TelegramError`.
+
+        An answer of `ok` means that Telegram took the message. However it then describes that
+        message (a new kind of entity, another server that leaves things out), the library must not
+        stumble over the description: the message would count as not delivered and be sent once
+        more. So the library sees little more than the ids of messages.
+        """
+        fields = request_data.json_parameters if request_data else {}
+        files = request_data.multipart_data if request_data else None
+        result, body = await self._wire.post(url, fields, files)
+        short: object = _slim(result)
+        if isinstance(result, list):
+            messages = [_slim(one) for one in result]
+            short = messages if None not in messages else None
+        if short:
+            body = json.dumps({"ok": True, "result": short}).encode()
+        return int(HTTPStatus.OK), body
+
+
+def _slim(message: object) -> dict[str, object] | None:
+    """A message with its id alone, in the shortest form that the library parses."""
+    number = message.get("message_id") if isinstance(message, dict) else None
+    if not isinstance(number, int):
+        return None
+    return {"message_id": number, "date": 1, "chat": {"id": 1, "type": "private"}}
+
 
 ALLOWED_UPDATES = (
     "message",
@@ -54,7 +345,7 @@ class Identity:
 
 
 class TelegramClient:
-    """What the adapter asks of Telegram. Raises the errors of `wire`."""
+    """What the adapter asks of Telegram. Raises the errors above."""
 
     def __init__(self, options: TelegramSettings, clock: Clock) -> None:
         token, proxy = options.token.get_secret_value(), options.proxy.get_secret_value()
@@ -62,19 +353,15 @@ class TelegramClient:
         self._polls = Wire(token, proxy, answer_bytes=32 * _MEGABYTE, seconds=_POLL_SECONDS)
         self._calls = Wire(token, proxy, answer_bytes=4 * _MEGABYTE, seconds=_CALL_SECONDS)
         request = ApiRequest(self._calls)
-        self._bot = _Bot(
+        self.bot: Bot = _Bot(
             token,
             base_url=f"{options.base_url}/bot",
             base_file_url=f"{options.base_url}/file/bot",
             request=request,
             get_updates_request=request,
         )
-        self._url = f"{options.base_url}/bot{token}"
-
-    @property
-    def bot(self) -> Bot:
         """The library's bot: all methods but `get_updates`."""
-        return self._bot
+        self._url = f"{options.base_url}/bot{token}"
 
     @property
     def server_time(self) -> datetime | None:
@@ -169,7 +456,7 @@ class TelegramClient:
         raise as_send_error(failure)
 
     async def _download(self, file_id: str, limit: int, seconds: float) -> bytes:
-        file = await self._bot.get_file(file_id)
+        file = await self.bot.get_file(file_id)
         if file.file_size is not None and file.file_size > limit:
             raise SendRefused(f"the file has {file.file_size:,} bytes, more than {limit:,}")
         if not file.file_path:

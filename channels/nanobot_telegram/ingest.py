@@ -1,25 +1,36 @@
-"""From raw updates to messages in the core's inbox: the one way in, for polling and webhook.
+"""How updates come in: by long polling, and from there, or from the webhook, into the core's inbox.
+
+Nothing is acknowledged to Telegram before it is in the inbox. A poll with an offset acknowledges
+all updates before it, and Telegram forgets them. So the offset of a poll is the one that was
+stored, in one transaction, with the messages it covers. Whatever happens in between, the same
+updates come again, and the inbox knows those that it has.
 
 Each update is parsed alone: one that cannot be parsed is quarantined, and the others are handled.
 A batch is published at once, together with the cursor that covers it. An error of the core is no
 fault of an update: it is raised, nothing is confirmed, and Telegram delivers the batch again.
+
+Failing polls are at least a second apart. A poll that hangs is given up: when none was answered for
+90 s, the connections are rebuilt. Time is the host's clock.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from loguru import logger
 from telegram import Update
-from telegram.error import TelegramError
+from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
 
 from nanobot.bus.events import InboundMessage
 from nanobot.channel import ChannelHost
 from nanobot.channel.documents import Quarantine
-from nanobot.errors import SendRefused
+from nanobot.channel.health import Backoff, HealthReporter, within
+from nanobot.errors import SendRefused, StorageError
 from nanobot_telegram.chats import Chats
-from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.client import MaybeSent, TelegramClient, requested_wait
 from nanobot_telegram.content import Me
 from nanobot_telegram.updates import (
     AlbumTracker,
@@ -136,3 +147,159 @@ class UpdateIngest:
                 await bot.edit_message_reply_markup(press.place, press.message_id)
         except TelegramError as error:
             logger.debug("telegram: a pressed button was not acknowledged: {}", error)
+
+
+POLL_SECONDS = 30
+STALL_SECONDS = 90.0
+ROUND_SECONDS = POLL_SECONDS + 30.0
+"""When no poll is answered or refused for so long, polling is dead: nothing comes in."""
+
+_FRESH = timedelta(days=6)
+_IDLE_PAUSE = 0.25
+"""Seconds between polls that are answered at once with nothing new, as Telegram never does."""
+
+_QUICK = 1.0
+_ID_LIMIT = 2**63
+"""From here on a number is no id of an update, and no offset that Telegram takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Up to where updates are stored: the next is `offset`; `at` is when the last one came.
+
+    After a week without updates Telegram numbers them from anywhere, and another bot's numbers mean
+    nothing: an offset is not used then. What comes twice for that reason is known to the inbox.
+    """
+
+    bot_id: int
+    offset: int
+    at: datetime
+
+    def __str__(self) -> str:
+        return f"{self.bot_id}:{self.offset}:{self.at.isoformat()}"
+
+    @classmethod
+    def parse(cls, text: str | None) -> Cursor | None:
+        """The cursor that was stored; None for none, or for what is no cursor of ours."""
+        try:
+            bot_id, offset, at = (text or "").split(":", 2)
+            cursor = cls(int(bot_id), int(offset), datetime.fromisoformat(at))
+        except ValueError:
+            return None
+        return cursor if cursor.at.tzinfo is not None else None
+
+    def is_usable(self, bot_id: int, now: datetime) -> bool:
+        """Whether Telegram numbers on from here."""
+        return self.bot_id == bot_id and abs(now - self.at) <= _FRESH
+
+
+class Polling:
+    """Polls for the bot with this id and ingests what comes, until cancelled."""
+
+    def __init__(
+        self,
+        client: TelegramClient,
+        host: ChannelHost,
+        ingest: UpdateIngest,
+        bot_id: int,
+        health: HealthReporter,
+    ) -> None:
+        self._client, self._host, self._ingest = client, host, ingest
+        self._bot_id, self._health = bot_id, health
+        self._clock = host.clock
+        self._backoff = Backoff(self._clock)
+        self._answered = self._clock.monotonic()
+        self._was_away = False
+
+    async def run(self) -> None:
+        """Raises `ChannelOff` when the token is of no use."""
+        cursor = Cursor.parse(await self._host.cursor())
+        self._host.alive(ROUND_SECONDS)
+        while True:
+            is_usable = cursor is not None and cursor.is_usable(self._bot_id, self._clock.now())
+            cursor = await self._poll(cursor if is_usable else None)
+
+    async def _poll(self, cursor: Cursor | None) -> Cursor | None:
+        """Poll once and store what came; the cursor to go on with."""
+        asked = self._clock.monotonic()
+        left = max(self._answered + STALL_SECONDS - asked, 0.0)
+        seconds = 0 if self._was_away else POLL_SECONDS  # that it is back shows at once
+        offset = cursor.offset if cursor else None
+        try:
+            updates = await within(self._clock, left, self._client.get_updates(offset, seconds))
+        except TimeoutError:
+            await self._reconnect()
+            return cursor
+        except TelegramError as error:
+            await self._recover(error)
+            return cursor
+        self._host.alive(ROUND_SECONDS)
+        self._was_away = False
+        following = self._after(updates, cursor)
+        try:
+            if updates:
+                await self._ingest.ingest(updates, str(following) if following else None)
+        except StorageError as error:
+            self._health.report("connection", f"messages wait at Telegram: {error}")
+            await self._pause(self._backoff.next(), heard=True)
+            self._answered = self._clock.monotonic()
+            return cursor
+        self._backoff.reset()
+        self._health.resolve("connection")
+        self._answered = self._clock.monotonic()
+        if following == cursor and self._answered - asked < _QUICK:
+            await self._clock.sleep(_IDLE_PAUSE)
+        self._host.alive(ROUND_SECONDS)
+        return following
+
+    def _after(self, updates: Sequence[object], cursor: Cursor | None) -> Cursor | None:
+        """The cursor that covers these updates as well."""
+        ids = [update.get("update_id") for update in updates if isinstance(update, dict)]
+        known = [id for id in ids if isinstance(id, int) and 0 <= id < _ID_LIMIT]
+        following = max(known, default=-1) + 1
+        if not known or (cursor is not None and following <= cursor.offset):
+            return cursor
+        return Cursor(self._bot_id, following, self._clock.now())
+
+    async def _reconnect(self) -> None:
+        text = f"no poll was answered for {STALL_SECONDS:.0f} s; connecting again"
+        if self._health.problems:
+            logger.debug("telegram: {}", text)
+        else:
+            self._health.report("connection", text)
+        await self._client.rebuild_polling()
+        self._answered = self._clock.monotonic()
+
+    async def _recover(self, error: TelegramError) -> None:
+        """Report what is wrong, do what can be done about it, and wait."""
+        if not isinstance(error, NetworkError):  # Telegram itself answered
+            self._answered = self._clock.monotonic()
+        self._was_away = isinstance(error, NetworkError)
+        match error:
+            case InvalidToken():
+                await self._client.verify_token(error, self._health)
+            case Conflict():
+                await self._resolve_conflict()
+            case _:
+                self._health.report("connection", f"Telegram cannot be reached: {error}")
+        heard = not isinstance(error, MaybeSent)  # else it went out, and nothing came back
+        await self._pause(self._backoff.next(requested_wait(error)), heard=heard)
+
+    async def _pause(self, seconds: float, *, heard: bool) -> None:
+        if heard:
+            self._host.alive(seconds + ROUND_SECONDS)
+        await self._clock.sleep(seconds)
+
+    async def _resolve_conflict(self) -> None:
+        """Updates go elsewhere: to a webhook, which is removed, or to another program."""
+        try:
+            webhook = (await self._client.bot.get_webhook_info()).url
+            if webhook:
+                await self._client.bot.delete_webhook(drop_pending_updates=False)
+        except TelegramError as error:
+            self._health.report("connection", f"Telegram cannot be reached: {error}")
+            return
+        text = "another program polls for this bot's messages, and Telegram allows one: stop it"
+        if webhook:
+            text = "a webhook was set for this bot; it is removed, as nanobot polls"
+        self._health.report("connection", text)

@@ -31,6 +31,9 @@ _DELIMITER = re.compile(
 )
 """The runs that begin or end most entities. They are matched whole, for linear time."""
 
+_PLAIN = re.compile(r"[^\W\d_](?:[^\W_]|[ ,.;?!'’])*+(?<! )")
+"""A line without any markup, as most short answers are: the parser need not be loaded for it."""
+
 _STYLES = {"em": "italic", "strong": "bold", "s": "strikethrough"}
 _LINKABLE = re.compile(r"https?://[^/?#\s]*[^/?#\s.]\.[^/?#\s]+|tg://[\w-]+", re.IGNORECASE)
 """What Telegram makes a link to: it silently drops those to hosts without a dot, and takes
@@ -51,6 +54,8 @@ def render(markdown: str) -> Rendered:
     There are as many entities as there are; `fits` says whether Telegram takes so many.
     """
     source = clean_source(markdown)
+    if _PLAIN.fullmatch(source):
+        return Rendered(source)
     page = _Page()
     try:
         for line in lay_out(source, _DIALECT):
@@ -67,7 +72,7 @@ def fits(markdown: str, limit: int = TEXT_LIMIT) -> bool:
 
     Says no, without a close look, to what has so many delimiters that it hardly can.
     """
-    if is_parsed(markdown):
+    if not _PLAIN.fullmatch(markdown) and is_parsed(markdown):
         delimiters = _DELIMITER.findall(markdown)
         edges = sum(min(2, (len(run) + 1) // 2) for run in delimiters)  # a long run may be two
         edges += 2 * min(markdown.count("["), markdown.count("]("))

@@ -38,10 +38,9 @@ from nanobot.channel.documents import file_facts
 from nanobot.errors import SendRefused, StorageError
 from nanobot.text import valid_unicode
 from nanobot_telegram.chats import Chats, number
-from nanobot_telegram.client import NO_LINK_PREVIEW, TelegramClient
+from nanobot_telegram.client import NO_LINK_PREVIEW, Flooded, TelegramClient, as_send_error
 from nanobot_telegram.markdown import CAPTION_LIMIT, ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 from nanobot_telegram.preview import Previews
-from nanobot_telegram.wire import Flooded, as_send_error
 
 Shape = Literal["photo", "animation", "voice", "audio", "video", "document"]
 """What a file is sent as, by the method `send_…` of the Bot API."""
@@ -134,7 +133,9 @@ class Outbound:
         place, _, answered = part.reply_to.rpartition("/")
         is_there = (place or part.chat_id) == str(chat_id)
         reply_to = number(answered) if is_there else None
-        uploads = _together([_upload(one, self._host.path_of(one)) for one in part.media])
+        uploads: Sequence[_Upload] = ()
+        if part.media:
+            uploads = _together([_upload(one, self._host.path_of(one)) for one in part.media])
         if not uploads and not part.content.strip():
             raise SendRefused("there is nothing to send")
         await self._previews.settle(part.chat_id)
@@ -180,7 +181,7 @@ class Outbound:
                 to.chat_id,
                 text.text,
                 entities=text.entities or None,
-                reply_markup=_keyboard(part.buttons),
+                reply_markup=_keyboard(part.buttons) if part.buttons else None,
                 link_preview_options=NO_LINK_PREVIEW,
                 **place,
             )

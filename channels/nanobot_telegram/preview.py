@@ -28,10 +28,9 @@ from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.text import valid_unicode
 from nanobot_telegram.chats import Chats, number
-from nanobot_telegram.client import NO_LINK_PREVIEW, TelegramClient
+from nanobot_telegram.client import NO_LINK_PREVIEW, Flooded, TelegramClient, is_not_modified
 from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 from nanobot_telegram.preview_board import PostNotice, PreviewBoard, Remove, Step, Text, Typing
-from nanobot_telegram.wire import Flooded, is_not_modified
 
 _GRACE = 1.0
 """Seconds that a send waits for a call under way that shows something of a turn which is over.

@@ -17,10 +17,9 @@ from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest
 from nanobot.channel.documents import document_of
 from nanobot.channel.health import Backoff, HealthReporter
 from nanobot.errors import ChannelOff, StorageError
-from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient
+from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient, requested_wait
 from nanobot_telegram.ingest import UpdateIngest
 from nanobot_telegram.settings import TelegramSettings
-from nanobot_telegram.wire import requested_wait
 
 HEADER = "x-telegram-bot-api-secret-token"
 

@@ -52,8 +52,8 @@ class Hooks:
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
         """Tell all of them, and keep each one's failure to itself."""
         if self._screen is not None and not isinstance(event, InboundMessage | ToolFinished):
-            begun_by = event.begun_by if isinstance(event, TurnEnded) else ""
-            if begun_by in {"person", "report"} or (caller is not None and caller.watched):
+            begun = event if isinstance(event, TurnEnded) else caller
+            if begun is not None and begun.begun_by in {"person", "report"}:
                 self._screen.show(event)
         for hook in self._others:
             try:

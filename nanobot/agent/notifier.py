@@ -55,7 +55,8 @@ class MessageSplitter:
 
     def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
         """The parts of a message; none where there is nothing to say."""
-        limits = self.limits_of(message.channel)
+        channel = self._channels.get(message.channel)
+        limits = channel.limits if channel else Limits()
         if not message.content and not message.media and not limits.closing:
             return ()
         try:

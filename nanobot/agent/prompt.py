@@ -164,6 +164,12 @@ _ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
 class PromptSources(Protocol):
     """What the prompt of a conversation is made of."""
 
+    @property
+    def forgotten(self) -> int:
+        """Grows whenever something leaves memory for good: no prompt holds it then, nor tells that
+        it went."""
+        ...
+
     def parts(self, session: Session) -> Sequence[Part]:
         """The parts of its system prompt, most stable first."""
         ...
@@ -200,6 +206,11 @@ class ScopedSources:
         self._file_budget, self._memory_budget = min(4_000, budget // 8), min(16_000, budget // 4)
         self._encoded: dict[bool, tuple[int, Toolset]] = {}
         self._triggers: dict[str, tuple[int, Triggers]] = {}
+
+    @property
+    def forgotten(self) -> int:
+        """See `PromptSources`."""
+        return self._memories.forgotten
 
     def parts(self, session: Session) -> Sequence[Part]:
         """See `PromptSources`. The rule files are the owner's; other memories are shown where their
@@ -440,8 +451,7 @@ CONTINUED = "[nanobot: the beginning of this turn was put away into memory to ma
 class ContextBuilder:
     """Builds prompts out of `sources`; other tools on offer begin a new prompt cache. `load_image`
     gives a stored image, or None; `max_message_tokens` is where a single message is shortened in
-    the prompt (never in storage). `forgotten` counts how often something left memory for good: no
-    prompt holds it then, nor tells that it went."""
+    the prompt (never in storage)."""
 
     def __init__(
         self,
@@ -451,10 +461,9 @@ class ContextBuilder:
         timestamps: Timestamps = "relative",
         load_image: Callable[[str], Image | None] = lambda _: None,
         max_message_tokens: int = 30_000,
-        forgotten: Callable[[], int] = lambda: 0,
     ) -> None:
         self._sources, self._clock, self._timestamps = sources, clock, timestamps
-        self._load, self._forgotten = load_image, forgotten
+        self._load = load_image
         self._max_characters = max_message_tokens * 2
         self._caches: OrderedDict[str, PromptCache] = OrderedDict()
 
@@ -469,7 +478,7 @@ class ContextBuilder:
     def cache_of(self, session: Session) -> PromptCache:
         """The session's prompt cache; a new one where the old no longer holds."""
         today, model = self._clock.now().date(), str(session.metadata.get("model", ""))
-        tools, forgotten = self._sources.tools(session), self._forgotten()
+        tools, forgotten = self._sources.tools(session), self._sources.forgotten
         holds = (session.epoch, session.revision, today, tools.wire, forgotten)
         cache = self._caches.get(session.key)
         if (

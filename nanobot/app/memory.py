@@ -20,7 +20,7 @@ from nanobot.cron.schedule import parse
 from nanobot.errors import NanobotError
 from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
 from nanobot.memory.forgetting.erase import Eraser
-from nanobot.memory.forgetting.forget import ForgetCounter, Forgetter
+from nanobot.memory.forgetting.forget import Forgetter
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.search import MemoryIndex, Sources
 from nanobot.memory.service.service import MemoryService
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """What remembers. `schedule` is None where Dream runs only when it is asked to;
-    `forget_counter` counts what was forgotten."""
+    """What remembers. `schedule` is None where Dream runs only when it is asked to."""
 
     scopes: Scopes
     memories: Memories
@@ -48,7 +47,6 @@ class Remembering:
     dream: Dream
     schedule: DreamSchedule | None
     eraser: Eraser
-    forget_counter: ForgetCounter
     service: MemoryService
 
     def of_session(self, session: Session) -> Memory:
@@ -170,6 +168,5 @@ def build_memory(
         dream,
         schedule if dreaming.enabled else None,
         eraser,
-        forgetter.counter,
         service,
     )

@@ -91,7 +91,6 @@ def build_agent(
         timestamps=settings.agent.timestamps,
         load_image=media.image,
         max_message_tokens=budget // MAX_MESSAGE_SHARE,
-        forgotten=memory.forget_counter.count,
     )
 
     async def on_put_away(session_key: str, text: str) -> None:

@@ -63,14 +63,14 @@ def split_text(text: str, limit: int, fits: Fits | None = None) -> list[str]:
     `fits` is asked with that limit. A part of one character passes even if it says no. Where
     `limit` leaves no room to repeat fences (fewer than 200 units) they are cut like any line.
     """
+    length = utf16_length(text)
+    most = limit or length
+    if length <= most and (fits is None or fits(text, limit or sys.maxsize)):
+        return [text]
 
     def passes(part: str) -> bool:
         return fits is None or fits(part, limit or sys.maxsize)
 
-    length = utf16_length(text)
-    most = limit or length
-    if length <= most and passes(text):
-        return [text]
     fenced = most >= 200 and _FENCE.search(text) is not None
     return list(_cut(text, most, passes, fenced=fenced)) or [""]
 
@@ -82,7 +82,8 @@ def split_message(message: OutboundMessage, limits: Limits) -> tuple[OutboundMes
     reply mark is on the first part. Buttons are under the text, or under the last file where there
     is no text; files that go together never have any, because platforms do not take that.
     """
-    groups, has_text = _groups(message, limits), bool(message.content.strip())
+    groups = _groups(message, limits) if message.media else []
+    has_text = bool(message.content.strip())
     is_caption = bool(groups) and has_text and _is_caption(message, groups[0], limits)
     texts: list[str] = []
     if not groups or (has_text and not is_caption):

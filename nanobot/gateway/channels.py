@@ -165,6 +165,7 @@ class Host:
 
     def __init__(self, state: ChannelState, parts: HostParts) -> None:
         self._channel, self._state, self._parts = state.name, state, parts
+        self.clock = parts.clock
         self._state_folder = parts.home / "state" / "channels" / state.name
         self._admitted: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._within = math.inf
@@ -260,11 +261,6 @@ class Host:
     def owners(self) -> Sequence[str]:
         """See `ChannelHost`."""
         return self._parts.access.owners(self._channel)
-
-    @property
-    def clock(self) -> Clock:
-        """See `ChannelHost`."""
-        return self._parts.clock
 
     @property
     def state_folder(self) -> Path:

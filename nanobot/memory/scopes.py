@@ -183,6 +183,9 @@ class Memories:
         self._template = template or {}
         self._versions = versions
         self._quiesce = quiesce
+        self.forgotten = 0
+        """Grows whenever something left memory for good: what was read of it before is out of
+        date then."""
         self._made: dict[str, Memory] = {}
         self._making = threading.Lock()
 

@@ -23,6 +23,7 @@ class Instructions:
 
     def __init__(self) -> None:
         self.memory = "- likes tea"
+        self.forgotten = 0
         self.readable = True
 
     def tools(self, session: Session) -> Toolset:
@@ -54,7 +55,6 @@ class Bench:
 
         self.clock = FakeClock(NOON)
         self.system = Instructions()
-        self.forgotten = 0
         self.manager = SessionManager(folder, self.clock)
         self.builder = ContextBuilder(
             self.system,
@@ -62,7 +62,6 @@ class Bench:
             timestamps=timestamps,
             load_image=load,
             max_message_tokens=most,
-            forgotten=lambda: self.forgotten,
         )
         self.session = Session("cli:direct", self.clock)
 
@@ -285,6 +284,6 @@ def test_what_was_forgotten_leaves_the_prompt_and_is_not_told(tmp_path: Path) ->
     bench.turn("hi")
     assert "likes tea" in bench.prompt().messages[0].text
     bench.system.memory = "- likes coffee"
-    bench.forgotten += 1
+    bench.system.forgotten += 1
     assert bench.builder.news(bench.session) == ""
     assert "likes tea" not in bench.prompt().messages[0].text

@@ -223,7 +223,7 @@ class Eraser:
         for _ in range(_PASSES):
             broken = await self._erase_conversations(matcher)
             await self._erase_memories(matcher)
-            self._forgetter.counter.add()  # before the search: no turn writes it down from then on
+            self._memories.forgotten += 1  # before the search: no turn writes it down from then on
             found = await asyncio.to_thread(self._home.occurrences, matcher)
             await asyncio.to_thread(self._erase_files, matcher, found, known | broken)
             rewrite = asyncio.to_thread(self._versions.rewrite, matcher.without_lines)

@@ -99,22 +99,6 @@ def _standing(store: MemoryStore, path: str) -> set[str]:
     return {line.rstrip() for line in (split(text) if path in ALL_FACTS else blocks_of(text))}
 
 
-class ForgetCounter:
-    """Counts the times at which something left memory for good: copies of what was read of memory
-    before are out of date then."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def add(self) -> None:
-        """It has just left memory; what was read before is not to be told any more."""
-        self._count += 1
-
-    def count(self) -> int:
-        """A number that was another one before the last time."""
-        return self._count
-
-
 PauseLearning = Callable[[], AbstractAsyncContextManager[None]]
 """While entered, nothing is learned from text as it was before."""
 
@@ -233,7 +217,7 @@ class Forgetter:
         salt: Callable[[], bytes] = lambda: secrets.token_bytes(16),
         pause_learning: PauseLearning = nullcontext,
     ) -> None:
-        self.pause_learning, self.counter = pause_learning, ForgetCounter()
+        self.pause_learning = pause_learning
         self._memories, self._explainer, self._sessions = memories, explainer, sessions
         self._scope_of, self._clock, self._salt = scope_of, clock, salt
 
@@ -272,7 +256,7 @@ class Forgetter:
             versions, gone = await take_out(memory, plan.lines)
             return ForgetReport(replace(plan, lines=gone), versions)
         finally:  # some lines may be gone where another could not be taken out
-            self.counter.add()
+            self._memories.forgotten += 1
 
     def _plan(self, text: str, scope: str) -> ForgetPlan:
         memory = self._memories.of(scope)

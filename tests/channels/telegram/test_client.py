@@ -11,8 +11,7 @@ import pytest
 
 from nanobot.channel.health import HealthReporter
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
-from nanobot_telegram.client import Identity, TelegramClient
-from nanobot_telegram.wire import as_send_error, wait
+from nanobot_telegram.client import Identity, TelegramClient, as_send_error, wait
 from tests.channels.telegram.support import RecordingHost, WatchedClock, options_for
 from tests.doubles.telegram import FakeTelegram
 

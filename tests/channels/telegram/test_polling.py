@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_telegram.polling import Cursor
+from nanobot_telegram.ingest import Cursor
 from tests.channels.telegram.support import (
     RecordingHost,
     WatchedClock,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from nanobot_telegram.client import TelegramClient
-from nanobot_telegram.polling import STALL_SECONDS
+from nanobot_telegram.ingest import STALL_SECONDS
 from tests.channels.telegram.support import (
     RecordingHost,
     WatchedClock,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.testing import ScriptedModel
-from nanobot_telegram.polling import STALL_SECONDS
+from nanobot_telegram.ingest import STALL_SECONDS
 from tests.channels.telegram.support import WatchedClock, end_poll
 from tests.channels.telegram.whole import nanobot, repeat, status_of
 from tests.doubles.telegram import FakeTelegram

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from nanobot_telegram.wire import MaybeSent, NotSent, Wire
+from nanobot_telegram.client import MaybeSent, NotSent, Wire
 
 
 class SilentServer:
