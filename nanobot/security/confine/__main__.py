@@ -1,26 +1,43 @@
-"""`python -E -s -S FOLDER start COMMAND…` outside, then `… stage DESCRIPTOR COMMAND…` inside."""
+"""`python -E -s -S FOLDER start COMMAND…` outside, then `… stage DESCRIPTOR COMMAND…` inside.
+
+What happens outside: look, leave a watcher behind, become the sandbox. Nothing is given up yet, and
+nothing is done that depends on what a command could have prepared: in the workspace this only
+reads names and makes what is missing, and follows no link.
+
+In bubblewrap this program is started once more (`stage`), with the power to mount and nothing else.
+What is mounted below the workspace is mounted by that, and not by bubblewrap, which would look up
+the paths outside: a command in the background could make them links meanwhile.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
 
-from nanobot.security.confine import stage, start  # noqa: E402
-from nanobot.security.confine.spec import VARIABLE, Refused, Spec  # noqa: E402
+from nanobot.security.confine import DEVICES, VARIABLE, Refused, Spec, kernel, stage  # noqa: E402
+from nanobot.security.confine.watcher import AutorunWatch, Watcher  # noqa: E402
 
 NOT_STARTED = 125
+
+FREE_FOLDER = "work/"
+"""Made where nothing new can stand beside what is protected."""
+
+_USER = 1_000
+"""Who root's commands believe to be: tools do strange things for root."""
 
 
 def main(step: str, rest: list[str]) -> NoReturn:
     """Never returns: becomes something else, or ends."""
     try:
         if step == "start":
-            line = (sys.executable, "-E", "-s", "-S", FOLDER, "stage")
-            start.start(Spec.of_text(os.environ.pop(VARIABLE)), rest, line)
+            start(Spec.of_text(os.environ.pop(VARIABLE)), rest)
         with open(int(rest[0]), encoding="utf-8") as file:
             spec = Spec.of_text(file.read())
         stage.in_namespaces(spec, rest[1:])
@@ -28,6 +45,154 @@ def main(step: str, rest: list[str]) -> NoReturn:
         sys.stderr.write(f"nanobot: the command was not started: {error}\n")
     sys.stderr.flush()
     os._exit(NOT_STARTED)
+
+
+def start(spec: Spec, command: Sequence[str]) -> NoReturn:
+    """Become the command's sandbox."""
+    if spec.ledger >= 0:
+        os.set_inheritable(spec.ledger, False)  # the watcher's alone
+    autoruns = None
+    if spec.kind != "none":
+        _complete(spec)
+        autoruns = AutorunWatch(spec)
+        spec = spec._replace(held=tuple(autoruns.held()))
+    if spec.kind == "landlock":
+        spec = _with_own_folder(spec)
+    kernel.prctl(kernel.CHILD_SUBREAPER, 1)
+    hears, tells = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
+    _leave_watcher(Watcher(spec, autoruns), hears, tells)
+    stage.yield_to_others()
+    if spec.kind == "landlock":
+        stage.in_landlock(spec, command)
+    if spec.kind == "none":
+        stage.in_the_open(spec, command)
+    if spec.relay:
+        spec = spec._replace(relay_descriptor=_connected(spec.relay))
+    inside = (sys.executable, "-E", "-s", "-S", FOLDER, "stage", str(_file(spec.as_text())))
+    told = str(_file("\0".join(_bubblewrap_arguments(spec))))
+    os.set_inheritable(tells, True)
+    # Neither arguments nor environment: commands can read those of bubblewrap.
+    line = [spec.bubblewrap, "--info-fd", str(tells), "--args", told, "--", *inside, *command]
+    try:
+        os.execve(line[0], line, {})  # noqa: S606 - what this is for
+    except OSError as error:
+        raise Refused(f"cannot run {line[0]}: {error.strerror}") from error
+
+
+def _complete(spec: Spec) -> None:
+    """Have everything be there that is protected by its path, so that nobody else can put something
+    there: an empty folder for what ends in `/`, or else an empty file."""
+    free = (FREE_FOLDER,) if spec.read_only and spec.kind == "landlock" else ()
+    with kernel.closing(os.open(spec.workspace, os.O_PATH | os.O_DIRECTORY)) as root:
+        for path in (*spec.read_only, *free):
+            try:
+                _ensure(root, path)
+            except OSError as error:
+                raise Refused(f"cannot protect {path}: {error.strerror}") from error
+
+
+def _ensure(root: int, path: str) -> None:
+    *above, last = path.split("/")
+    for count in range(len(above) + 1):
+        folder = kernel.opened(root, "/".join(above[:count]) or ".", os.O_PATH | os.O_DIRECTORY)
+        with kernel.closing(folder), suppress(FileExistsError):
+            if count < len(above):
+                os.mkdir(above[count], 0o700, dir_fd=folder)
+            elif last:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                os.close(os.open(last, flags, 0o600, dir_fd=folder))
+
+
+def _with_own_folder(spec: Spec) -> Spec:
+    """A private folder in the place of the system's temporary one; the watcher removes it."""
+    made = f"{spec.temporary}/nanobot-{os.urandom(8).hex()}"
+    home = f"{made}/home"
+    os.mkdir(made, 0o700)
+    os.mkdir(home, 0o700)
+    own = {"TMPDIR": made, "HOME": home}
+    return spec._replace(temporary=made, environment={**own, **spec.environment})
+
+
+def _leave_watcher(watcher: Watcher, told: int, tells: int) -> None:
+    """Fork twice, so that the watcher is nobody's child: what this becomes waits for its own.
+    `told` and `tells` are the ends of the pipe by which bubblewrap tells it what it started."""
+    between = os.fork()
+    if between:
+        os.waitpid(between, 0)
+        watcher.close()
+        if told >= 0:
+            os.close(told)
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    if tells >= 0:
+        os.close(tells)
+    os.chdir("/")
+    try:
+        watcher.watch(told)
+    finally:
+        os._exit(0)
+
+
+def _connected(relay: str) -> int:
+    import socket
+
+    way = socket.socket(socket.AF_UNIX)
+    try:
+        way.connect(relay)
+    except OSError as error:
+        raise Refused(f"there is no way to the network: {error.strerror}") from error
+    os.set_inheritable(way.fileno(), True)
+    return way.detach()
+
+
+def _file(text: str) -> int:
+    descriptor = os.memfd_create("file", 0)
+    os.write(descriptor, text.encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+_HOME = "/tmp/home"  # noqa: S108 - in the sandbox's own, empty one
+
+
+def _bubblewrap_arguments(spec: Spec) -> list[str]:
+    """What bubblewrap is told, save the command itself."""
+    user, group = os.getuid() or _USER, os.getgid() or _USER
+    megabytes = min(spec.limits.file_megabytes, spec.limits.memory_megabytes // 4)
+    size = str(max(1, megabytes) * 1024 * 1024)  # what is in them is memory
+    made = ["--unshare-user", "--unshare-all", "--die-with-parent"]
+    made += ["--new-session", "--hostname", "sandbox", "--uid", str(user), "--gid", str(group)]
+    made += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
+    made += ["--proc", "/proc", "--tmpfs", "/dev"]
+    for name in DEVICES:
+        made += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    made += ["--symlink", "/proc/self/fd", "/dev/fd"]
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        made += ["--symlink", f"fd/{number}", f"/dev/{name}"]
+    made += ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
+    made += ["--size", size, "--tmpfs", "/tmp", "--dir", _HOME]  # noqa: S108
+    for target, path in spec.links:
+        made += ["--symlink", target, path]
+    # Who is who in there; the system's own would name everybody.
+    for path, text in (
+        ("/etc/passwd", f"agent:x:{user}:{group}::{_HOME}:/bin/sh\n"),
+        ("/etc/group", f"agent:x:{group}:\n"),
+        ("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+    ):
+        made += ["--ro-bind-data", str(_file(text)), path]
+    for path in (*spec.readable, *spec.borrowed):
+        made += ["--ro-bind-try", path, path]
+    for tree in spec.trees:
+        made += ["--bind", tree, tree]
+    return [*made, "--remount-ro", "/", "--chdir", "/"]
 
 
 if __name__ == "__main__":

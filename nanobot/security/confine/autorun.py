@@ -1,4 +1,4 @@
-"""Files that a person's programs run, or obey, by themselves in the folder where they lie. Pure.
+"""Files that a person's programs run, or obey, by themselves in the folder where they lie.
 
 Whoever can write one of these acts as the person as soon as they enter the folder, open it in an
 editor, or type `git status` there. So commands make and change none of them. What a person has to
@@ -10,13 +10,23 @@ This is the only list: the sandbox and the file tools use it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Literal
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from nanobot.security.confine import kernel
 
 Kind = Literal["", "repository", "setting", "late"]
 """`repository`: git's; commands do not see it. `setting`: commands can read it. A command that
 makes one of these two is ended at once. `late`: ordinary work (installing a package) makes some,
 so it is put out of use when the command ends."""
+
+_REPOSITORY: Kind = "repository"
+
+_MOST_ROUNDS = 1_000
+"""So deep may these lie in each other."""
 
 GIT = ".git"
 """Its hooks, `core.fsmonitor`, aliases and filters are commands. A file of this name (worktree,
@@ -91,8 +101,130 @@ def kind(folder: str, name: str) -> Kind:
     return ""
 
 
-def unused(name: str, number: int = 1) -> str:
-    """A name under which nothing takes notice of what was called `name`; the `number`th of them."""
+class Trigger(NamedTuple):
+    """Something of this list, or a bare repository, by the folder that it is. `mark` changes with
+    whatever makes it another one. `entry` is what has to be renamed to put it out of use."""
+
+    path: str
+    kind: Kind
+    mark: str
+    entry: str
+
+
+Entered = Callable[[int, str], None]
+"""Told of each folder before it is listed: its descriptor, and its path with a `/` at the end."""
+
+
+def survey(
+    tree: str, start: str = "", entered: Entered | None = None, *, without: Collection[str] = ()
+) -> list[Trigger]:
+    """All that there is of it in the folder `start` of `tree` and below, `without` some paths.
+
+    Somebody may be changing the tree meanwhile: no link is followed, and what is gone or belongs
+    to somebody else is passed over.
+    """
+    found: list[Trigger] = []
+    waiting = [start]
+    with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        while waiting:
+            path = waiting.pop()
+            prefix = f"{path}/" if path else ""
+            with suppress(OSError), kernel.closing(_listable(root, path or ".")) as folder:
+                if entered:
+                    entered(folder, prefix)
+                triggers, inner = _looked_at(folder, prefix, without)
+                found += triggers
+                waiting += inner
+    return found
+
+
+def retire(
+    tree: str, known: Collection[Trigger], *, git: bool, without: Collection[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Put what is not `known` in `tree` out of use, by another name; says which and what. With
+    `git` repositories may be made."""
+    tried: set[Trigger] = set()
+
+    def new() -> list[Trigger]:
+        found = (one for one in survey(tree, without=without) if one not in known)
+        return [one for one in found if one not in tried and not (git and one.kind == _REPOSITORY)]
+
+    for _ in range(_MOST_ROUNDS):  # there may be more of it inside what was renamed
+        if not (found := new()):
+            return
+        tried.update(found)
+        with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+            for one in found:
+                folder, slash, name = one.entry.rpartition("/")
+                with (
+                    suppress(OSError),
+                    kernel.closing(_listable(root, folder or ".")) as descriptor,
+                ):
+                    yield one.entry, f"{folder}{slash}{_renamed(descriptor, name)}"
+
+
+def _listable(root: int, path: str) -> int:
+    """Open a folder, also one that may not be listed: that hides nothing from who owns it."""
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    try:
+        descriptor = kernel.opened(root, path, flags)
+    except PermissionError:
+        with kernel.closing(kernel.opened(root, path, os.O_PATH | os.O_DIRECTORY)) as named:
+            itself = f"/proc/self/fd/{named}"
+            os.chmod(itself, stat.S_IMODE(os.fstat(named).st_mode) | stat.S_IRWXU)
+            return os.open(itself, flags | os.O_CLOEXEC)
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if not mode & stat.S_IXUSR:
+        with suppress(OSError):
+            os.fchmod(descriptor, mode | stat.S_IRWXU)
+    return descriptor
+
+
+def _looked_at(
+    descriptor: int, folder: str, without: Collection[str]
+) -> tuple[list[Trigger], list[str]]:
+    """What there is in one folder, and the folders in it that have to be looked at."""
+    with os.scandir(descriptor) as entries:
+        names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    triggers, inner = [], []
+    if is_repository({name.casefold() for name in names}):
+        files = (name for name, is_folder in names.items() if not is_folder)
+        heads = [name for name in files if name.casefold() == "head"]
+        triggers += [
+            Trigger(folder.rstrip("/") or h, _REPOSITORY, "", f"{folder}{h}") for h in heads
+        ]
+    for name, is_folder in names.items():
+        path = f"{folder}{name}"
+        if path in without:
+            continue
+        kind_of_it = kind(folder, name)
+        if kind_of_it:
+            with suppress(FileNotFoundError):
+                triggers.append(_trigger(descriptor, path, name, kind_of_it))
+        if is_folder and kind_of_it in ("", "late"):
+            inner.append(path)
+    return triggers, inner
+
+
+def _trigger(descriptor: int, path: str, name: str, kind: Kind) -> Trigger:
+    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    if kind == "setting" and stat.S_ISLNK(status.st_mode):
+        kind = "late"  # what a link leads to cannot be held fast
+    mark = {"late": f"{status.st_ino} {status.st_ctime_ns}", "repository": f"{status.st_ino}"}
+    return Trigger(path, kind, mark.get(kind, ""), path)
+
+
+def _renamed(folder: int, name: str) -> str:
+    """Rename it in its folder to what is taken notice of by nothing; returns the new name."""
     base = name.lower() if name.casefold() == GIT else name
-    new = "dot-" + base.lstrip(".").removesuffix(_PTH)[:50]
-    return f"{new}-{number}" if number > 1 else new
+    new = plain = "dot-" + base.lstrip(".").removesuffix(_PTH)[:50]
+    taken, number = set(os.listdir(folder)), 1
+    while new in taken:
+        number += 1
+        new = f"{plain}-{number}"
+    try:
+        os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
+    except PermissionError:
+        os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU)
+        os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
+    return new

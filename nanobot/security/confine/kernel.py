@@ -1,9 +1,14 @@
-"""System calls that Python has no function for."""
+"""System calls that Python has no function for, and opening files without following links."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nanobot.security.confine import Refused
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -15,16 +20,14 @@ DIE_WITH_PARENT = 1
 DROP_FROM_BOUNDING_SET = 24
 AMBIENT = 47
 
+_CAPSET = {"x86_64": 126, "aarch64": 91}
 _NUMBERS = {
-    "x86_64": {"capset": 126},
-    "aarch64": {"capset": 91},
-}
-_EVERYWHERE = {
     "open_tree": 428,
     "move_mount": 429,
     "fsopen": 430,
     "fsconfig": 431,
     "fsmount": 432,
+    "openat2": 437,
     "mount_setattr": 442,
     "landlock_create_ruleset": 444,
     "landlock_add_rule": 445,
@@ -35,9 +38,7 @@ _EVERYWHERE = {
 
 def call(name: str, *arguments: int | bytes | ctypes.Structure | None) -> int:
     """Make a system call. Structures are passed by their address. Raises `OSError`."""
-    number = _EVERYWHERE.get(name)
-    if number is None:
-        number = _NUMBERS[os.uname().machine][name]
+    number = _CAPSET[os.uname().machine] if name == "capset" else _NUMBERS[name]
     passed = [_passed(argument) for argument in arguments]
     return _checked(_libc.syscall(ctypes.c_long(number), *passed), name)
 
@@ -86,3 +87,58 @@ def _passed(argument: int | bytes | ctypes.Structure | None) -> object:
     if isinstance(argument, bytes):
         return ctypes.c_char_p(argument)
     return ctypes.c_void_p(None) if argument is None else ctypes.byref(argument)
+
+
+class _How(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+_NO_LINKS, _BENEATH = 0x04, 0x08
+_NAMES_AT_ONCE = 15
+"""So many names of the greatest length are one path that the kernel takes."""
+
+
+def opened(root: int, path: str, flags: int = os.O_PATH) -> int:
+    """Open what stands at `path` below the folder `root`, however deep. Raises `OSError` where
+    nothing does, or where there is a link on the way; with O_PATH a link at the end is opened."""
+    descriptor, names = os.dup(root), path.split("/")
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        is_last = start + _NAMES_AT_ONCE >= len(names)
+        wanted = (flags if is_last else os.O_PATH) | os.O_NOFOLLOW | os.O_CLOEXEC
+        how = _How(flags=wanted, resolve=_NO_LINKS | _BENEATH)
+        piece = os.fsencode("/".join(names[start : start + _NAMES_AT_ONCE]))
+        try:
+            inner = call("openat2", descriptor, piece, how, ctypes.sizeof(how))
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+    return descriptor
+
+
+@contextmanager
+def at(root: int, path: str) -> Iterator[tuple[int, os.stat_result]]:
+    """What `opened` opens (O_PATH), and its status, for a while. Raises `Refused` for a link."""
+    try:
+        descriptor = opened(root, path)
+    except OSError as error:
+        raise Refused(f"cannot protect {path}: {error.strerror}") from error
+    with closing(descriptor):
+        status = os.fstat(descriptor)
+        if stat.S_ISLNK(status.st_mode):
+            raise Refused(
+                f"{path} is a link, and could not be protected: put what it leads to there"
+            )
+        yield descriptor, status
+
+
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Closes it in the end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -11,10 +11,9 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from nanobot.security.confine import folders, kernel
-from nanobot.security.confine.folders import Layout
-from nanobot.security.confine.spec import DEVICES, Refused
+from nanobot.security.confine import DEVICES, Refused, kernel
 
 _EXECUTE, _WRITE, _READ, _LIST = 1, 2, 4, 8
 _TRUNCATE = 1 << 14
@@ -62,6 +61,40 @@ def lack(version: int) -> str:
     return ""
 
 
+class Layout(NamedTuple):
+    """What of a folder is held fast while a command may write in it, as paths in it, upper ones
+    first. What is `locked` cannot be changed, and what is `hidden` cannot be seen either. All
+    folders above are `pinned`: they cannot be renamed or replaced, for whoever moves a folder away
+    can put another one, with whatever in it, in its place."""
+
+    pinned: tuple[str, ...]
+    locked: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+    @classmethod
+    def of(cls, locked: Iterable[str], hidden: Iterable[str]) -> Layout:
+        """What to hold fast for these. What lies below something hidden needs nothing more, nor
+        does what is locked below something locked."""
+        out_of_sight = {path.rstrip("/") for path in hidden}
+        out_of_sight = {path for path in out_of_sight if not _below(path, out_of_sight)}
+        fast = {path.rstrip("/") for path in locked} - out_of_sight
+        fast = {path for path in fast if not _below(path, fast | out_of_sight)}
+        special = out_of_sight | fast
+        above = {folder for path in special for folder in parents(path)} - special
+        inner = {folder for folder in above if not _below(folder, fast)}
+        return cls(*(tuple(sorted(one)) for one in (inner, fast, out_of_sight)))
+
+
+def parents(path: str) -> list[str]:
+    """The folders above a path: `a` and `a/b` for `a/b/c`."""
+    names = path.split("/")
+    return ["/".join(names[:count]) for count in range(1, len(names))]
+
+
+def _below(path: str, tops: set[str]) -> bool:
+    return any(parent in tops for parent in parents(path))
+
+
 class Grants:
     """What a command gets, before it is restricted to that."""
 
@@ -101,7 +134,17 @@ class Grants:
         self._grant(os.dup(root), _LOOK)
         kept = {*layout.pinned, *layout.locked}
         for folder in ("", *layout.pinned):
-            self._entries(root, folder, kept)
+            prefix = f"{folder}/" if folder else ""
+            with (
+                kernel.closing(
+                    kernel.opened(root, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+                ) as listed,
+                os.scandir(listed) as entries,
+            ):
+                names = [entry.name for entry in entries if not entry.is_symlink()]
+            for path in (f"{prefix}{name}" for name in names):
+                if path not in kept:
+                    self._grant_at(root, path, self._all & ~_MAKE_DEVICES & ~_USE_DEVICES)
         for path in layout.locked:  # refuses a link: what it leads to would be another file
             self._grant_at(root, path, _LOOK)
         os.close(root)
@@ -112,23 +155,8 @@ class Grants:
         kernel.call("landlock_restrict_self", self._ruleset, 0)
         os.close(self._ruleset)
 
-    def _entries(self, root: int, folder: str, kept: set[str]) -> None:
-        prefix = f"{folder}/" if folder else ""
-        with os.scandir(self._listing(root, folder)) as entries:
-            names = [entry.name for entry in entries if not entry.is_symlink()]
-        for name in names:
-            if f"{prefix}{name}" not in kept:
-                self._grant_at(root, f"{prefix}{name}", self._all & ~_MAKE_DEVICES & ~_USE_DEVICES)
-
-    def _listing(self, root: int, folder: str) -> int:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        if not folder:
-            return os.open(".", flags, dir_fd=root)
-        with folders.at(root, folder) as (descriptor, _):
-            return os.open(".", flags, dir_fd=descriptor)
-
     def _grant_at(self, root: int, path: str, rights: int) -> None:
-        with folders.at(root, path) as (descriptor, _):
+        with kernel.at(root, path) as (descriptor, _):
             self._grant(os.dup(descriptor), rights)
 
     def _grant(self, descriptor: int, rights: int) -> None:

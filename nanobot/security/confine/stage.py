@@ -11,13 +11,13 @@ import os
 import resource
 import signal
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
-from nanobot.security.confine import folders, kernel, landlock, seccomp
-from nanobot.security.confine.folders import Layout, layout
-from nanobot.security.confine.spec import RELAY_PORT, Limits, Refused, Spec
+from nanobot.security.confine import RELAY_PORT, Limits, Refused, Spec, kernel, landlock, seccomp
+from nanobot.security.confine.kernel import closing
+from nanobot.security.confine.landlock import Layout
 
 _SECRETIVE = ("acpi", "kcore", "keys", "latency_stats", "timer_list", "sched_debug", "scsi")
 _SECRETIVE_TOO = ("kpagecount", "kpageflags", "kpagecgroup", "vmallocinfo", "slabinfo", "kmsg")
@@ -71,13 +71,13 @@ def in_the_open(spec: Spec, command: Sequence[str]) -> NoReturn:
 
 def _protected(spec: Spec, tree: str) -> Layout:
     """How to hold fast what is protected in a tree."""
-    locked = spec.read_only if tree == spec.workspace else ()
-    masked = "" if spec.kind == "landlock" else "repository"
-    held = [(path, kind) for where, path, kind in spec.held if where == tree]
-    return layout(
-        (*locked, *(path for path, kind in held if kind != masked)),
-        (path for path, kind in held if kind == masked),
-    )
+    locked = set(spec.read_only if tree == spec.workspace else ())
+    hidden: set[str] = set()
+    for where, path, kind in spec.held:
+        if where == tree:
+            masked = kind == "repository" and spec.kind == "bubblewrap"
+            (hidden if masked else locked).add(path)
+    return Layout.of(locked, hidden)
 
 
 def _hand_over_listener(descriptor: int) -> None:
@@ -124,15 +124,12 @@ class _Attributes(ctypes.Structure):
 
 def _hold(tree: str, layout: Layout) -> None:
     """Hold fast what the layout says. Raises `Refused` and `OSError`."""
-    with _closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
-        for path in layout.pinned:
-            with folders.at(root, path) as (target, _):
-                _clone_onto(target, target, 0)
-        for path in layout.locked:
-            with folders.at(root, path) as (target, _):
-                _clone_onto(target, target, _READ_ONLY)
+    with closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        for path in (*layout.pinned, *layout.locked):
+            with kernel.at(root, path) as (target, _):
+                _clone_onto(target, target, _READ_ONLY if path in layout.locked else 0)
         for path in layout.hidden:
-            with folders.at(root, path) as (target, status):
+            with kernel.at(root, path) as (target, status):
                 _put_nothing_on(target, stat.S_ISDIR(status.st_mode))
 
 
@@ -140,27 +137,27 @@ def _hide(path: str) -> None:
     """Put nothing in the place of what stands at an absolute path; where nothing does, it stays so.
     Raises `OSError`."""
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    with suppress(FileNotFoundError), _closing(os.open(path, flags)) as target:
+    with suppress(FileNotFoundError), closing(os.open(path, flags)) as target:
         _put_nothing_on(target, stat.S_ISDIR(os.fstat(target).st_mode))
 
 
 def _put_nothing_on(target: int, folder: bool) -> None:
     if not folder:
-        with _closing(os.open("/dev/null", os.O_PATH | os.O_CLOEXEC)) as nothing:
+        with closing(os.open("/dev/null", os.O_PATH | os.O_CLOEXEC)) as nothing:
             _clone_onto(nothing, target, _READ_ONLY | _NO_DEVICES)
         return
     create, in_kilobytes = 6, b"4"
-    with _closing(kernel.call("fsopen", b"tmpfs", 1)) as system:
+    with closing(kernel.call("fsopen", b"tmpfs", 1)) as system:
         kernel.call("fsconfig", system, 1, b"size", in_kilobytes + b"k", 0)
         kernel.call("fsconfig", system, create, None, None, 0)
         flags = _READ_ONLY | _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS
-        with _closing(kernel.call("fsmount", system, 1, flags)) as empty:
+        with closing(kernel.call("fsmount", system, 1, flags)) as empty:
             _move(empty, target)
 
 
 def _clone_onto(source: int, target: int, attributes: int) -> None:
     flags = _CLONE | _CLOSE_ON_EXEC | _EMPTY_PATH | _RECURSIVE
-    with _closing(kernel.call("open_tree", source, b"", flags)) as tree:
+    with closing(kernel.call("open_tree", source, b"", flags)) as tree:
         if attributes:
             _restrict(tree, b"", attributes)
         _move(tree, target)
@@ -175,14 +172,6 @@ def _restrict(folder: int, path: bytes, attributes: int) -> None:
 
 def _move(tree: int, target: int) -> None:
     kernel.call("move_mount", tree, b"", target, b"", _FROM_EMPTY | _TO_EMPTY)
-
-
-@contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 _MEGABYTE = 1024 * 1024
@@ -223,16 +212,33 @@ def _bounded_by(capability: int) -> bool:
         return False  # no such capability
 
 
-def _limit(limits: Limits, processes: int) -> None:
+def _limit(limits: Limits, processes: int | None) -> None:
     """Limit what each process can use. `processes` are those of this user in this namespace, with
-    all their threads, or 0 for no limit of that kind."""
-    _set(resource.RLIMIT_CORE, 0)
-    _set(resource.RLIMIT_DATA, limits.memory_megabytes * _MEGABYTE)
-    _set(resource.RLIMIT_FSIZE, limits.file_megabytes * _MEGABYTE)
-    _set(resource.RLIMIT_NOFILE, _OPEN_FILES)
-    _set(resource.RLIMIT_MSGQUEUE, 0)
-    if processes:
-        _set(resource.RLIMIT_NPROC, processes)
+    all their threads, or None for no limit of that kind."""
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_DATA: limits.memory_megabytes * _MEGABYTE,
+        resource.RLIMIT_FSIZE: limits.file_megabytes * _MEGABYTE,
+        resource.RLIMIT_NOFILE: _OPEN_FILES,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_NPROC: processes,
+    }
+    for kind, most in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        if most is not None:
+            allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(kind, (allowed, allowed))
+
+
+def _limit_with_all_of_user(limits: Limits) -> None:
+    """Limit it where no namespace holds it: all threads of this user on the machine, as far as can
+    be seen, count as well. For root the kernel has no limit."""
+    count = 0
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):
+            if os.stat(f"/proc/{name}").st_uid == os.getuid():
+                count += len(os.listdir(f"/proc/{name}/task"))
+    _limit(limits, count + limits.processes if os.getuid() else None)
 
 
 def yield_to_others() -> None:
@@ -240,22 +246,3 @@ def yield_to_others() -> None:
     os.nice(_NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
         score.write("1000")
-
-
-def _set(kind: int, most: int) -> None:
-    _, hard = resource.getrlimit(kind)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(kind, (most, most))
-
-
-def _limit_with_all_of_user(limits: Limits) -> None:
-    """Limit it where no namespace holds it: all threads of this user on the machine, as far as can
-    be seen, count as well. For root the kernel has no limit."""
-    count = 0
-    with os.scandir("/proc") as entries:
-        for entry in entries:
-            with suppress(OSError):
-                if entry.name.isdecimal() and entry.stat().st_uid == os.getuid():
-                    count += len(os.listdir(f"/proc/{entry.name}/task"))
-    _limit(limits, count + limits.processes if os.getuid() else 0)

@@ -15,16 +15,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from nanobot.security.confine import kernel
-from nanobot.security.confine.spec import MEMORY_FOLDERS, Spec
+from nanobot.security.confine import MEMORY_FOLDERS, Spec, kernel
 
 MEGABYTE = 1024 * 1024
 
 _STACK, _FILE, _NAME = 16 * 1024, 4 * 1024, 1024
 """Bytes of the kernel's for a thread, an open file (one end of a pipe) and a file in memory."""
-
-_FEW_FILES = 256
-"""So many open files hold little, whatever they are."""
 
 _SEGMENT = "/dev/zero (deleted)"
 """What memory is called in a process's maps that it shares with others and no file has."""
@@ -56,53 +52,47 @@ class Usage:
     def looked_at(self) -> tuple[int, str]:
         """How many threads there are, and why the command is ended, if it is."""
         limits, tally = self._spec.limits, _tally(self._process)
+        memory = self._memory(tally)
         if tally.threads > limits.processes + 4:  # bubblewrap's own
             return tally.threads, f"more than {limits.processes} processes"
-        memory = self._memory(tally)
         if memory > self._most:
             return tally.threads, f"more than {limits.memory_megabytes} MB of memory"
-        if self._spec.ledger >= 0 and self._is_too_much_of_all(memory):
+        all_of_them = self._note(memory)
+        if sum(all_of_them) > self._most and memory == max(all_of_them):
             return tally.threads, (
                 f"all commands together took more than {limits.memory_megabytes} MB of memory, and"
                 " this one most of it"
             )
         return tally.threads, ""
 
-    def _memory(self, tally: Tally) -> int:
-        """Bytes; exact only where it matters, for that takes long."""
-        buffers = self._in_buffers(tally)
-        in_files = _in_own_folders(tally.processes) if self._spec.kind == "bubblewrap" else 0
-        if self._in_temporary >= 0:
-            in_files = max(0, _files_in_memory(self._spec.temporary) - self._in_temporary)
-        roughly = tally.memory + in_files + buffers
-        if roughly + max(0, _shmem() - self._shared) <= self._most:
-            return roughly
-        if any(_maps_a_segment(process) for process in tally.processes):
-            in_files = max(in_files, _shmem() - self._shared)
-        return _proportional(tally.processes, in_files) + buffers
-
-    def _in_buffers(self, tally: Tally) -> int:
-        held = tally.files * _FILE + tally.threads * _STACK
-        if self._spec.kind == "bubblewrap":
-            sockets, tcp = _sockets_of_namespace(tally.processes)
-            return held + sockets * self._buffer + (max(0, _tcp() - self._tcp) if tcp else 0)
-        if tally.files < _FEW_FILES:
-            return held
-        return held + _sockets(tally.processes) * self._buffer
-
     def end(self) -> None:
         """The command is over."""
-        if self._spec.ledger >= 0:
-            self._note(0)
+        self._note(0)
 
-    def _is_too_much_of_all(self, memory: int) -> bool:
-        all_of_them = self._note(memory)
-        return sum(all_of_them) > self._most and memory == max(all_of_them)
+    def _memory(self, tally: Tally) -> int:
+        """Bytes; exact only where it matters, for that takes long."""
+        kept = tally.files * _FILE + tally.threads * _STACK
+        in_files = 0
+        if self._spec.kind == "bubblewrap":
+            sockets, tcp, in_files = _of_namespace(tally.processes)
+            kept += sockets * self._buffer + (max(0, _tcp() - self._tcp) if tcp else 0)
+        else:
+            kept += _sockets(tally.processes) * self._buffer
+        if self._in_temporary >= 0:
+            in_files = max(0, _files_in_memory(self._spec.temporary) - self._in_temporary)
+        shared = max(0, _shmem() - self._shared)
+        if tally.memory + in_files + kept + shared <= self._most:
+            return tally.memory + in_files + kept
+        if any(_maps_a_segment(process) for process in tally.processes):
+            in_files = max(in_files, shared)
+        return _proportional(tally.processes, in_files) + kept
 
     def _note(self, memory: int) -> list[int]:
         """Write down what this command uses; what all do. An entry is a watcher's process and
         bytes, and free once that process is gone."""
         me, ledger = os.getpid(), self._spec.ledger
+        if ledger < 0:
+            return []
         fcntl.lockf(ledger, fcntl.LOCK_EX)
         try:
             entries = list(_ENTRY.iter_unpack(os.pread(ledger, _ENTRY.size * _ENTRIES, 0)))
@@ -145,35 +135,23 @@ def _family(process: int) -> Iterator[int]:
                 waiting += map(int, children.split())
 
 
-def _inside(processes: tuple[int, ...]) -> Iterator[str]:
-    """The folders in /proc of those that are in the sandbox, and not bubblewrap's own outside."""
-    for process in reversed(processes):
-        with suppress(OSError):
-            if not os.path.samestat(os.stat(f"/proc/{process}/root/"), os.stat("/")):
-                yield f"/proc/{process}"
-
-
-def _in_own_folders(processes: tuple[int, ...]) -> int:
-    """Bytes of what lies in a sandbox's temporary folders, which are memory, whoever wrote it."""
-    for process in _inside(processes):
-        with suppress(OSError):
-            return sum(_files_in_memory(f"{process}/root{path}") for path in MEMORY_FOLDERS)
-    return 0
-
-
 def _files_in_memory(folder: str) -> int:
     disk = os.statvfs(folder)
     return (disk.f_blocks - disk.f_bfree) * disk.f_frsize + (disk.f_files - disk.f_ffree) * _NAME
 
 
-def _sockets_of_namespace(processes: tuple[int, ...]) -> tuple[int, bool]:
-    """How many sockets there are in a sandbox, those on their way in other sockets too, and whether
-    there are any of TCP."""
-    for process in _inside(processes):
+def _of_namespace(processes: tuple[int, ...]) -> tuple[int, bool, int]:
+    """How many sockets there are in a sandbox, those on their way in other sockets too, whether
+    there are any of TCP, and bytes of what lies in its temporary folders, which are memory."""
+    for process in reversed(processes):
+        inside = f"/proc/{process}"
         with suppress(OSError, ValueError, IndexError):
-            lines = _lines(f"{process}/net/sockstat")
-            return int(lines["sockets"].split()[1]), int(lines["TCP"].split()[1]) > 0
-    return 0, False
+            if os.path.samestat(os.stat(f"{inside}/root/"), os.stat("/")):
+                continue  # bubblewrap's own outside
+            lines = _lines(f"{inside}/net/sockstat")
+            in_files = sum(_files_in_memory(f"{inside}/root{path}") for path in MEMORY_FOLDERS)
+            return int(lines["sockets"].split()[1]), int(lines["TCP"].split()[1]) > 0, in_files
+    return 0, False, 0
 
 
 def _sockets(processes: tuple[int, ...]) -> int:

@@ -19,11 +19,9 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
-from nanobot.security.confine import autorun, folders, kernel
-from nanobot.security.confine.folders import Trigger
-from nanobot.security.confine.spec import Spec
+from nanobot.security.confine import Spec, autorun, kernel
+from nanobot.security.confine.autorun import Trigger
 from nanobot.security.confine.usage import MEGABYTE, Usage
 
 _MADE = 0x100 | 0x80  # IN_CREATE, IN_MOVED_TO
@@ -43,19 +41,12 @@ _SHARE = 20
 """Where there are not enough watches, one part of time in so many goes into looking instead."""
 
 
-class _Event(NamedTuple):
-    watch: int
-    mask: int
-    name: str
-
-
 class AutorunWatch:
     """Watches where a command can write. Made before it starts; `appeared` is asked while it runs,
     whenever `descriptor` is readable, and from time to time. `known` is what was there."""
 
     def __init__(self, spec: Spec) -> None:
-        self._git, self._mounted = not spec.hide_git, spec.kind == "bubblewrap"
-        self._guarded = spec.guarded
+        self._git, self._guarded = not spec.hide_git, spec.guarded
         self._watched: dict[int, tuple[str, str]] = {}
         self._blind = self._missed = False
         self._look_at = 0.0
@@ -71,7 +62,7 @@ class AutorunWatch:
     def retire(self) -> Iterator[tuple[str, str]]:
         """Put what is new out of use; says what it was called and is called."""
         for tree, known in self.known.items():
-            yield from folders.retire(tree, known, git=self._git, without=self._guarded)
+            yield from autorun.retire(tree, known, git=self._git, without=self._guarded)
 
     def appeared(self) -> str:
         """What ends the command, in words, or nothing."""
@@ -83,29 +74,26 @@ class AutorunWatch:
                     return reason
             self._look_at = time.monotonic() + (time.monotonic() - begun) * _SHARE
         until = time.monotonic() + _LONGEST
-        for event in self._events():
-            if event.mask & _OVERFLOW or time.monotonic() > until:
+        for watch, mask, name in self._events():
+            if mask & _OVERFLOW or time.monotonic() > until:
                 self._missed = True
                 return ""
-            if reason := self._looked_into(event):
+            if watch in self._watched and (
+                reason := self._looked_into(*self._watched[watch], name, bool(mask & _FOLDER))
+            ):
                 return reason
         return ""
 
-    def _looked_into(self, event: _Event) -> str:
-        tree, folder = self._watched.get(event.watch, ("", ""))
-        if not tree:
-            return ""
-        kind = autorun.kind(folder, event.name)
-        path = f"{folder}{event.name}"
+    def _looked_into(self, tree: str, folder: str, name: str, is_folder: bool) -> str:
+        """What has come up in a folder under a name."""
+        kind, path = autorun.kind(folder, name), f"{folder}{name}"
         if path in self._guarded or (tree, path) in self._held:
-            return _REPLACED if self._mounted else ""
+            return ""
         if kind == "setting" or (kind == "repository" and not self._git):
             return _APPEARED.format(path)
-        if event.name.casefold() in (*autorun.SHAPE, "head") and (
-            reason := self._new(tree, folder)
-        ):
+        if name.casefold() in (*autorun.SHAPE, "head") and (reason := self._new(tree, folder)):
             return reason
-        return self._new(tree, path) if event.mask & _FOLDER else ""
+        return self._new(tree, path) if is_folder else ""
 
     def _new(self, tree: str, folder: str) -> str:
         known = self.known[tree]
@@ -121,10 +109,11 @@ class AutorunWatch:
             else:
                 self._watched[number] = (tree, path)
 
-        found = folders.survey(tree, folder, watch, without=self._guarded)
+        found = autorun.survey(tree, folder, watch, without=self._guarded)
         return [one for one in found if not (self._git and one.kind == "repository")]
 
-    def _events(self) -> Iterator[_Event]:
+    def _events(self) -> Iterator[tuple[int, int, str]]:
+        """Of each the number of the watch, what happened, and to which name."""
         events = b""
         with suppress(OSError):
             events = os.read(self.descriptor, _AT_ONCE)
@@ -132,9 +121,8 @@ class AutorunWatch:
         while at < len(events):
             watch, mask, _, length = _EVENT.unpack_from(events, at)
             at += _EVENT.size
-            name = events[at : at + length].rstrip(b"\0")
+            yield watch, mask, os.fsdecode(events[at : at + length].rstrip(b"\0"))
             at += length
-            yield _Event(watch, mask, os.fsdecode(name))
 
 
 _QUICK, _SLOW = 0.1, 1.0
@@ -151,16 +139,8 @@ _BYTES_OF_A_FILE = 16 * 1024
 """For as many bytes a disk is mostly made to hold one file: so much of both is kept free."""
 
 
-class Room(NamedTuple):
-    """What is free of a disk: bytes, and files that it can still hold."""
-
-    bytes: int
-    files: int
-
-    def is_used_up(self, before: Room, reserve: Room) -> bool:
-        """Whether less than a reserve is left, and a good part of that was taken since."""
-        both = zip(self, before, reserve, strict=True)
-        return any(left < kept and had - left > kept // 4 for left, had, kept in both)
+Room = tuple[int, int]
+"""What is free of a disk: bytes, and files that it can still hold."""
 
 
 class Watcher:
@@ -207,30 +187,28 @@ class Watcher:
         if autoruns and autoruns.descriptor >= 0:
             ending.register(autoruns.descriptor, select.POLLIN)
         while True:
-            threads, reason = self._looked_at()
-            if reason:
+            threads, reason = self._usage.looked_at()
+            if reason := reason or self._filled() or self._replaced():
                 return reason
             busy = threads > self._spec.limits.processes // 4
             looks += 1
-            interval = _QUICK if busy or looks < _YOUNG else _SLOW
-            next_look = time.monotonic() + interval
+            next_look = time.monotonic() + (_QUICK if busy or looks < _YOUNG else _SLOW)
             while (left := next_look - time.monotonic()) > 0:
                 ready = {descriptor for descriptor, _ in ending.poll(left * 1_000)}
                 if ready & {self._gone, self._owner_gone}:
                     return "" if self._gone in ready else "nanobot is gone"
-                if autoruns and (reason := autoruns.appeared()):
+                if autoruns and (reason := autoruns.appeared() or self._replaced()):
                     return reason
 
-    def _looked_at(self) -> tuple[int, str]:
-        threads, reason = self._usage.looked_at()
+    def _filled(self) -> str:
         reserve = self._spec.limits.disk_megabytes * MEGABYTE
-        kept = Room(reserve, reserve // _BYTES_OF_A_FILE)
-        rooms = zip(_free(self._spec), self._free, strict=True)
-        if not reason and any(left.is_used_up(had, kept) for left, had in rooms):
-            reason = "the disk is nearly full"
-        if not reason and self._identities != _identities(self._spec):
-            reason = _REPLACED
-        return threads, reason
+        kept = reserve, reserve // _BYTES_OF_A_FILE
+        disks = zip(_free(self._spec), self._free, strict=False)
+        full = any(is_used_up(left, before, kept) for left, before in disks)
+        return "the disk is nearly full" if full else ""
+
+    def _replaced(self) -> str:
+        return _REPLACED if self._identities != _identities(self._spec) else ""
 
 
 def _end(session: int) -> None:
@@ -294,17 +272,20 @@ def _groups(session: int) -> set[int]:
     return found
 
 
+def is_used_up(left: Room, before: Room, reserve: Room) -> bool:
+    """Whether less than a reserve is left, and a good part of that was taken since."""
+    both = zip(left, before, reserve, strict=True)
+    return any(now < kept and had - now > kept // 4 for now, had, kept in both)
+
+
 def _free(spec: Spec) -> list[Room]:
-    return [_room(path) for path in (spec.workspace, spec.temporary) if path]
-
-
-def _room(path: str) -> Room:
     """A file system that can have any number of files says that it has none, before and after."""
-    try:
-        disk = os.statvfs(path)
-    except OSError:
-        return Room(0, 0)
-    return Room(disk.f_bavail * disk.f_frsize, disk.f_favail)
+    found = []
+    for path in filter(None, (spec.workspace, spec.temporary)):
+        with suppress(OSError):
+            disk = os.statvfs(path)
+            found.append((disk.f_bavail * disk.f_frsize, disk.f_favail))
+    return found
 
 
 def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:

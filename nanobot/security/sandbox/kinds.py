@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 from nanobot.errors import ToolError
-from nanobot.security.confine.spec import RELAY_PORT, VARIABLE, Limits, Spec
+from nanobot.security.confine import RELAY_PORT, VARIABLE, Limits, Spec
 
 Kind = Literal["bubblewrap", "landlock", "none"]
 

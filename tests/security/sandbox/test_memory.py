@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.security.confine.watcher import Room
+from nanobot.security.confine.watcher import is_used_up
 from nanobot.security.sandbox import Found, Launch, Sandbox
 from nanobot.security.sandbox.kinds import Landlock
 from tests.security.sandbox.conftest import working
@@ -192,18 +192,18 @@ async def test_a_temporary_folder_in_memory_counts_as_memory(
 
 
 @pytest.mark.parametrize(
-    ("left", "is_used_up"),
+    ("left", "is_full"),
     [
-        (Room(300, 90), True),
-        (Room(9_000, 20), True),
-        (Room(390, 90), False),
-        (Room(9_000, 39), False),
-        (Room(450, 45), False),
+        ((300, 90), True),
+        ((9_000, 20), True),
+        ((390, 90), False),
+        ((9_000, 39), False),
+        ((450, 45), False),
     ],
 )
-def test_room_for_files_runs_out_as_bytes_do(left: Room, is_used_up: bool) -> None:
-    assert left.is_used_up(before=Room(450, 45), reserve=Room(400, 40)) == is_used_up
+def test_room_for_files_runs_out_as_bytes_do(left: tuple[int, int], is_full: bool) -> None:
+    assert is_used_up(left, before=(450, 45), reserve=(400, 40)) == is_full
 
 
 def test_a_disk_without_a_number_of_files_never_runs_out_of_them() -> None:
-    assert not Room(9_000, 0).is_used_up(before=Room(9_000, 0), reserve=Room(400, 4))
+    assert not is_used_up((9_000, 0), before=(9_000, 0), reserve=(400, 4))
