@@ -7,24 +7,21 @@ is never touched, and the home never taken away.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from nanobot.cli.command import (
     Data,
     field,
-    fitted,
     indent,
     print_result,
+    print_text,
     put,
     record,
     records,
@@ -37,7 +34,7 @@ from nanobot.cli.status import of_gateway
 from nanobot.errors import HomeLocked, NanobotError
 from nanobot.io import replace_file, storage_errors
 from nanobot.logs import LogLine
-from nanobot_cli.text import clean, one_line
+from nanobot_cli.text import clean
 
 _SECONDS = 240.0
 """Longer than a start may take."""
@@ -48,7 +45,7 @@ _FACTS = (
     "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "Result",
     "ExecMainStatus", "ActiveEnterTimestamp", "StatusText",
 )  # fmt: skip
-
+_ENABLED = ("enabled", "enabled-runtime", "linked")
 
 Answer = subprocess.CompletedProcess[str]
 
@@ -61,6 +58,29 @@ def _last_line(answer: Answer) -> str:
     return "it cannot be executed" if code == _CANNOT_EXECUTE else f"exit code {code}"
 
 
+def _run(words: Sequence[str]) -> Answer:
+    try:
+        return subprocess.run(  # noqa: S603 - our words, and no shell
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            env=_environment(),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NanobotError(f"{words[0]} cannot be used: {error}") from error
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with where the user's manager is: `su` and `sudo` leave that out."""
+    runtime = Path("/run/user", str(os.geteuid()))
+    added = {"XDG_RUNTIME_DIR": str(runtime)} if runtime.is_dir() else {}
+    return {**added, **os.environ, "LC_ALL": "C.UTF-8"}
+
+
 class Systemd:
     """The manager of the machine, or that of the user who we are."""
 
@@ -71,17 +91,16 @@ class Systemd:
 
     def expect_running(self) -> None:
         """Raise where nothing can be asked of it, with what to do instead."""
-        foreground = "`nanobot gateway` runs in the foreground, under any other supervisor as well."
-        if shutil.which("systemctl") is None:
-            raise NanobotError("there is no systemd on this machine", hint=foreground)
-        answer = self._run("systemctl", ("is-system-running",))
+        try:
+            answer = _run(("systemctl", *self._scope, "is-system-running"))
+        except NanobotError:
+            answer = Answer((), 1, "offline", "")
         state = answer.stdout.strip()
         if state in _UP:
             return
-        if state == "offline" or "not been booted" in answer.stderr:
-            raise NanobotError("this machine was not started by systemd", hint=foreground)
-        if not self._scope:
-            raise NanobotError(f"systemd does not answer: {_last_line(answer)}", hint=foreground)
+        if not self._scope or state == "offline" or "not been booted" in answer.stderr:
+            hint = "`nanobot gateway` runs in the foreground, under any other supervisor as well."
+            raise NanobotError("this machine was not started by systemd", hint=hint)
         raise NanobotError(
             f"systemd has no manager for you: {_last_line(answer)}",
             hint="Log in as this user itself, not by `su`; or `sudo loginctl enable-linger "
@@ -91,14 +110,14 @@ class Systemd:
 
     def tell(self, *arguments: str, may_fail: bool = False) -> Answer:
         """Have something done; raises `NanobotError` where it refuses, unless it `may_fail`."""
-        answer = self._run("systemctl", arguments)
+        answer = _run(("systemctl", *self._scope, *arguments))
         if answer.returncode and not may_fail:
             raise NanobotError(f"{self.prefix} {' '.join(arguments)}: {_last_line(answer)}")
         return answer
 
     def facts(self, unit: str) -> Mapping[str, str]:
         """What it knows of a unit, by the names of its properties."""
-        answer = self._run("systemctl", ("show", unit, f"--property={','.join(_FACTS)}"))
+        answer = self.tell("show", unit, f"--property={','.join(_FACTS)}", may_fail=True)
         pairs = (line.partition("=") for line in answer.stdout.splitlines())
         return {key: value for key, _, value in pairs}
 
@@ -108,58 +127,45 @@ class Systemd:
         if unit.user:
             options.append(f"--property=User={unit.user}")
         words = ("--quiet", "--wait", "--collect", "--pipe", *options, f"--setenv=PATH={unit.path}")
-        return self._run("systemd-run", (*words, *unit.command[:-1], "--version"))
+        return _run(("systemd-run", *self._scope, *words, *unit.command[:-1], "--version"))
 
-    def journal(self, unit: str, count: int, *more: str) -> tuple[str, ...]:
-        """The command that prints the last lines of the journal about a unit."""
-        return (
-            "journalctl", *self._scope, "--unit", unit, "--lines", str(count),
-            "--no-pager", "--quiet", *more,
-        )  # fmt: skip
-
-    def last_words(self, unit: str, count: int = 6) -> str:
-        """The last lines of the journal about a unit; empty where there is none."""
-        program, *arguments = self.journal(unit, count, "--output=cat")
-        if shutil.which(program) is None:
-            return ""
-        said = self._run(program, arguments, scoped=False).stdout.splitlines()
-        own = [(LogLine.parse(line.encode("utf-8", "replace")), line) for line in said]
-        return "\n".join(log.to_text() if log else line for log, line in own)
-
-    def _run(self, program: str, arguments: Sequence[str], *, scoped: bool = True) -> Answer:
-        words = (program, *(self._scope if scoped else ()), *arguments)
+    def journal(self, unit: str, count: int, *, follow: bool = False) -> Iterator[str]:
+        """The last lines of the journal about a unit, then with `follow` new ones; none where it
+        cannot be read."""
+        words = ("--lines", str(count), "--no-pager", "--quiet", "--output=cat")
+        command = ("journalctl", *self._scope, "--unit", unit, *words)
         try:
-            return subprocess.run(  # noqa: S603 - our words, and no shell
-                words,
+            journal = subprocess.Popen(  # noqa: S603 - our words, and no shell
+                (*command, "--follow") if follow else command,
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_SECONDS,
+                stdout=subprocess.PIPE,
                 env=_environment(),
-                check=False,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise NanobotError(f"{program} cannot be used: {error}") from error
+        except OSError:
+            return
+        colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        with journal:
+            assert journal.stdout is not None
+            try:
+                for line in journal.stdout:
+                    own, said = LogLine.parse(line), line.decode("utf-8", "replace")
+                    yield own.to_text(colours=colours) if own else clean(said).rstrip()
+            finally:
+                with suppress(ProcessLookupError):
+                    journal.terminate()
 
 
-def _environment() -> dict[str, str]:
-    """Ours, with where the user's manager is: `su` and `sudo` leave that out."""
-    runtime = Path("/run/user", str(os.geteuid()))
-    added = {"XDG_RUNTIME_DIR": str(runtime)} if runtime.is_dir() else {}
-    return {**added, **os.environ, "LC_ALL": "C.UTF-8"}
-
-
-def install(place: Place, home: str, user: str, *, start: bool, dry_run: bool) -> int:
+def install(options: argparse.Namespace) -> int:
     """`nanobot service install`. Raises `NanobotError` where it cannot be, before anything is
     changed if that can be known."""
-    if place.system and not dry_run:
+    place = Place.of(options.name, system=options.system)
+    if place.system and not options.dry_run:
         _expect_root("install")
-    who = account(place.system, user)
-    planned = planned_unit(place, who, home)
-    if dry_run:
+    who = account(place.system, options.user)
+    planned = planned_unit(place, who, options.given_home or "")
+    if options.dry_run:
         _warn(place, who)
-        sys.stderr.write(clean(f"This would be {place.file}:\n\n"))
+        print_text(f"This would be {place.file}:\n\n", sys.stderr)
         return put(planned.text)
     systemd = Systemd(system=place.system)
     systemd.expect_running()
@@ -176,33 +182,27 @@ def install(place: Place, home: str, user: str, *, start: bool, dry_run: bool) -
             replace_file(place.file, unit.text.encode(), 0o644)
         systemd.tell("daemon-reload")
     systemd.tell("enable", "--quiet", place.service)
-    if start:
+    if not options.no_start:
         _start(place, systemd, renewed=renewed)
-    return put(fitted(clean(_report(place, unit, who, systemd, renewed=renewed))))
+    return print_text(_report(place, unit, who, systemd, renewed=renewed))
 
 
-def uninstall(place: Place) -> int:
+def uninstall(options: argparse.Namespace) -> int:
     """`nanobot service uninstall`: what is remembered stays."""
+    place = Place.found(options.name, system=options.system)
     if not place.read():
-        return put(fitted(f"There is no {place.file}: nothing to take away.\n"))
+        return print_text(f"There is no {place.file}: nothing to take away.\n")
     if place.system:
         _expect_root("uninstall")
     _expect_ours(place)
-    home = place.home()
-    systemd = Systemd(system=place.system)
-    try:
-        systemd.expect_running()
-    except NanobotError:  # nobody can be told to stop it: only the file is left
-        outcome = "is gone; what still runs of it has to be ended"
-    else:
-        systemd.tell("disable", "--now", "--quiet", place.service)
-        outcome = "is stopped and gone"
+    home, systemd = place.home(), Systemd(system=place.system)
+    systemd.expect_running()
+    systemd.tell("disable", "--now", "--quiet", place.service)
     with storage_errors(place.file):
         place.file.unlink(missing_ok=True)
-    with suppress(NanobotError):
-        systemd.tell("daemon-reload", may_fail=True)
-        systemd.tell("reset-failed", place.service, may_fail=True)
-    return put(fitted(clean(f"{place.service} {outcome}. {home} stays as it is.\n")))
+    systemd.tell("daemon-reload", may_fail=True)
+    systemd.tell("reset-failed", place.service, may_fail=True)
+    return print_text(f"{place.service} is stopped and gone. {home} stays as it is.\n")
 
 
 def _expect_root(what: str) -> None:
@@ -237,20 +237,14 @@ def _expect_free(place: Place, home: Path, systemd: Systemd) -> None:
 
 
 def _make_account(wanted: Account) -> Account:
-    """Make the account."""
     command = (
         "useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin",
         "--home-dir", str(wanted.folder), "--create-home", wanted.name,
     )  # fmt: skip
-    try:
-        done = subprocess.run(  # noqa: S603 - our words, and no shell
-            command, capture_output=True, text=True, check=False
-        )
-    except OSError as error:
-        raise NanobotError(f"useradd cannot be used: {error}") from error
+    done = _run(command)
     if done.returncode:
         hint = f"Make the account yourself, with {wanted.folder} as its home, and try again."
-        raise NanobotError(f"useradd: {done.stderr.strip()}", hint=hint)
+        raise NanobotError(f"useradd: {_last_line(done)}", hint=hint)
     with storage_errors(wanted.folder):
         wanted.folder.chmod(0o700)
     return Account.named(wanted.name)
@@ -278,7 +272,8 @@ def _tried(unit: Unit, systemd: Systemd) -> Unit:
         unit = replace(unit, shut_in=False)
         answer = systemd.trial(unit)
         if not answer.returncode:
-            _say_warning(f"systemd cannot shut it in here: {_last_line(first)}")
+            said = f"warning: systemd cannot shut it in here: {_last_line(first)}\n"
+            print_text(said, sys.stderr)
     if answer.returncode:
         who = f" as {unit.user}" if unit.user else ""
         hint = (
@@ -294,7 +289,7 @@ def _start(place: Place, systemd: Systemd, *, renewed: bool) -> None:
     answer = systemd.tell("restart" if renewed else "start", place.service, may_fail=True)
     if not answer.returncode:
         return
-    said = systemd.last_words(place.service) or _last_line(answer)
+    said = "\n".join(systemd.journal(place.service, 6)) or _last_line(answer)
     raise NanobotError(
         f"{place.service} is installed but does not start:\n{said}",
         hint=f"Fix it, then `nanobot service install{place.options}` again. "
@@ -304,14 +299,12 @@ def _start(place: Place, systemd: Systemd, *, renewed: bool) -> None:
 
 def _report(place: Place, unit: Unit, who: Account, systemd: Systemd, *, renewed: bool) -> str:
     facts = systemd.facts(place.service)
-    runs = facts.get("ActiveState") == "active"
-    pid = f", pid {facts['MainPID']}" if runs and facts.get("MainPID") else ""
-    as_user = f", as {unit.user}" if unit.user else ""
+    is_active = facts.get("ActiveState") == "active"
+    runs = f"runs, pid {facts.get('MainPID')}" if is_active else "does not run"
     lines = [
-        f"{place.service} is {'installed' if renewed else 'as it was'}"
-        + (f" and runs{pid}." if runs else "; it is not started."),
+        f"{place.service} is {'installed' if renewed else 'as it was'} and {runs}.",
         f"  unit  {place.file}",
-        f"  home  {unit.home}{as_user}",
+        f"  home  {unit.home}{f', as {unit.user}' if unit.user else ''}",
     ]
     if not unit.user and not who.lingers:
         lines.append(
@@ -332,71 +325,56 @@ def _warn(place: Place, who: Account) -> None:
     ours = ("NANOBOT_HOME", "NANOBOT_DEBUG")
     if names := [n for n in sorted(os.environ) if n.startswith("NANOBOT_") and n not in ours]:
         said = "of your shell will not hold for the service: write it into config.yaml"
-        _say_warning(f"{', '.join(names)} {said}")
+        print_text(f"warning: {', '.join(names)} {said}\n", sys.stderr)
     if who.uid == 0:
         option = "--user NAME" if place.system else "--system"
         own = f"`nanobot service install {option}` gives it an account of its own"
-        _say_warning(f"it runs as root; {own}")
+        print_text(f"warning: it runs as root; {own}\n", sys.stderr)
 
 
-def _say_warning(text: str) -> None:
-    sys.stderr.write(fitted(clean(f"warning: {text}\n"), sys.stderr))
+def _installed(options: argparse.Namespace) -> tuple[Place, Path]:
+    """Where the service is, and its home. Raises where there is none of ours."""
+    place = Place.found(options.name, system=options.system)
+    if (home := place.home()) is None:
+        hint = f"`nanobot service install{place.options}` makes one."
+        raise NanobotError(f"there is no service: no {place.file} of nanobot's", hint=hint)
+    return place, home
 
 
-_ENABLED = ("enabled", "enabled-runtime", "linked")
-
-
-def status(options: argparse.Namespace, place: Place) -> int:
+def status(options: argparse.Namespace) -> int:
     """`nanobot service status`: exit code 1 where it does not run, or runs and works badly."""
-    home = _home_of(place)
+    place, home = _installed(options)
     systemd = Systemd(system=place.system)
     systemd.expect_running()
     facts = systemd.facts(place.service)
     health: Data = {}
     with suppress(NanobotError):  # it is another user's, or ends just now
         health = record(of_gateway(home) or {}, "health")
-    runs = facts.get("ActiveState") == "active"
+
+    def counted(key: str) -> int:
+        return int(facts[key]) if facts.get(key, "").isdecimal() else 0
+
     data = {
         "unit": place.service,
         "system": place.system,
         "file": str(place.file),
         "home": str(home),
         "enabled": facts.get("UnitFileState") in _ENABLED,
-        "running": runs,
+        "running": facts.get("ActiveState") == "active",
         "state": f"{facts.get('ActiveState')} ({facts.get('SubState')})",
         "since": facts.get("ActiveEnterTimestamp", ""),
-        "pid": _number(facts.get("MainPID", "")),
-        "restarts": _number(facts.get("NRestarts", "")),
+        "pid": counted("MainPID"),
+        "restarts": counted("NRestarts"),
         "result": facts.get("Result", ""),
-        "exit_code": _number(facts.get("ExecMainStatus", "")),
+        "exit_code": counted("ExecMainStatus"),
         "told": facts.get("StatusText", ""),
         "health": health,
     }
-    print_result(options, data, lambda data: _text(data, place))
-    return 0 if runs and not _how(data).startswith("failing") else 1
+    print_result(options, data, lambda data: _status_text(data, place))
+    return 0 if data["running"] and not _how(data).startswith("failing") else 1
 
 
-def logs(place: Place, *, count: int, follow: bool) -> int:
-    """`nanobot service logs`: from the journal, or nanobot's own log where that says nothing."""
-    home = _home_of(place)
-    if shutil.which("journalctl") is not None:
-        systemd = Systemd(system=place.system)
-        if follow or systemd.last_words(place.service, 1):
-            more = ("--output=json", *(("--follow",) if follow else ()))
-            return _journal(systemd.journal(place.service, count, *more))
-    sys.stderr.write("The journal has nothing about it, or is not yours to read. Its own log:\n")
-    return show_log(home, count, follow=follow)
-
-
-def _home_of(place: Place) -> Path:
-    home = place.home()
-    if home is None:
-        hint = f"`nanobot service install{place.options}` makes one."
-        raise NanobotError(f"there is no service: no {place.file} of nanobot's", hint=hint)
-    return home
-
-
-def _text(data: Data, place: Place) -> str:
+def _status_text(data: Data, place: Place) -> str:
     state = f"{field(data, 'state')}, {'enabled' if data['enabled'] else 'not enabled'}"
     if since := field(data, "since"):
         state += f", since {since}" if data["running"] else f", last started {since}"
@@ -409,19 +387,14 @@ def _text(data: Data, place: Place) -> str:
         ("restarts", f"{field(data, 'restarts')} by systemd" if data["restarts"] else ""),
         ("health", _how(data) if data["running"] else ""),
     ]
-    lines = [table([row for row in rows if row[1]])]
-    lines += (
-        indent(f"{field(concern, 'text', 500)}\n{field(concern, 'hint', 500)}")
-        for concern in records(record(data, "health"), "concerns")
-    )
-    if not data["enabled"]:
-        lines.append(f"It does not start by itself: `nanobot service install{place.options}`\n")
-    if field(data, "state").startswith("inactive"):
+    text = table(row for row in rows if row[1])
+    for concern in records(record(data, "health"), "concerns"):
+        text += indent(f"{field(concern, 'text', 500)}\n{field(concern, 'hint', 500)}")
+    if not data["running"]:
         start = f"{Systemd(system=place.system).prefix} start {place.unit}"
-        lines.append(f"It was stopped: `{start}` starts it.\n")
-    elif not data["running"]:
-        lines.append(f"`nanobot service logs{place.options}` may say why it does not run.\n")
-    return "".join(lines)
+        logs = f"nanobot service logs{place.options}"
+        text += f"`{start}` starts it; `{logs}` may say why it does not run.\n"
+    return text
 
 
 def _how(data: Data) -> str:
@@ -429,37 +402,17 @@ def _how(data: Data) -> str:
     return field(record(data, "health"), "state") or field(data, "told")
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
-
-
-def _journal(command: tuple[str, ...]) -> int:
-    """Print what a `journalctl` prints as JSON, the way `nanobot logs` prints things."""
-    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    with subprocess.Popen(  # noqa: S603 - our words, and no shell
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_environment()
-    ) as journal:
-        assert journal.stdout is not None
-        try:
-            for line in journal.stdout:
-                with suppress(ValueError, RecursionError):
-                    entry = json.loads(line)
-                    put(_shown(entry, colours=colours) if isinstance(entry, dict) else "")
-                sys.stdout.flush()
-        finally:
-            with suppress(ProcessLookupError):
-                journal.terminate()
-    return 0
-
-
-def _shown(entry: Data, *, colours: bool) -> str:
-    """An entry of the journal: a line of nanobot's log, or what somebody else said about it."""
-    said = entry.get("MESSAGE")
-    # What is not text comes byte by byte.
-    message = bytes(said) if isinstance(said, list) else str(said or "").encode("utf-8", "replace")
-    if own := LogLine.parse(message):
-        return f"{own.to_text(colours=colours)}\n"
-    microseconds = _number(str(entry.get("__REALTIME_TIMESTAMP", "")))
-    when = datetime.fromtimestamp(microseconds / 1_000_000, UTC).astimezone()
-    who = one_line(str(entry.get("SYSLOG_IDENTIFIER", "")), 40)
-    return f"{when:%Y-%m-%d %H:%M:%S} {who}: {clean(message.decode('utf-8', 'replace'))}\n"
+def logs(options: argparse.Namespace) -> int:
+    """`nanobot service logs`: from the journal, or nanobot's own log where that says nothing."""
+    place, home = _installed(options)
+    is_empty = True
+    for line in Systemd(system=place.system).journal(
+        place.service, options.n, follow=options.follow
+    ):
+        is_empty = False
+        put(f"{line}\n")
+        sys.stdout.flush()
+    if not is_empty:
+        return 0
+    sys.stderr.write("The journal has nothing about it, or is not yours to read. Its own log:\n")
+    return show_log(home, options.n, follow=options.follow)

@@ -334,12 +334,9 @@ def _settings(home: Path, bare: Mapping[str, str]) -> Settings:
     try:
         return load_settings(home, bare)
     except ConfigError as error:
-        try:
-            load_settings(home)
-        except ConfigError:
-            raise error from None
-        hint = f"Your shell has what is missing, and a service does not: write it into {home}"
-        raise ConfigError(str(error), hint=f"{hint}/secrets.env.") from error
+        elsewhere = "A service has nothing of your shell's environment: what is missing, write it"
+        hint = f"{error.hint}\n  {elsewhere} into {home}/secrets.env."
+        raise ConfigError(str(error), hint=hint) from error
 
 
 def _written(settings: Settings, who: Account) -> Iterator[Path]:
