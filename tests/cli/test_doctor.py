@@ -61,8 +61,8 @@ def test_a_fresh_machine_gets_a_whole_report_a_proven_sandbox_and_no_home(
     assert done.returncode == 0
     checks = [line[6:21].strip() for line in done.stdout.splitlines() if line[:4].strip()]
     assert checks == [
-        "home", "disk", "packages", "configuration", "gateway", "model", "sandbox", "web",
-        "channels", "time",
+        "home", "disk", "packages", "configuration", "gateway", "model", "sandbox", "channels",
+        "time",
     ]  # fmt: skip
     assert re.search(
         r"(?m)^(ok +sandbox +bubblewrap|warn +sandbox +landlock), proven to hold", done.stdout
@@ -271,7 +271,7 @@ def test_a_unit_for_this_home_must_start_this_nanobot(
     code, found = doctor()
     (service,) = found["service"]
     assert (code, service["state"]) == (1, "fail")
-    assert service["text"] == "nanobot (user unit) starts /no/such/nanobot, which is not there"
+    assert "starts /no/such/nanobot, which is not the nanobot that you run" in service["text"]
 
 
 def test_the_hint_to_write_a_unit_anew_means_that_unit_and_its_home(
@@ -282,21 +282,8 @@ def test_the_hint_to_write_a_unit_anew_means_that_unit_and_its_home(
     (own_units / "nanobot-work.service").write_text(unit.text)
     _, found = doctor()
     command = f"nanobot --home {home} service install --name work"
-    assert found["service"][0]["hint"] == f"`{command}` writes it anew."
+    assert found["service"][0]["hint"] == f"`{command}` writes it again."
     assert main([*command.split()[1:], "--dry-run"]) == 0
-
-
-def test_a_package_that_is_missing_is_named(
-    doctor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    metadata = tmp_path / "nanobot-0.1.0.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    wants = ("idna<4,>=3", "pydantic>=2", "no-such-package>=1", "nothing-more>=1; extra == 'dev'")
-    lines = ["Metadata-Version: 2.4", "Name: nanobot", "Version: 0.1.0"]
-    metadata.write_text("\n".join([*lines, *(f"Requires-Dist: {want}" for want in wants), ""]))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    _, found = doctor()
-    assert found["packages"][0]["text"].endswith("; not installed: no-such-package")
 
 
 def test_less_room_than_the_reserve_is_an_error(doctor: Any) -> None:

@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from nanobot.cli.command import add, print_json, print_text, table
 from nanobot.cli.status import PATIENCE_SECONDS
 from nanobot.errors import ConfigError, NanobotError
-from nanobot_cli.text import clean
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
     from nanobot.clock import Clock
     from nanobot.config.settings import Settings
-    from nanobot.security.redaction import Redactor
 
 _RESERVE = 200
 """Megabytes, as retention.disk_reserve_megabytes is where nothing is set."""
@@ -76,6 +74,7 @@ def add_doctor(commands: Commands) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    """Print what each check finds, at once: a server that is not there takes seconds."""
     from nanobot.app.base import secret_values
     from nanobot.clock import SystemClock
     from nanobot.config.load import load_settings
@@ -83,28 +82,26 @@ def _doctor(options: argparse.Namespace) -> int:
     from nanobot.security.redaction import Redactor
 
     log_to_console("error", Redactor())
-    home = options.home
+    redactor = Redactor()
     try:
-        settings = load_settings(home)
+        settings = load_settings(options.home)
     except ConfigError as error:
         wrong = Finding("fail", str(error), error.hint)
-        checks = (*_checks_of_any(home), ("configuration", lambda: [wrong]))
-        return _report(checks, Redactor(), as_json=options.json)
-    case = Case(settings, SystemClock(settings.agent.timezone), options.ask_model)
-    return _report(_checks(case), Redactor(secret_values(settings)), as_json=options.json)
-
-
-def _report(checks: Sequence[Check], redactor: Redactor, *, as_json: bool) -> int:
-    """Print what each check finds, at once: a server that is not there takes seconds."""
+        checks: Sequence[Check] = (
+            *_checks_of_any(options.home),
+            ("configuration", lambda: [wrong]),
+        )
+    else:
+        redactor = Redactor(secret_values(settings))
+        checks = _checks(Case(settings, SystemClock(settings.agent.timezone), options.ask_model))
     found = []
     for name, check in checks:
         for finding in _safely(check):
-            state, text, hint = finding.state, redactor.redact(finding.text), finding.hint
-            data = {"check": name, "state": state, "text": text, "hint": redactor.redact(hint)}
-            found.append(data)
-            if not as_json:
-                print_text(_lines(data))
-    if as_json:
+            text, hint = redactor.redact(finding.text), redactor.redact(finding.hint)
+            found.append({"check": name, "state": finding.state, "text": text, "hint": hint})
+            if not options.json:
+                print_text(_lines(found[-1]))
+    if options.json:
         print_json(found)
     return 1 if any(data["state"] == "fail" for data in found) else 0
 
@@ -119,12 +116,9 @@ def _safely(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
 
 
 def _lines(data: Mapping[str, str]) -> str:
-    left = (data["state"].ljust(4), data["check"].ljust(14))
-    text, *more = clean(data["text"]).splitlines() or [""]
-    more += clean(data["hint"]).splitlines()
-    beneath = tuple(" " * len(cell) for cell in left)
-    rows = [(*left, text), *((*beneath, line.strip()) for line in more if line.strip())]
-    return table(rows)
+    first, *more = [*data["text"].splitlines(), *data["hint"].splitlines()] or [""]
+    beneath = [(" " * 4, " " * 14, line.strip()) for line in more if line.strip()]
+    return table([(data["state"].ljust(4), data["check"].ljust(14), first), *beneath])
 
 
 def _checks_of_any(home: Path, reserve: int = _RESERVE) -> Sequence[Check]:
@@ -149,7 +143,6 @@ def _checks(case: Case) -> Sequence[Check]:
         ("service", surroundings.check_service),
         ("model", surroundings.check_model),
         ("sandbox", surroundings.check_sandbox),
-        ("web", surroundings.check_web),
         ("mcp", surroundings.check_mcp),
         ("channels", surroundings.check_channels),
         ("journal", home.check_journal),

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import os
 import platform
-import pwd
 import re
 import shlex
-import stat
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
-from importlib.metadata import PackageNotFoundError, requires, version
-from itertools import islice
+from datetime import timedelta
 from pathlib import Path
 
 from loguru import logger
@@ -26,17 +21,15 @@ from nanobot import __version__
 from nanobot.cli.command import size
 from nanobot.cli.doctor import Case, Finding
 from nanobot.config import not_imported
-from nanobot.errors import StorageError
+from nanobot.io import storage_errors
 from nanobot.upkeep.backups import backup_folder, list_backups
 from nanobot.upkeep.retention import free_bytes
 
 _MEGABYTE = 1_000_000
 _SCARCE = 1_000 * _MEGABYTE
-_NAME = re.compile(r"[^A-Za-z0-9._-]")
 _FOLDERS = ("", "state", "sessions", "logs", "media", "spill", "workspace", "workspace/memory")
 _SECRET = ("config.yaml", "secrets.env", "state/journal.db", "state/documents.json")
-_LOOKED_AT = 2_000
-"""Files of one folder: whoever ran nanobot as root once left more than one behind."""
+_SHOWN = 5
 
 
 def check_configuration(case: Case) -> Iterator[Finding]:
@@ -52,60 +45,37 @@ def check_configuration(case: Case) -> Iterator[Finding]:
 
 def check_home(home: Path) -> Iterator[Finding]:
     """Whether the home is the user's, theirs alone, and can be written."""
-    try:
-        mode = home.stat().st_mode
-    except FileNotFoundError:
-        yield Finding("ok", f"{home} is made at the first start")
-        return
-    except OSError as error:
-        hint = "Fix the permissions, or choose another folder with NANOBOT_HOME."
-        yield Finding("fail", f"{home} cannot be used: {error.strerror}", hint)
-        return
-    if not stat.S_ISDIR(mode):
-        yield Finding("fail", f"{home} is not a folder", "Move it away.")
-        return
-    if not os.access(home, os.X_OK, effective_ids=True):  # nothing in it can be looked at
-        hint = f"`chmod u+rwx {shlex.quote(str(home))}`"
-        shut = Finding("fail", f"{home} cannot be entered", hint)
-        yield next((one for one in _strangers(home) if one.state == "fail"), shut)
-        return
-    troubles = [*_strangers(home), *_locked(home), *_exposed(home)]
+    with storage_errors(home):
+        try:
+            troubles = [*_foreign(home)] or [*_locked(home), *_exposed(home)]
+        except FileNotFoundError:
+            yield Finding("ok", f"{home} is made at the first start")
+            return
     yield from troubles or [Finding("ok", f"{home} is yours alone")]
 
 
-def _strangers(home: Path) -> Iterator[Finding]:
+def _foreign(home: Path) -> Iterator[Finding]:
     """Files of somebody else's, as `sudo nanobot` leaves them behind."""
     me, take_over = os.geteuid(), f"`sudo chown -R {os.geteuid()} {shlex.quote(str(home))}`"
     if (owner := home.stat().st_uid) != me:
-        text = f"{home} belongs to {_name(owner)}"
-        hint = f"Run nanobot as {_name(owner)}, or take the folder over: {take_over}"
-        yield Finding("warn" if me == 0 else "fail", text, hint)
+        hint = f"Run nanobot as that user, or take the folder over: {take_over}"
+        yield Finding("warn" if me == 0 else "fail", f"{home} belongs to user {owner}", hint)
         return
     for folder in (home / name for name in _FOLDERS):
         with suppress(OSError), os.scandir(folder) as entries:
-            for entry in islice(entries, _LOOKED_AT):
-                uid = entry.stat(follow_symlinks=False).st_uid
-                if uid != me:
-                    yield Finding("fail", f"{entry.path} belongs to {_name(uid)}", take_over)
+            for entry in entries:
+                if (uid := entry.stat(follow_symlinks=False).st_uid) != me:
+                    yield Finding("fail", f"{entry.path} belongs to user {uid}", take_over)
                     return
 
 
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
-
-
 def _locked(home: Path) -> Iterator[Finding]:
-    if os.statvfs(home).f_flag & os.ST_RDONLY:
-        hint = "Have it mounted for writing; `dmesg` may say why it is not."
-        yield Finding("fail", f"{home} lies on a disk that is read-only", hint)
-        return
     for folder in (home / name for name in _FOLDERS):
-        if folder.is_dir() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            hint = f"`chmod u+rwx {shlex.quote(str(folder))}`"
-            yield Finding("fail", f"{folder} cannot be written", hint)
+        with suppress(PermissionError):  # what lies above it is named
+            mode = os.R_OK | os.W_OK | os.X_OK
+            if folder.exists() and not os.access(folder, mode, effective_ids=True):
+                text = f"{folder} cannot be written, or is no folder"
+                yield Finding("fail", text, f"`chmod u+rwx {shlex.quote(str(folder))}`")
 
 
 def _exposed(home: Path) -> Iterator[Finding]:
@@ -124,7 +94,7 @@ def check_disk(home: Path, reserve: int) -> Iterator[Finding]:
     """How much room there is, as the owner's `reserve` in megabytes asks for it."""
     there = next((folder for folder in (home, *home.parents) if folder.exists()), Path("/"))
     try:
-        free, nodes = free_bytes(there), os.statvfs(there)
+        free = free_bytes(there)
     except OSError as error:
         yield Finding("warn", f"the disk does not tell its room: {error.strerror}")
         return
@@ -132,42 +102,22 @@ def check_disk(home: Path, reserve: int) -> Iterator[Finding]:
     hint = f"Free some space: below {reserve} MB messages wait ({least})."
     if free < reserve * _MEGABYTE:
         yield Finding("fail", f"{free // _MEGABYTE} MB are free", hint)
+    elif free < max(_SCARCE, 2 * reserve * _MEGABYTE):
+        yield Finding("warn", f"{free // _MEGABYTE} MB are free", hint)
     else:
-        is_scarce = free < max(_SCARCE, 2 * reserve * _MEGABYTE)
-        text = f"{free / 1_000_000_000:.1f} GB are free"
-        yield Finding("warn", text, hint) if is_scarce else Finding("ok", text)
-    if nodes.f_files and not nodes.f_favail:
-        hint = "There are too many files on it: `df -i` shows where."
-        yield Finding("fail", "no file can be made on the disk", hint)
+        yield Finding("ok", f"{free / 1_000_000_000:.1f} GB are free")
 
 
 def check_packages() -> Iterator[Finding]:
-    """Whether the packages that nanobot requires are there, and what SQLite can do."""
+    """What nanobot runs on, and what SQLite can do."""
     from nanobot.memory.search.tables import sqlite_version
 
-    ours = f"nanobot {__version__}, Python {platform.python_version()}, "
     sqlite, has_full_text = sqlite_version()
-    ours += f"SQLite {sqlite}"
-    try:
-        wanted = [line for line in requires("nanobot") or () if "extra ==" not in line]
-    except PackageNotFoundError:
-        yield Finding("ok", f"{ours}; run without being installed")
-        return
-    if missing := [name for line in wanted if not _is_installed(name := _NAME.split(line, 1)[0])]:
-        hint = f"`{sys.executable} -m pip install --upgrade nanobot` in the environment of nanobot"
-        yield Finding("warn", f"{ours}; not installed: {', '.join(missing)}", hint)
-    else:
-        yield Finding("ok", ours)
+    versions = f"nanobot {__version__}, Python {platform.python_version()}, SQLite {sqlite}"
+    yield Finding("ok", versions)
     if not has_full_text:
         hint = "Use a Python whose SQLite has FTS5; that of every distribution does."
         yield Finding("fail", "this SQLite has no full-text search", hint)
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return bool(version(package))
-    except PackageNotFoundError:
-        return False
 
 
 def check_journal(case: Case) -> Iterator[Finding]:
@@ -199,18 +149,15 @@ def check_journal(case: Case) -> Iterator[Finding]:
 
 def check_index(case: Case) -> Iterator[Finding]:
     """Whether the search index can be used. It is a cache, so nothing is lost with it."""
-    from nanobot.memory.search.tables import VERSION, inspect_index
+    from nanobot.memory.search.tables import inspect_index
 
     path = case.home / "state" / "index.db"
     if not path.exists():
         return
-    rebuild = "`nanobot memory rebuild` makes it anew; nothing is lost."
-    version, damage = inspect_index(path, case.clock)
+    _, damage = inspect_index(path, case.clock)
     if damage:
-        yield Finding("warn", f"it is damaged: {damage}", rebuild)
-    elif version != VERSION:
-        text = f"it is of another version ({version}), and made anew when it is used next"
-        yield Finding("ok", text)
+        hint = "`nanobot memory rebuild` makes it again; nothing is lost."
+        yield Finding("warn", f"it is damaged: {damage}", hint)
     else:
         yield Finding("ok", f"whole, {size(path.stat().st_size)}")
 
@@ -226,9 +173,6 @@ def check_versions(case: Case) -> Iterator[Finding]:
     repository = Repository(path)
     try:
         found = read_newest(repository)
-    except StorageError as error:
-        yield Finding("fail", str(error), error.hint)
-        return
     finally:
         repository.close()
     if found is None:
@@ -237,14 +181,6 @@ def check_versions(case: Case) -> Iterator[Finding]:
     newest, files = found
     when = f"{newest.when.astimezone(case.clock.now().tzinfo):%Y-%m-%d %H:%M}"
     yield Finding("ok", f"whole; the newest is of {when}, with {files} files")
-
-
-_ASIDE = re.compile(r"\.(?:corrupt|broken|damaged)(?:-|$)")
-_WHERE = ("state", "sessions", "workspace/memory", "workspace/people", "workspace/groups")
-_PASSED_BY = frozenset({"node_modules", "objects", "undo", "pack"})
-"""Folders with thousands of files, none of which is ever set aside."""
-
-_SHOWN = 5
 
 
 def check_conversations(case: Case) -> Iterator[Finding]:
@@ -268,17 +204,20 @@ def check_conversations(case: Case) -> Iterator[Finding]:
     yield Finding("ok", f"{len(checked) - len(errors)} can be read")
 
 
+_ASIDE = re.compile(r"\.(?:corrupt|broken|damaged)(?:-|$)")
+_WHERE = ("state", "sessions", "workspace/memory", "workspace/people", "workspace/groups")
+_PASSED_BY = frozenset({"node_modules", "objects", "undo", "pack"})
+"""Folders with thousands of files, none of which is ever set aside."""
+
+
 def check_set_aside(case: Case) -> Iterator[Finding]:
     """Files that nanobot could not read and moved away, which a person should know of."""
     found = sorted(path for name in _WHERE for path in _aside_in(case.home / name))
-    if not found:
-        return
-    shown = "\n".join(str(path.relative_to(case.home)) for path in found[:_SHOWN])
-    more = f"\nand {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    one = len(found) == 1
-    text = f"{len(found)} {'file was' if one else 'files were'} unreadable once:\n{shown}{more}"
-    hint = "See whether something in there is worth saving, then delete it."
-    yield Finding("warn", text, hint)
+    if found:
+        shown = [str(path.relative_to(case.home)) for path in found[:_SHOWN]]
+        text = "\n".join([f"unreadable once, and kept aside: {len(found)}", *shown])
+        hint = "See whether something in there is worth saving, then delete it."
+        yield Finding("warn", text, hint)
 
 
 def _aside_in(folder: Path) -> Iterator[Path]:
@@ -294,6 +233,8 @@ _GRACE = timedelta(days=1)
 
 def check_backups(case: Case) -> Iterator[Finding]:
     """Whether a backup is there that is as new as the schedule promises."""
+    from nanobot.cron.schedule import parse
+
     if not case.home.is_dir():
         return
     settings = case.settings.backup
@@ -305,19 +246,11 @@ def check_backups(case: Case) -> Iterator[Finding]:
         hint = "Set backup.schedule to have them made, best with backup.folder on another disk."
         text = f"none are made by themselves; {shown} in {folder}"
         yield Finding("ok" if newest else "warn", text, hint)
-    elif folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
-        hint = "Fix its permissions, or set backup.folder to another one."
-        yield Finding("fail", f"{folder} cannot be written", hint)
-    elif newest is None or _is_late(settings.schedule, newest, now):
+        return
+    due = parse(settings.schedule).next_after(newest, now.tzinfo) if newest else None
+    if newest is None or (due is not None and due + _GRACE < now):
         hint = "The gateway makes them while it runs. `nanobot backup` makes one now."
         text = f"they are due at `{settings.schedule}`; {shown} in {folder}"
         yield Finding("warn", text, hint)
     else:
         yield Finding("ok", f"{shown} in {folder}")
-
-
-def _is_late(schedule: str, newest: datetime, now: datetime) -> bool:
-    from nanobot.cron.schedule import parse
-
-    due = parse(schedule).next_after(newest, now.tzinfo)
-    return due is not None and due + _GRACE < now

@@ -10,19 +10,22 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nanobot import __version__
 from nanobot.bus.events import TERMINAL
+from nanobot.bus.journal_file import inspect_journal
 from nanobot.channel.entry_points import Check, CheckFinding, CheckRequest
 from nanobot.cli.command import field, record, records
 from nanobot.cli.doctor import Case, Finding
+from nanobot.cli.onboard.model import Candidate, answer, is_near
 from nanobot.cli.service.unit import Place, account
 from nanobot.cli.status import is_silent, of_gateway
-from nanobot.errors import NanobotError, ProviderUnavailable
+from nanobot.errors import NanobotError
 from nanobot.text import duration
 
 if TYPE_CHECKING:
@@ -60,15 +63,12 @@ def check_service(case: Case) -> Iterator[Finding]:
 
 def _unit(place: Place, home: Path) -> Finding:
     name = f"{place.unit} ({'system' if place.system else 'user'} unit)"
-    program = _program(place.read())
-    command = f"nanobot --home {shlex.quote(str(home))} service install{place.options}"
-    reinstall = f"`{command}` writes it anew."
-    if program is None or not os.access(program, os.X_OK):
-        text = f"{name} starts {program or 'nothing'}, which is not there"
-        return Finding("fail", text, reinstall)
-    if program.parent.resolve() != Path(sys.executable).parent.resolve():
-        text = f"{name} starts {program}, which is not the nanobot that you run now"
-        return Finding("warn", text, reinstall)
+    program = place.program()
+    if program is None or not os.access(program, os.X_OK) or not _is_ours(program):
+        text = f"{name} starts {program or 'nothing'}, which is not the nanobot that you run now"
+        command = f"nanobot --home {shlex.quote(str(home))} service install{place.options}"
+        gone = program is None or not program.exists()
+        return Finding("fail" if gone else "warn", text, f"`{command}` writes it again.")
     me = account(system=False, name="")
     if not place.system and not me.lingers:
         text = f"{name} ends when you log out, and does not start before you log in"
@@ -76,15 +76,8 @@ def _unit(place: Place, home: Path) -> Finding:
     return Finding("ok", f"{name} starts {program}")
 
 
-def _program(unit: str) -> Path | None:
-    """What a unit file starts."""
-    lines = (line.partition("=") for line in unit.splitlines())
-    started = [value for key, _, value in lines if key == "ExecStart"]
-    try:
-        words = shlex.split(started[-1].lstrip(":")) if started else []
-    except ValueError:
-        return None
-    return Path(words[0].replace("%%", "%")) if words else None
+def _is_ours(program: Path) -> bool:
+    return program.parent.resolve() == Path(sys.executable).parent.resolve()
 
 
 _PROBE_SECONDS = 8.0
@@ -94,26 +87,6 @@ _SHOWN_MODELS = 5
 _QUESTION = "This is a test. Answer with the one word: ready"
 
 
-class _Model(NamedTuple):
-    """One that may be asked. `role` is what people call it, empty for the main one."""
-
-    name: str
-    base_url: str
-    key: str
-    role: str = ""
-
-    def silent(self, seconds: float) -> ProviderUnavailable:
-        """The error where it does not answer in time."""
-        return ProviderUnavailable(
-            f"{self.server} did not answer within {seconds:.0f} s",
-            hint="Is it overloaded, or still loading the model? Try again in a minute.",
-        )
-
-    @property
-    def server(self) -> str:
-        return f"the {self.role}'s server" if self.role else "the model's server"
-
-
 def check_model(case: Case) -> Iterator[Finding]:
     """The main model, then its fallbacks; without a fallback the agent still works."""
     model = case.settings.model
@@ -121,34 +94,34 @@ def check_model(case: Case) -> Iterator[Finding]:
         hint = "`nanobot onboard` sets one up; or set model.name and model.api_key."
         yield Finding("warn", "only the small built-in one", hint)
         return
-    main = _Model(model.name, model.base_url, model.api_key.get_secret_value())
-    yield from _examined(case, main)
+    main = Candidate(model.name, model.base_url, model.api_key.get_secret_value())
+    yield from _examined(case, main, "the model's server")
     yield from _window(case, main)
     for other in model.fallbacks:
-        role, key = f"fallback {other.name}", other.api_key.get_secret_value()
-        for found in _examined(case, _Model(other.name, other.base_url, key, role)):
+        wanted = Candidate(other.name, other.base_url, other.api_key.get_secret_value())
+        for found in _examined(case, wanted, f"the fallback {other.name}'s server"):
             worst = "warn" if found.state == "fail" else found.state
-            yield Finding(worst, f"{role}: {found.text}", found.hint)
+            yield Finding(worst, f"fallback {other.name}: {found.text}", found.hint)
 
 
-def _examined(case: Case, model: _Model) -> Iterator[Finding]:
+def _examined(case: Case, model: Candidate, server: str) -> Iterator[Finding]:
     try:
-        yield asyncio.run(_served(case, model))
+        yield asyncio.run(_served(case, model, server))
         if case.ask_model:
             yield asyncio.run(_answering(case, model))
     except NanobotError as error:
         yield Finding("fail", str(error), error.hint)
+    except TimeoutError:
+        hint = "Is it overloaded, or still loading the model? Try again in a minute."
+        yield Finding("fail", f"{server} did not answer in time", hint)
 
 
-async def _served(case: Case, model: _Model) -> Finding:
+async def _served(case: Case, model: Candidate, server: str) -> Finding:
     from nanobot.providers.discovery import probe
 
-    try:
-        async with asyncio.timeout(_WHOLE_PROBE_SECONDS):
-            served = await probe(model.base_url, model.key, case.clock, seconds=_PROBE_SECONDS)
-    except TimeoutError:
-        raise model.silent(_WHOLE_PROBE_SECONDS) from None
-    case.hear(model.server, served.told)
+    async with asyncio.timeout(_WHOLE_PROBE_SECONDS):
+        served = await probe(model.base_url, model.key, case.clock, seconds=_PROBE_SECONDS)
+    case.hear(server, served.told)
     names = served.names
     if not names or not model.name or model.name in names:
         named = model.name or next(iter(names), "the one it serves")
@@ -157,15 +130,9 @@ async def _served(case: Case, model: _Model) -> Finding:
     return Finding("warn", f"the server does not list {model.name}", f"It offers {offers}.")
 
 
-async def _answering(case: Case, model: _Model) -> Finding:
-    from nanobot.cli.onboard.model import Candidate, answer
-
-    wanted = Candidate(model.name, model.base_url, model.key)
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            reply, took = await answer(wanted, case.clock, _QUESTION)
-    except TimeoutError:
-        raise model.silent(_ANSWER_SECONDS) from None
+async def _answering(case: Case, model: Candidate) -> Finding:
+    async with asyncio.timeout(_ANSWER_SECONDS):
+        reply, took = await answer(model, case.clock, _QUESTION)
     said = " ".join(reply.text.split())[:40]
     tokens = f"{reply.usage.prompt} tokens asked, {reply.usage.completion} answered"
     if not said:
@@ -174,9 +141,8 @@ async def _answering(case: Case, model: _Model) -> Finding:
     return Finding("ok", f"it answers “{said}” after {took:.1f} s ({tokens})")
 
 
-def _window(case: Case, model: _Model) -> Iterator[Finding]:
+def _window(case: Case, model: Candidate) -> Iterator[Finding]:
     """Whether the server takes as much as the settings say, and whether that is enough to talk."""
-    from nanobot.cli.onboard.model import is_near
     from nanobot.config.model import SMALL_WINDOW
     from nanobot.providers.discovery import told_window
 
@@ -223,14 +189,6 @@ def check_sandbox(case: Case) -> Iterator[Finding]:
     text = f"{found.sandbox.kind}, proven to hold\n{found.sandbox.notes}".rstrip()
     hint = f"{found.problem}\n{_MENDING}" if found.problem else ""
     yield Finding("warn" if found.problem else "ok", text, hint)
-
-
-def check_web(case: Case) -> Iterator[Finding]:
-    """By which way the web is reached; nothing is fetched."""
-    web = case.settings.tools.web
-    by = " by way of a proxy" if web.proxy.get_secret_value() else ""
-    text = f"pages are fetched{by}; {web.search.provider} searches"
-    yield Finding("ok", text if web.enabled else "off (tools.web.enabled: false)")
 
 
 def check_mcp(case: Case) -> Iterator[Finding]:
@@ -305,16 +263,12 @@ async def _look(case: Case, name: str, check: Check) -> Sequence[CheckFinding]:
 
 def _paired_owners(case: Case) -> Iterator[str]:
     """The channels on which pairing has made somebody the owner."""
-    from nanobot.bus.journal_file import inspect_journal
-
     journal = inspect_journal(case.home / "state" / "journal.db", case.clock)
-    try:
+    with suppress(ValueError):
         told = json.loads(journal.documents.get("access", b"{}"))
-    except ValueError:
-        return
-    for known in records(told, "approved") if isinstance(told, dict) else ():
-        if known.get("owner") is True:
-            yield field(known, "channel")
+        for known in records(told, "approved") if isinstance(told, dict) else ():
+            if known.get("owner") is True:
+                yield field(known, "channel")
 
 
 _OFF_SECONDS = 120.0

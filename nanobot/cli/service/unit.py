@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shlex
 import stat
 import sys
@@ -211,6 +212,12 @@ class Place:
     def home(self) -> Path | None:
         """The home of the installed one; None where there is none of ours."""
         return home_in(self.read())
+
+    def program(self) -> Path | None:
+        """What the installed one starts."""
+        started = re.findall(r"(?m)^ExecStart=:?(.*)$", self.read())
+        words = shlex.split(started[-1]) if started else []
+        return Path(words[0].replace("%%", "%")) if words else None
 
 
 @dataclass(frozen=True, slots=True)
