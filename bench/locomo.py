@@ -37,7 +37,7 @@ if not __package__:  # run as a file: the project is to be found, and its http.p
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from nanobot.memory.search import MemoryIndex, Query, Sources
-from nanobot.memory.search.passages import content_words
+from nanobot.memory.search.question import content_words
 from nanobot.messages import Message
 from nanobot.session.records import SUFFIX, Metadata, encode, stem_of
 from nanobot.testing.clock import FakeClock

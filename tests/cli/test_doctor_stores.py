@@ -15,7 +15,7 @@ import pytest
 
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
-from nanobot.memory.search.tables import connect
+from nanobot.memory.search.database import connect
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Change
 from nanobot.security.paths import Root

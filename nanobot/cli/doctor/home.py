@@ -110,7 +110,7 @@ def check_disk(home: Path, reserve: int) -> Iterator[Finding]:
 
 def check_packages() -> Iterator[Finding]:
     """What nanobot runs on, and what SQLite can do."""
-    from nanobot.memory.search.tables import sqlite_version
+    from nanobot.memory.search.database import sqlite_version
 
     sqlite, has_full_text = sqlite_version()
     versions = f"nanobot {__version__}, Python {platform.python_version()}, SQLite {sqlite}"
@@ -149,7 +149,7 @@ def check_journal(case: Case) -> Iterator[Finding]:
 
 def check_index(case: Case) -> Iterator[Finding]:
     """Whether the search index can be used. It is a cache, so nothing is lost with it."""
-    from nanobot.memory.search.tables import inspect_index
+    from nanobot.memory.search.database import inspect_index
 
     path = case.home / "state" / "index.db"
     if not path.exists():

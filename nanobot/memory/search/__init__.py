@@ -2,7 +2,6 @@
 
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.values import (
-    Document,
     Embedder,
     Hit,
     IndexStats,
@@ -14,7 +13,6 @@ from nanobot.memory.search.values import (
 )
 
 __all__ = [
-    "Document",
     "Embedder",
     "Hit",
     "IndexStats",

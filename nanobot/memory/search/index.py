@@ -5,7 +5,7 @@ The index is a cache over the files, and nothing else knows of it. Invariants:
 - a search takes in first what changed in the files, so it finds what was just said, and nothing
   that was undone, forgotten or erased; the next refresh leaves nothing of that in the file;
 - nothing outside the scopes of a query is returned, by a hit, beside a hit, or by `around`;
-- an index that is missing, damaged or of another version is made anew; where its place cannot be
+- an index that is missing, damaged or of another version is built again; where its place cannot be
   written, it is kept in memory while the process lives;
 - while another process is writing to it, a search answers from what is there.
 
@@ -28,9 +28,9 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.memory.search.ingest import Catalogue, Ingest
-from nanobot.memory.search.searching import Search
-from nanobot.memory.search.tables import Rows, Unusable, connect, remove
+from nanobot.memory.search.database import Unusable, connect, purge, remove
+from nanobot.memory.search.ingest import Ingest, Interrupted
+from nanobot.memory.search.searching import Prepared, Search
 from nanobot.memory.search.values import (
     Embedder,
     IndexStats,
@@ -39,12 +39,10 @@ from nanobot.memory.search.values import (
     SearchResult,
     Sources,
 )
-from nanobot.memory.search.vectors import Embedding, Vector, Vectors
-from nanobot.memory.search.writing import Interrupted
+from nanobot.memory.search.vectors import Embedding, Vector, Vectors, Waiting
 
 _EMBEDDED_AT_ONCE = 64
 _LOOKED_UP_AT_ONCE = 2_048
-_BUSY = sqlite3.SQLITE_BUSY
 
 T = TypeVar("T")
 
@@ -65,26 +63,26 @@ class MemoryIndex:
         *,
         patience: float = 10.0,
     ) -> None:
+        self._path, self._sources, self._clock = path, sources, clock
         self._patience = patience
-        self._path, self._sources, self._clock, self._embedder = path, sources, clock, embedder
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-index")
         self._opened: _Opened | None = None
         self._in_memory = False
         self._embedding = Embedding(embedder) if embedder else None
+        self._embedder_name = embedder.name if embedder else ""
         self._is_embedding = asyncio.Lock()
         self._closing = threading.Event()
 
     async def search(self, query: Query) -> SearchResult:
         """Take in what is new, then find what answers `query`."""
-        meaning = await self._meaning(query)
+        meaning = await self._meaning(query) if self._embedding else None
 
-        def work(index: _Opened) -> SearchResult:
-            index.take_in()
-            prepared = index.search.prepare(query, self._clock.now().date())
+        def find(index: _Opened) -> SearchResult:
+            prepared = self._prepare(index, query)
             meant = index.vectors.nearest(meaning, prepared.streams) if meaning else None
             return index.search.find(prepared, meant)
 
-        return await self._run(work)
+        return await self._run(find)
 
     async def around(
         self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5
@@ -92,27 +90,27 @@ class MemoryIndex:
         """The passage `id` with those before and after it in its stream, in order; [] where it is
         unknown or not in `scopes`."""
 
-        def work(index: _Opened) -> list[Passage]:
+        def around(index: _Opened) -> list[Passage]:
             index.take_in()
             return index.search.around(id, scopes, before, after)
 
-        return await self._run(work)
+        return await self._run(around)
 
     async def refresh(self) -> None:
         """Take in what changed in the files, embed what has no vector yet, and overwrite what was
         taken out; costs next to nothing where nothing changed."""
-        await self._run(lambda index: index.tidy())
+        await self._run(_Opened.tidy)
         while await self._embed_some(_LOOKED_UP_AT_ONCE, patient=True):
             pass
 
     async def rebuild(self) -> None:
-        """Throw the index away and make it anew."""
+        """Throw the index away and build it again."""
         await self._in_worker(self._discard)
         await self.refresh()
 
     async def stats(self) -> IndexStats:
         """How much is indexed."""
-        return await self._run(lambda index: index.stats())
+        return await self._run(_Opened.stats)
 
     async def close(self) -> None:
         """Close the file; indexing under way is given up. Nothing may be asked afterwards."""
@@ -127,39 +125,46 @@ class MemoryIndex:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
     def _guarded(self, work: Callable[[_Opened], T]) -> T:
-        """Do `work`; an index that turns out to be unusable is made anew, once."""
-        for last in (False, False, True):
+        """Do `work`; an index that turns out to be unusable is built again, at last in memory."""
+        for is_last in (False, False, True):
             try:
                 return work(self._open())
             except Interrupted as error:
                 raise StorageError(self._path, "the index was closed meanwhile") from error
-            except (Unusable, sqlite3.DatabaseError) as error:
+            except (Unusable, sqlite3.Error, OSError) as error:
                 self._close()
-                if last:
+                if is_last:
                     raise StorageError(self._path, str(error)) from error
                 self._give_up_file(error)
         raise AssertionError("unreachable")
 
     def _give_up_file(self, error: Exception) -> None:
         """Delete a file that is no use; do without one where none can be written."""
-        if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
+        damaged = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+        if isinstance(error, Unusable) or _code(error) in damaged:
+            logger.warning("{}: {}; the index is built again", self._path, error)
+            self._discard()
+        else:
+            self._do_without_file(error)
+
+    def _discard(self) -> None:
+        self._close()
+        try:
+            remove(self._path)
+        except OSError as error:
+            self._do_without_file(error)
+
+    def _do_without_file(self, error: Exception) -> None:
+        if not self._in_memory:
             logger.warning("{}: {}; the index is kept in memory", self._path, error)
-            self._in_memory = True
-            return
-        logger.warning("{}: {}; the index is made anew", self._path, error)
-        self._discard()
+        self._in_memory = True
 
     def _open(self) -> _Opened:
         if self._opened is None:
-            try:
-                db = connect(None if self._in_memory else self._path, self._patience)
-            except OSError as error:
-                logger.warning("{}: {}; the index is kept in memory", self._path, error.strerror)
-                self._in_memory = True
-                db = connect(None)
-            name = self._embedder.name if self._embedder else ""
-            ingest = Ingest(db, Catalogue(self._sources), self._clock, self._closing.is_set)
-            self._opened = _Opened(db, ingest, self._sources, name)
+            db = connect(None if self._in_memory else self._path, self._patience)
+            ingest = Ingest(db, self._sources, self._clock, self._closing.is_set)
+            vectors = Vectors(db, self._embedder_name)
+            self._opened = _Opened(db, ingest, Search(db, self._sources.scope_of), vectors)
         return self._opened
 
     def _close(self) -> None:
@@ -167,52 +172,45 @@ class MemoryIndex:
         if opened is not None:
             opened.db.close()
 
-    def _discard(self) -> None:
-        self._close()
-        if not self._in_memory:
-            try:
-                remove(self._path)
-            except OSError as error:
-                logger.warning("{}: {}; the index is kept in memory", self._path, error.strerror)
-                self._in_memory = True
+    def _prepare(self, index: _Opened, query: Query) -> Prepared:
+        index.take_in()
+        return index.search.prepare(query, self._clock.now().date())
 
     async def _meaning(self, query: Query) -> Vector | None:
-        """The vector of a question, without the names of speakers; None without an embedder."""
-        if self._embedding is None:
-            return None
-        await self._run(lambda index: index.take_in())
+        """The vector of a question, without the names of speakers."""
+        prepared = await self._run(lambda index: self._prepare(index, query))
         await self._embed_some(_EMBEDDED_AT_ONCE, patient=False)
-        today = self._clock.now().date()
-        prepared = await self._run(lambda index: index.search.prepare(query, today))
-        return await self._embedding.of_question(prepared.question.text or query.text)
+        vectors = await self._vectors_of([prepared.question.text or query.text], patient=False)
+        return vectors[0] if vectors else None
+
+    async def _vectors_of(self, texts: list[str], *, patient: bool) -> list[Vector | None]:
+        return await self._embedding.vectors_of(texts, patient=patient) if self._embedding else []
 
     async def _embed_some(self, most: int, *, patient: bool) -> bool:
         """Embed up to so many passages that have no vector; whether there may be more to do here.
 
-        Not while somebody else is at it: they would be embedded twice.
+        Not while another task does: they would be embedded twice.
         """
         if self._embedding is None or self._is_embedding.locked():
             return False
         async with self._is_embedding:
-            pending = await self._run(lambda index: index.vectors.pending(most))
-            for start in range(0, len(pending), _EMBEDDED_AT_ONCE):
-                batch = pending[start : start + _EMBEDDED_AT_ONCE]
-                texts = [text for _, text in batch]
-                if not (vectors := await self._embedding.of_passages(texts, patient=patient)):
+            waiting = await self._run(lambda index: index.waiting(most))
+            for start in range(0, len(waiting), _EMBEDDED_AT_ONCE):
+                batch = waiting[start : start + _EMBEDDED_AT_ONCE]
+                vectors = await self._vectors_of([line.text for line in batch], patient=patient)
+                if not vectors:
                     return False
-                await self._run(partial(_store, batch, vectors))
-        return bool(pending)
+                await self._run(partial(_Opened.store, lines=batch, vectors=vectors))
+        return bool(waiting)
 
 
 class _Opened:
     """An open index and what works on it; used in the worker thread only."""
 
     def __init__(
-        self, db: sqlite3.Connection, ingest: Ingest, sources: Sources, embedder: str
+        self, db: sqlite3.Connection, ingest: Ingest, search: Search, vectors: Vectors
     ) -> None:
-        self.db, self._ingest = db, ingest
-        self.search = Search(db, Rows(db, sources.scope_of))
-        self.vectors = Vectors(db, embedder)
+        self.db, self._ingest, self.search, self.vectors = db, ingest, search, vectors
 
     def take_in(self) -> None:
         """Take in what changed; while another process does so, go on with what is there."""
@@ -223,7 +221,19 @@ class _Opened:
         """The same, and overwrite what was taken out."""
         self.take_in()
         with _unless_busy("what was taken out is overwritten later"):
-            self._ingest.purge()
+            purge(self.db)
+
+    def waiting(self, most: int) -> list[Waiting]:
+        """Up to so many passages that have no vector yet."""
+        found = list[Waiting]()
+        with _unless_busy("passages get their vectors later"):
+            found += self.vectors.waiting(most)
+        return found
+
+    def store(self, lines: Sequence[Waiting], vectors: Sequence[Vector | None]) -> None:
+        """Keep their vectors."""
+        with _unless_busy("passages get their vectors later"):
+            self.vectors.store(lines, vectors)
 
     def stats(self) -> IndexStats:
         """How much is indexed."""
@@ -243,23 +253,17 @@ class _Opened:
         )
 
 
-def _store(
-    passages: list[tuple[int, str]], vectors: Sequence[Vector | None], index: _Opened
-) -> None:
-    index.vectors.store(passages, vectors)
-
-
 @contextmanager
 def _unless_busy(consequence: str) -> Iterator[None]:
     """Go on where another process is writing to the file."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != _BUSY:
+        if _code(error) != sqlite3.SQLITE_BUSY:
             raise
         logger.warning("the memory index is busy; {}", consequence)
 
 
-def _is_damage(error: sqlite3.OperationalError) -> bool:
-    """Whether the file is to blame and not its place: a table is missing, a page unreadable."""
-    return error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT}
+def _code(error: Exception) -> int:
+    """What SQLite says happened, without the details; 0 for what is not its error."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

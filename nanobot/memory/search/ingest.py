@@ -1,222 +1,71 @@
-"""From the files to the index: what there is, what changed since the last time, and taking it in.
+"""Bringing the index up to date with the files.
 
-Every file that is indexed is found, with its state, by one stat. A `Stream` is what has one order
-of its own: a session with its archive, the history of a scope, a note, a document. Keys and paths
-are text that the index can hold, whatever bytes a name on disk is made of.
+What changed goes in within one transaction (a document of the library in one of its own), so that a
+search sees all of a conversation's move to the archive or nothing of it. A file that cannot be read
+is reported once and does not hide the others.
 
-All that is found goes in within one transaction, so that a search sees all of a conversation's move
-to the archive or nothing of it. A file that cannot be read is reported once and does not hide the
-others. Lines of sessions and histories are read on from where reading ended (see `records`); notes
-and documents are read anew, and from the first passage that differs on they are indexed anew.
+A session whose live file only grew is read on from where reading ended; that it only grew is known
+by its inode and by what stands before that place. In any other case (moved to the archive, saved by
+an editor, erased, cut, retracted) all of a stream is compared with the index by a hash of each
+line: what is equal from the start on stays, wherever it now stands, and the rest is indexed again.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
-from itertools import takewhile
-from pathlib import Path
-from stat import S_ISREG
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import NamedTuple
+from zlib import crc32
 
 from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
-from nanobot.io import FileState, opened
-from nanobot.memory.documents import FACTS
-from nanobot.memory.search.library import documents, passages
-from nanobot.memory.search.passages import (
+from nanobot.io import FileState
+from nanobot.memory.history.entries import MOST
+from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, transaction
+from nanobot.memory.search.question import prepared
+from nanobot.memory.search.reading import (
     Entry,
-    HistoryLines,
-    SessionLines,
-    fact_passages,
+    Listing,
+    Name,
+    Reader,
+    SessionReader,
+    SourceFile,
     line_hash,
-    note_passages,
+    retractions_in,
     well_formed,
 )
-from nanobot.memory.search.records import FileMoved, Known, LineReader, LineStreams
-from nanobot.memory.search.tables import owe_purge, purge
-from nanobot.memory.search.values import SourceFile, Sources, Stream
-from nanobot.memory.search.writing import Writer
-from nanobot.memory.store.guard import text_of
-from nanobot.memory.store.notes import day_of
-from nanobot.security.paths import Place, Root
-from nanobot.session.catalogue import key_in
-from nanobot.session.records import SUFFIX, key_of, stem_of
+from nanobot.memory.search.values import Sources
+from nanobot.session.loading import whole_size
+from nanobot.session.records import Retraction
+
+PAUSE = timedelta(hours=1)
+"""A longer silence ends a segment."""
+
+SEGMENT_MOST = 60
+"""No segment has more passages."""
+
+_BATCH = 4_096
+_MARK = 4_096
+_PASSAGE = (
+    "INSERT INTO passage (id, stream, seq, segment, moment, role, speaker, asks, origin, turn,"
+    " place, original, hash, first, last) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+Streams = Mapping[Name, Sequence[SourceFile]]
 
 
-class Catalogue:
-    """Lists the streams; remembers which file of a session says which key."""
-
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-        self._keys: dict[tuple[str, int], str] = {}
-
-    def streams(self) -> Iterator[Stream]:
-        """All streams there are now. Raises StorageError where a folder cannot be read."""
-        yield from self._sessions(self._sources.sessions)
-        for scope, folder in self._sources.memories():
-            yield from _memory(scope, folder)
-        yield from self._library()
-
-    def glance(self) -> list[object]:
-        """Equal to an earlier one where no file changed since; cheaper than `streams`."""
-        sessions, library = self._sources.sessions, self._sources.library
-        seen: list[object] = [_glance(sessions)]
-        seen += [_glance(sessions / "archive" / name) for name in _folders(sessions / "archive")]
-        for scope, folder in self._sources.memories():
-            seen += [scope, _glance(folder), _glance(folder / "history"), *_long_term(folder)]
-        if library is not None:
-            seen += documents(library)
-        return seen
-
-    def _sessions(self, folder: Path) -> Iterator[Stream]:
-        # The live files first: what is moved to the archive meanwhile is then in both or in one.
-        live = {name: state for name, state in _listed(folder) if name.endswith(SUFFIX)}
-        archives = {name: folder / "archive" / name for name in _folders(folder / "archive")}
-        for name, state in live.items():
-            path = folder / name
-            key = self._key(path, state, live)
-            files = _segments(archives.pop(stem_of(key), None))
-            files.append(_source_file(path, state))
-            yield Stream("message", well_formed(key), "", tuple(files))
-        for name, path in archives.items():
-            if files := _segments(path):
-                oldest = path / Path(files[0].path).name
-                key = self._key(oldest, files[0].state, {}, name)
-                yield Stream("message", well_formed(key), "", tuple(files))
-
-    def _key(self, path: Path, state: FileState, live: dict[str, FileState], stem: str = "") -> str:
-        """The key that a file says, unless the session of that key has a file of its own."""
-        stem = stem or path.name.removesuffix(SUFFIX)
-        known = self._keys.get((str(path), state.inode))
-        if known is None:
-            try:
-                known = key_in(path)
-            except (NanobotError, FileNotFoundError):
-                known = ""
-            self._keys[str(path), state.inode] = known
-        if not known or (stem_of(known) != stem and f"{stem_of(known)}{SUFFIX}" in live):
-            return key_of(stem)
-        return known
-
-    def _library(self) -> Iterator[Stream]:
-        folder = self._sources.library
-        if folder is None:
-            return
-        for document in documents(folder):
-            state = FileState(0, document.size, document.mtime_ns)
-            name = document.path.relative_to(folder).as_posix()
-            files = (_source_file(document.path, state),)
-            scope = self._sources.library_scope
-            yield Stream("library", well_formed(name), scope, files, document.path)
-
-    def template(self, stream: Stream) -> str:
-        """What a long-term file says before anything was learned."""
-        return self._sources.template.get(stream.key, "")
-
-    def passages(self, stream: Stream) -> list[tuple[str, str]]:
-        """The passages of a document, each with its place."""
-        folder = self._sources.library
-        if folder is None or stream.document is None:
-            return []
-        return passages(stream.document, folder)
+class Interrupted(Exception):
+    """The index is being closed: what was under way is given up."""
 
 
-def _memory(scope: str, folder: Path) -> Iterator[Stream]:
-    # The folder's parent is the root, so that a memory folder which is a link is not followed.
-    memory = Root(folder.parent).place(folder.name)
-    history = [
-        *_plain(memory.child("history"), folder / "history", lambda name: name.endswith(SUFFIX)),
-        *_plain(memory, folder, lambda name: name == "history.jsonl"),
-    ]
-    if history:
-        yield Stream("history", scope, scope, tuple(history))
-    for file in _plain(memory, folder, lambda name: day_of(name) is not None):
-        yield Stream("note", Path(file.path).name, scope, (file,))
-    for path, state in _long_term(folder):
-        place = Root(folder.parent).place(path)
-        name = well_formed(str(folder.parent / path))
-        file = SourceFile(name, state, partial(place.opened, os.O_RDONLY))
-        yield Stream("memory", path, scope, (file,))
-
-
-def _long_term(folder: Path) -> Iterator[tuple[str, FileState]]:
-    """The long-term files of the scope whose memory folder this is; no links."""
-    for path in FACTS:
-        with suppress(OSError):
-            status = (folder.parent / path).stat(follow_symlinks=False)
-            if S_ISREG(status.st_mode):
-                yield path, FileState.of(status)
-
-
-def _plain(place: Place, folder: Path, wanted: Callable[[str], bool]) -> list[SourceFile]:
-    return [
-        SourceFile(
-            well_formed(str(folder / name)), state, partial(place.child(name).opened, os.O_RDONLY)
-        )
-        for name, state in _listed(folder)
-        if wanted(name)
-    ]
-
-
-def _segments(folder: Path | None) -> list[SourceFile]:
-    if folder is None:
-        return []
-    names = [(name, state) for name, state in _listed(folder) if name.endswith(SUFFIX)]
-    numbered = [(int(name[: -len(SUFFIX)]), name, state) for name, state in names
-                if name[: -len(SUFFIX)].isdecimal()]  # fmt: skip
-    return [
-        _source_file(folder / name, state)
-        for _, name, state in sorted(numbered, key=lambda found: found[0])
-    ]
-
-
-def _source_file(path: Path, state: FileState) -> SourceFile:
-    return SourceFile(well_formed(str(path)), state, partial(opened, path))
-
-
-def _listed(folder: Path) -> list[tuple[str, FileState]]:
-    """The plain files in `folder` by name, hidden ones left out; none where there is no folder."""
-    found = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    if S_ISREG(status.st_mode) and not entry.name.startswith("."):
-                        found.append((entry.name, FileState.of(status)))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        logger.warning("{} is not searched: {}", folder, error.strerror)
-    return sorted(found)
-
-
-def _glance(folder: Path) -> list[tuple[str, int, int, int]]:
-    try:
-        with os.scandir(folder) as entries:
-            stats = ((entry.name, entry.stat(follow_symlinks=False)) for entry in entries)
-            return [(name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in stats]
-    except OSError:
-        return []
-
-
-def _folders(folder: Path) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return []
-
-
-_LARGEST_NOTE = 4 * 1024 * 1024
-
-_Name = tuple[str, str, str]
-"""Source, scope and key: what a stream is called."""
+class _FileMoved(Exception):
+    """A file is no longer the one that was listed; the next refresh sees the new one."""
 
 
 class Ingest:
@@ -226,181 +75,328 @@ class Ingest:
     """
 
     def __init__(
-        self,
-        db: sqlite3.Connection,
-        catalogue: Catalogue,
-        clock: Clock,
-        closing: Callable[[], bool],
+        self, db: sqlite3.Connection, sources: Sources, clock: Clock, closing: Callable[[], bool]
     ) -> None:
-        self._db, self._catalogue, self._clock = db, catalogue, clock
-        self._writer = Writer(db, closing)
-        self._lines = LineStreams(db, self._writer)
-        self._reported: set[str] = set()
-        self._glance: list[object] = []
+        self._db, self._closing = db, closing
+        self._listing, self._reader = Listing(sources), Reader(sources, clock.now().tzinfo)
+        self._reported: set[Name] = set()
+        self._taken: Streams | None = None
 
-    def refresh(self) -> bool:
-        """Take in what changed; whether anything had. Raises `sqlite3.Error`, StorageError."""
-        glance = self._catalogue.glance()
-        if glance == self._glance:
-            return False
-        streams: dict[_Name, Stream] = {
-            (s.source, s.scope, s.key): s for s in self._catalogue.streams()
-        }
-        self._glance = glance
-        if not _differences(streams, self._known()):
-            return False
-        try:
-            self._take_all(streams)
-        except BaseException:
-            self._glance = []
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
-        return True
-
-    def purge(self) -> None:
-        """Leave nothing of what was taken out in the file. Raises `sqlite3.Error`."""
-        purge(self._db)
-
-    def _take_all(self, streams: dict[_Name, Stream]) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        # Asked again: another process may have been at it until this transaction began.
+    def refresh(self) -> None:
+        """Take in what changed. Raises `sqlite3.Error`, StorageError."""
+        streams = self._listing.streams()
+        if streams == self._taken:
+            return
+        self._taken = None
         known = self._known()
-        documents = []
-        for name in _differences(streams, known):
-            self._writer.check()
-            stream = streams.get(name)
-            if stream is None:
-                self._drop(name)
-            elif stream.source == "library":
-                documents.append(stream)
-            else:
-                self._take(stream, known.get(name, {}))
-        self._commit()
-        for stream in documents:
-            self._writer.check()
-            # Reading a document takes its time; nobody waits for the file meanwhile.
-            entries = list(self._document(stream))
-            self._db.execute("BEGIN IMMEDIATE")
-            with self._apart(stream):
-                self._read_anew(stream, entries)
-            self._commit()
+        changed = [name for name in streams if known.get(name) != _states(streams[name])]
+        failed = set[Name]()
+        with transaction(self._db):
+            for name in changed:
+                if name[0] != "library" and not self._take(name, streams[name]):
+                    failed.add(name)
+            for name in known.keys() - streams.keys():
+                self._db.execute("DELETE FROM stream WHERE (source, scope, key) = (?, ?, ?)", name)
+        for name in changed:
+            if name[0] == "library":  # reading takes its time; the file is not locked meanwhile
+                entries = list(self._reader.entries(name, streams[name]))
+                with transaction(self._db):
+                    self._take(name, streams[name], entries)
+        self._taken = {name: files for name, files in streams.items() if name not in failed}
 
-    def _commit(self) -> None:
-        if self._writer.deleted:
-            owe_purge(self._db)
-        self._db.execute("COMMIT")
-        self._writer.deleted = False
+    def _known(self) -> dict[Name, str]:
+        rows = self._db.execute("SELECT source, scope, key, files FROM stream")
+        return {(source, scope, key): files for source, scope, key, files in rows}
 
-    def _known(self) -> dict[_Name, dict[str, Known]]:
-        # One statement: between two, another process may add a stream and its files.
-        known: dict[_Name, dict[str, Known]] = {}
-        for source, scope, key, path, inode, size, mtime, read, mark in self._db.execute(
-            "SELECT source, scope, key, path, inode, size, mtime, read, mark FROM stream"
-            " LEFT JOIN file ON file.stream = stream.id"
-        ):
-            files = known.setdefault((source, scope, key), {})
-            if path is not None:
-                files[path] = Known(FileState(inode, size, mtime), read, mark)
-        return known
+    def _check(self) -> None:
+        if self._closing():
+            raise Interrupted
 
-    def _take(self, stream: Stream, known: dict[str, Known]) -> None:
-        with self._apart(stream):
-            if stream.source in ("note", "memory"):
-                self._read_anew(stream, self._text(stream))
-            else:
-                self._lines.take(self._id(stream), stream, known, self._reader_of(stream))
-
-    @contextmanager
-    def _apart(self, stream: Stream) -> Iterator[None]:
-        """Take back what a stream brought that cannot be read, or holds what the database does not
-        take (a value nobody thought of); the others go on."""
+    def _take(
+        self, name: Name, files: Sequence[SourceFile], entries: Iterable[Entry] | None = None
+    ) -> bool:
+        """Take in a stream; whether that worked. One that holds what the database does not take (a
+        value that no one thought of) is passed over as well."""
+        self._check()
         self._db.execute("SAVEPOINT stream")
         try:
-            yield
-        except (NanobotError, OSError, FileMoved, ValueError, OverflowError) as error:
+            id = self._id(name)
+            if name[0] == "message":
+                self._take_session(id, files)
+            else:
+                entries = self._reader.entries(name, files) if entries is None else entries
+                self._replace(id, entries, apart=name[0] == "history")
+                self._remember(id, files=_states(files))
+        except (NanobotError, OSError, ValueError, OverflowError, _FileMoved) as error:
             self._db.execute("ROLLBACK TO stream")
-            self._glance = []
-            if not isinstance(error, FileMoved) and stream.key not in self._reported:
-                self._reported.add(stream.key)
-                logger.warning("{} {} is not searched: {}", stream.source, stream.key, error)
+            self._db.execute("RELEASE stream")
+            if not isinstance(error, _FileMoved) and name not in self._reported:
+                self._reported.add(name)
+                logger.warning("{} {} is not searched: {}", name[0], name[2], error)
+            return False
         self._db.execute("RELEASE stream")
+        return True
 
-    def _reader_of(self, stream: Stream) -> type[SessionLines] | _HistoryAt:
-        if stream.source == "message":
-            return SessionLines
-        return _HistoryAt(self._clock)
+    def _id(self, name: Name) -> int:
+        self._db.execute("INSERT OR IGNORE INTO stream (source, scope, key) VALUES (?, ?, ?)", name)
+        row = self._db.execute(
+            "SELECT id FROM stream WHERE (source, scope, key) = (?, ?, ?)", name
+        ).fetchone()
+        return int(row[0])
 
-    def _read_anew(self, stream: Stream, entries: Iterable[Entry]) -> None:
-        id = self._id(stream)
-        found = [entry._replace(hash=_hash(entry)) for entry in entries]
-        standing = self._db.execute(
-            "SELECT id, hash FROM passage WHERE stream = ? ORDER BY seq", (id,)
-        ).fetchall()
-        pairs = zip(standing, found, strict=False)
-        same = sum(1 for _ in takewhile(lambda pair: pair[0][1] == pair[1].hash, pairs))
-        self._writer.remove([row[0] for row in standing[same:]])
-        self._writer.append(id, found[same:])
-        for file in stream.files:
-            state = file.state
+    def _remember(self, id: int, **columns: str | int) -> None:
+        names = ", ".join(f"{name} = ?" for name in columns)
+        self._db.execute(f"UPDATE stream SET {names} WHERE id = ?", (*columns.values(), id))  # noqa: S608
+
+    def _take_session(self, id: int, files: Sequence[SourceFile]) -> None:
+        with ExitStack() as stack:
+            opened = [_Opened.of(file, stack.enter_context(file.opened())) for file in files]
+            reader = self._read_on(id, opened) or self._read_all(id, opened)
+            live = opened[-1]
+            self._remember(
+                id,
+                files=_states([file.source for file in opened]),
+                number=reader.number,
+                retractions=json.dumps([[r.turn_id, r.first, r.last] for r in reader.retractions]),
+                read=live.end,
+                mark=live.mark(live.end),
+            )
+        if reader.metadata is not None:
+            self._remember(id, metadata=json.dumps(reader.metadata))
+
+    def _read_on(self, id: int, opened: Sequence[_Opened]) -> SessionReader | None:
+        """Read on where the last refresh ended; None where the files did not just grow."""
+        files, number, retracted, read, mark = self._db.execute(
+            "SELECT files, number, retractions, read, mark FROM stream WHERE id = ?", (id,)
+        ).fetchone()
+        live, before = opened[-1], json.loads(files or "[]")
+        if not _grew(before, [file.source for file in opened]) or live.mark(read) != mark:
+            return None
+        # A retraction speaks of numbers, so it holds for messages that are written after it too.
+        gone = [Retraction(turn, first, last, None) for turn, first, last in json.loads(retracted)]
+        reader = SessionReader(number, list(gone))
+        new = [entry for raw in live.lines(read) if (entry := reader.entry(raw))]
+        last = self._db.execute("SELECT max(seq) FROM passage WHERE stream = ?", (id,)).fetchone()
+        seqs = [last[0] or 0, *(entry.seq for entry in new)]
+        if len(reader.retractions) > len(gone) or seqs != sorted(set(seqs)):
+            return None
+        self._append(id, new)
+        return reader
+
+    def _read_all(self, id: int, opened: Sequence[_Opened]) -> SessionReader:
+        """Compare all of a session with the index; lines that it knows are not parsed."""
+        gone = [gone for file in opened for gone in retractions_in(file.lines())]
+        for one in gone:
+            at = (id, min(one.first, MOST), min(one.last, MOST), well_formed(one.turn_id))
             self._db.execute(
-                "INSERT OR REPLACE INTO file (stream, path, inode, size, mtime, read, mark)"
-                " VALUES (?, ?, ?, ?, ?, 0, 0)",
-                (id, file.path, state.inode, state.size, state.modified),
+                "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
+                at,
+            )
+        reader, standing = SessionReader(retractions=gone), _Standing(self._db, id)
+
+        def unknown() -> Iterator[Entry]:
+            for raw in (raw for file in opened for raw in file.lines()):
+                if standing.is_more and (seq := standing.passes(line_hash(raw))):
+                    reader.number = seq
+                elif entry := reader.entry(raw):
+                    yield entry
+
+        self._append(id, standing.replaced_by(unknown()))
+        return reader
+
+    def _replace(self, id: int, entries: Iterable[Entry], *, apart: bool) -> None:
+        """Make the index say what `entries` say."""
+        standing = _Standing(self._db, id)
+        unknown = (entry for entry in entries if not standing.passes(entry.hash))
+        self._append(id, standing.replaced_by(unknown), apart=apart)
+
+    def _append(self, stream: int, entries: Iterable[Entry], *, apart: bool = False) -> None:
+        """Add `entries` after what the stream has; `apart`: each is a segment of its own."""
+        rows, tail = iter(entries), None
+        while batch := list(islice(rows, _BATCH)):
+            self._check()
+            # Only now: drawing the first one may take out what stood at the end.
+            tail = tail or _Tail(self._db, stream)
+            passages, words = [], []
+            for entry in batch:
+                id, segment = tail.next(entry, apart)
+                text, original = _stored(entry.text)
+                words.append((id, text))
+                passages.append(
+                    (
+                        id,
+                        stream,
+                        entry.seq,
+                        segment,
+                        entry.moment,
+                        entry.role,
+                        well_formed(entry.speaker),
+                        entry.asks,
+                        well_formed(entry.origin),
+                        well_formed(entry.turn),
+                        well_formed(entry.place),
+                        original,
+                        entry.hash,
+                        entry.first,
+                        entry.last,
+                    )
+                )
+            self._db.executemany(_PASSAGE, passages)
+            self._db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", words)
+            names = {entry.speaker for entry in batch} - {"", "user", "assistant", "tool"}
+            self._db.executemany(
+                "INSERT OR IGNORE INTO speaker VALUES (?, ?)",
+                ((stream, well_formed(name)) for name in names),
             )
 
-    def _text(self, stream: Stream) -> Iterator[Entry]:
-        with stream.files[0].open() as descriptor:
-            text = text_of(os.pread(descriptor, _LARGEST_NOTE, 0))
-        if stream.source == "memory":
-            return fact_passages(stream.key, text, self._catalogue.template(stream))
-        return note_passages(stream.key, text, self._clock.now().tzinfo)
 
-    def _document(self, stream: Stream) -> Iterator[Entry]:
-        for number, (place, text) in enumerate(self._catalogue.passages(stream), 1):
-            yield Entry(number, text, place=place)
+class _Standing:
+    """What the index has of a stream, by seq, compared with what the files say."""
 
-    def _id(self, stream: Stream) -> int:
-        name = (stream.source, stream.scope, stream.key)
-        self._db.execute("INSERT OR IGNORE INTO stream (source, scope, key) VALUES (?, ?, ?)", name)
-        return _id_of(self._db, name)
+    def __init__(self, db: sqlite3.Connection, stream: int) -> None:
+        self._db, self._stream = db, stream
+        self._rows = db.execute(
+            "SELECT seq, hash FROM passage WHERE stream = ? ORDER BY seq", (stream,)
+        )
+        self._next: tuple[int, int] | None = self._rows.fetchone()
+        self._passed = 0
+        self._new = set[int]()
 
-    def _drop(self, name: _Name) -> None:
-        id = _id_of(self._db, name)
-        self._writer.clear(id)
-        self._db.execute("DELETE FROM file WHERE stream = ?", (id,))
-        self._db.execute("DELETE FROM stream WHERE id = ?", (id,))
+    @property
+    def is_more(self) -> bool:
+        """Whether any passage was not passed yet."""
+        return self._next is not None
+
+    def passes(self, hash: int) -> int:
+        """The seq of the next passage if it has this hash: it stays. 0 where it has another."""
+        if self._next is None or self._next[1] != hash:
+            return 0
+        self._passed = self._next[0]
+        self._next = self._rows.fetchone()
+        return self._passed
+
+    def replaced_by(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Those of `entries` that are new, each seq once; what was not passed is taken out."""
+        for entry in entries:
+            if not self._has(entry.seq):
+                self._cut()
+                self._new.add(entry.seq)
+                yield entry
+        self._cut()
+
+    def _has(self, seq: int) -> bool:
+        if seq in self._new or seq > self._passed:
+            return seq in self._new
+        at = (self._stream, seq)
+        found = self._db.execute("SELECT 1 FROM passage WHERE (stream, seq) = (?, ?)", at)
+        return found.fetchone() is not None
+
+    def _cut(self) -> None:
+        if self._next is not None:
+            self._rows.close()
+            at = (self._stream, self._next[0])
+            self._db.execute("DELETE FROM passage WHERE stream = ? AND seq >= ?", at)
+            self._next = None
 
 
-def _hash(entry: Entry) -> int:
-    """Stands for a passage of a note or document, and for its place."""
-    said = (entry.text, entry.moment, entry.origin, entry.place)
-    return line_hash("\0".join(said).encode("utf-8", "replace"))
+class _Tail:
+    """Where a stream ends: the last ids of talk and output, and the segment that may go on."""
+
+    def __init__(self, db: sqlite3.Connection, stream: int) -> None:
+        base = stream << STREAM_BITS
+        (output,) = db.execute(
+            "SELECT max(id) FROM passage WHERE id BETWEEN ? AND ?",
+            (base + TOOLS_FROM, base + PLACES - 1),
+        ).fetchone()
+        talk = db.execute(
+            "SELECT id, segment, moment FROM passage WHERE id BETWEEN ? AND ?"
+            " ORDER BY id DESC LIMIT 1",
+            (base, base + TOOLS_FROM - 1),
+        ).fetchone()
+        self._output = output or base + TOOLS_FROM
+        last: tuple[int, int, str] = talk or (base, 0, "")
+        self._said, self._segment, self._moment = last
+
+    def next(self, entry: Entry, apart: bool) -> tuple[int, int]:
+        """The id and the segment of the passage that comes next: the open segment, or a new one
+        after a pause."""
+        if entry.role == "tool":
+            self._output += 1
+            return self._output, self._output
+        self._said += 1
+        full = self._said - self._segment >= SEGMENT_MOST
+        if not self._segment or apart or full or _paused(self._moment, entry.moment):
+            self._segment = self._said
+        self._moment = entry.moment or self._moment
+        return self._said, self._segment
 
 
-class _HistoryAt:
-    """Makes readers of history lines; entries have numbers of their own."""
+class _Opened(NamedTuple):
+    """A file of a session; what ends at `end` are whole lines."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    source: SourceFile
+    descriptor: int
+    end: int
 
-    def __call__(self, number: int) -> LineReader:
-        return HistoryLines(self._clock.now().tzinfo)
+    @classmethod
+    def of(cls, file: SourceFile, descriptor: int) -> _Opened:
+        """Raises `_FileMoved` where another file has the name by now."""
+        state = FileState.of(os.fstat(descriptor))
+        if state.inode != file.state.inode:
+            raise _FileMoved
+        source = SourceFile(file.folder, file.name, state)
+        return cls(source, descriptor, whole_size(descriptor, state.size))
+
+    def lines(self, start: int = 0) -> Iterator[bytes]:
+        """The lines from `start` on."""
+        with os.fdopen(os.dup(self.descriptor), "rb") as file:
+            file.seek(start)
+            left = self.end - start
+            for raw in file:
+                left -= len(raw)
+                if left < 0:
+                    return
+                yield raw
+
+    def mark(self, end: int) -> int:
+        """Stands for what is before `end`."""
+        start = max(0, end - _MARK)
+        return crc32(os.pread(self.descriptor, end - start, start))
 
 
-def _id_of(db: sqlite3.Connection, name: _Name) -> int:
-    row = db.execute("SELECT id FROM stream WHERE (source, scope, key) = (?, ?, ?)", name)
-    return int(row.fetchone()[0])
+def _states(files: Sequence[SourceFile]) -> str:
+    """The files of a stream and their states, as the index keeps them."""
+    return json.dumps([_state(file) for file in files])
 
 
-def _differences(streams: dict[_Name, Stream], known: dict[_Name, dict[str, Known]]) -> list[_Name]:
-    """The names of streams that are new, changed or gone."""
-    changed = [name for name, s in streams.items() if not _unchanged(s, known.get(name))]
-    return [*changed, *(known.keys() - streams.keys())]
+def _state(file: SourceFile) -> list[str | int]:
+    path, state = well_formed(f"{file.folder}/{file.name}"), file.state
+    return [path, state.inode, state.size, state.modified]
 
 
-def _unchanged(stream: Stream, known: dict[str, Known] | None) -> bool:
-    if known is None or len(known) != len(stream.files):
+def _grew(before: list[list[str | int]], files: Sequence[SourceFile]) -> bool:
+    """Whether the last file is longer than it was, and nothing else has changed."""
+    now = [_state(file) for file in files]
+    if not before or before[:-1] != now[:-1] or before[-1][:2] != now[-1][:2]:
         return False
-    states = ((known.get(file.path), file.state) for file in stream.files)
-    return all(before is not None and before.state == state for before, state in states)
+    return int(before[-1][2]) < files[-1].state.size
+
+
+def _stored(text: str) -> tuple[str, str | None]:
+    """`text` as the full-text table takes it, and itself where that differs."""
+    if text.isascii():
+        return text, None
+    whole = text.encode("utf-8", "replace").decode()
+    spelled = prepared(whole)
+    return spelled, None if spelled == whole else whole
+
+
+def _paused(before: str, now: str) -> bool:
+    """Whether a conversation stopped between two moments. Which came first says little: a platform
+    has a clock of its own, and cuts its times to seconds."""
+    if not before or not now or (before[:13], before[19:]) == (now[:13], now[19:]):
+        return False  # most messages come within the same hour
+    one, other = datetime.fromisoformat(before), datetime.fromisoformat(now)
+    if (one.tzinfo is None) != (other.tzinfo is None):
+        return True
+    return abs(other - one) > PAUSE

@@ -22,12 +22,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from loguru import logger
 
 from nanobot.errors import StorageError, ToolError
-from nanobot.memory.search.passages import cut_text
-from nanobot.memory.search.values import Document
 from nanobot.security.paths import Entry, Place, Root
 from nanobot.text import printable
 
@@ -104,63 +103,143 @@ class LibraryLimits:
 _LIMITS = LibraryLimits()
 
 
-def documents(folder: Path, limits: LibraryLimits = _LIMITS) -> Iterator[Document]:
+def documents(folder: Path, limits: LibraryLimits = _LIMITS) -> Iterator[tuple[Place, Entry]]:
     """What there is to read below `folder`, by path; nothing without one. No file is opened."""
-    root = _place(folder)
+    # The folder's parent is the root, so that a library which is a link is not followed.
+    root = Root(folder.parent).place(folder.name)
     for place, entry in sorted(root.walk(limits.entries), key=lambda found: found[0].names):
-        if _is_document(place, entry):
-            path = folder.joinpath(*place.names[1:])
-            yield Document(path, entry.mtime_ns, entry.size)
+        hidden = any(name.startswith(".") for name in place.names[1:])
+        if entry.kind == "file" and entry.size > 0 and not hidden:
+            yield place, entry
 
 
-def passages(path: Path, folder: Path, limits: LibraryLimits = _LIMITS) -> list[tuple[str, str]]:
-    """The passages of the document at `path` below `folder`, in order, each with the place by
-    which it is cited; empty where it cannot be read."""
+def passages(place: Place, limits: LibraryLimits = _LIMITS) -> list[tuple[str, str]]:
+    """The passages of a document, in order, each with the place by which it is cited; empty where
+    it cannot be read."""
     try:
-        place = _place(folder)
-        for name in path.relative_to(folder).parts:
-            place = place.child(name)
         return _read(place, limits)
-    except (StorageError, ToolError, PdfUnreadable, UnicodeDecodeError, ValueError) as error:
-        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
-        logger.warning("{} in the library is not searched: {}", printable(path.name), why)
+    except (StorageError, ToolError, PdfUnreadable) as error:
+        logger.warning("{} in the library is not searched: {}", printable(place.names[-1]), error)
         return []
 
 
-def _place(folder: Path) -> Place:
-    """The library. Its parent is the root, so that a library which is a link is not followed."""
-    return Root(folder.parent).place(folder.name)
-
-
 def _read(place: Place, limits: LibraryLimits) -> list[tuple[str, str]]:
-    shown = printable(place.relative)
-    if place.names[-1].lower().endswith(".pdf"):
+    shown, name = printable(place.relative), place.names[-1].lower()
+    if name.endswith(".pdf"):
         content = place.read_bytes(limits.pdf_bytes) or b""
-        pages = read_pages(content, limits.pdf) if content else []
         return [
             (f"{shown} p. {number}", cut.searchable)
-            for number, page in pages
-            for cut in cut_text(_flowing(page))
+            for number, page in (read_pages(content, limits.pdf) if content else [])
+            for cut in cut_text(_SPACES.sub(" ", _HYPHEN.sub("", page)))
         ]
     text = _text(place.read_bytes(limits.text_bytes) or b"")[: limits.characters]
-    markdown = place.names[-1].lower().endswith(_MARKDOWN)
-    cuts = cut_text(text, headings=markdown)
+    cuts = cut_text(text, headings=name.endswith(_MARKDOWN))
     return [(f"{shown}:{cut.line}", cut.searchable) for cut in cuts]
 
 
-def _is_document(place: Place, entry: Entry) -> bool:
-    hidden = any(name.startswith(".") for name in place.names[1:])
-    return entry.kind == "file" and entry.size > 0 and not hidden
-
-
 def _text(content: bytes) -> str:
-    """The text of a file; raises `UnicodeDecodeError` for what is none."""
-    if b"\0" in content[:8_192]:
-        raise UnicodeDecodeError("utf-8", content[:1], 0, 1, "a NUL byte")
-    text = content.decode("utf-8-sig")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        if b"\0" not in content[:8_192]:
+            text = content.decode("utf-8-sig")
+            return text.replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError:
+        pass
+    raise ToolError("it is not UTF-8 text")
 
 
-def _flowing(page: str) -> str:
-    """A page's text with hyphenated words put together and runs of spaces as one."""
-    return _SPACES.sub(" ", _HYPHEN.sub("", page))
+LONGEST = 1_200
+"""Characters of a passage, its heading aside."""
+
+_ENOUGH = 500
+"""A passage this long is not put together with what a new heading begins."""
+
+_HEADING = re.compile(r" {0,3}#{1,6}\s+(?P<title>\S.*?)\s*#*\s*$")
+_FENCE = re.compile(r" {0,3}(?:```|~~~)")
+_SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*\s|[。！？；][”」』）]*|\n")
+
+
+class Cut(NamedTuple):
+    """A piece of a text: `line` is where it begins, counted from 1; `heading` is carried, not its
+    own (of a paragraph that is one by itself: its title)."""
+
+    line: int
+    text: str
+    heading: str = ""
+
+    @property
+    def searchable(self) -> str:
+        """The text with the heading that it stands under."""
+        return f"{self.heading}\n{self.text}" if self.heading else self.text
+
+
+def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
+    """The passages of `text`: runs of whole paragraphs below one heading, at most `LONGEST`
+    characters; small neighbours are put together, a longer paragraph is cut at the end of a
+    sentence, else of a word. A passage that does not begin with its heading carries it, because
+    that is often where the words of a question are. No text is lost and none is repeated, except
+    for headings. `headings` says that lines such as `## Plan` are headings."""
+    cuts: list[Cut] = []
+    together: list[Cut] = []
+    heading = above = ""
+    for paragraph in _paragraphs(text, headings=headings):
+        size = sum(len(part.text) + 2 for part in together)
+        full = size + len(paragraph.text) > LONGEST
+        if together and (full or (paragraph.heading and size >= _ENOUGH)):
+            cuts += _joined(together, above)
+            together = []
+        if not together:
+            above = "" if paragraph.heading else heading
+        together.append(paragraph)
+        heading = paragraph.heading or heading
+    return cuts + _joined(together, above)
+
+
+def _joined(paragraphs: list[Cut], heading: str) -> list[Cut]:
+    if not paragraphs:
+        return []
+    text = "\n\n".join(part.text for part in paragraphs)
+    if len(paragraphs) > 1:
+        return [Cut(paragraphs[0].line, text, heading)]
+    return [Cut(line, piece, heading) for line, piece in _pieces(paragraphs[0].line, text)]
+
+
+def _paragraphs(text: str, *, headings: bool) -> Iterator[Cut]:
+    """What blank lines separate; a heading is one by itself, fenced code is never one."""
+    lines: list[str] = []
+    start, fenced = 1, False
+    for number, line in enumerate(text.split("\n"), 1):
+        fence = headings and _FENCE.match(line) is not None
+        match = _HEADING.match(line) if headings and not (fenced or fence) else None
+        if match or (not line.strip() and not fenced):
+            if lines:
+                yield Cut(start, "\n".join(lines).rstrip())
+                lines = []
+            if match:
+                yield Cut(number, line.strip(), match["title"])
+            continue
+        if not lines:
+            start = number
+        lines.append(line.rstrip())
+        fenced ^= fence
+    if rest := "\n".join(lines).rstrip():
+        yield Cut(start, rest)
+
+
+def _pieces(line: int, text: str) -> Iterator[tuple[int, str]]:
+    """A long paragraph in pieces of at most `LONGEST` characters, with the line of each."""
+    while text:
+        end = _end(text) if len(text) > LONGEST else len(text)
+        if piece := text[:end].strip():
+            blank = text[: len(text) - len(text.lstrip())]
+            yield line + blank.count("\n"), piece
+        line += text.count("\n", 0, end)
+        text = text[end:]
+
+
+def _end(text: str) -> int:
+    """Where to cut: after the last sentence that ends in the second half, else after a word."""
+    ends = [match.end() for match in _SENTENCE.finditer(text, LONGEST // 2, LONGEST)]
+    if ends:
+        return ends[-1]
+    space = text.rfind(" ", LONGEST // 2, LONGEST)
+    return space + 1 if space > 0 else LONGEST

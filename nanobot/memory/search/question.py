@@ -1,45 +1,130 @@
-"""What a question asks for, apart from its words: who said it, and when. Pure.
+"""Words as the index stores them, and what a question asks for apart from them: who said it, and
+when. Pure.
 
-Three rules, each measured: a speaker's name makes that speaker's messages likelier and is then left
-out of the words, since people rarely say their own name; a date does the same for messages of that
-time; and what asks for a time ("when did …") favours passages that name one. For a personal agent
-"did I say" points at the person and "did you suggest" at the agent.
+SQLite's `porter unicode61` finds words where a language separates them: it folds case, drops
+diacritics and takes off English endings. It finds next to nothing in Chinese, Japanese and Korean,
+where a run of characters without a space counts as one word. So `prepared` spells such a run out
+before it is stored, as single characters and as pairs: `東京都` becomes `東 東京 京 京都 都`. A
+question of one character then matches it, one of two matches the pair, and a longer one matches by
+the pairs that it shares. Korean words carry their particles (`서울에서`), so they go the same way.
+Width and compatibility forms are unified (NFKC): `ＡＢＣ１２３` is `ABC123`. ASCII is stored as it
+is, which also makes this cheap.
 
-Dates ("last May", "on 8 May 2023", "yesterday", "two weeks ago") are read relative to today, and
-taken out of the words: they say when something was said and rarely stand in it. A part that is
-missing is taken from the past: in March 2026, "in May" is May 2025. What no calendar has
-(2023-02-30) stays a word. Those of a calendar bring 1.3 points of recall@10 in `bench.locomo`;
-relative ones bring none there, whose questions have none, but they are how people ask.
+Three rules for questions, each measured: a speaker's name makes that speaker's messages likelier
+and is then left out of the words, since people rarely say their own name; a date of the calendar
+("8 May 2023", "last May", "in 2022") does the same for messages of that time; and what asks for a
+time ("when did …") favours passages that name one. For a personal agent "did I say" points at the
+person and "did you suggest" at the agent. A part of a date that is missing is taken from the past:
+in March 2026, "in May" is May 2025. What no calendar has (2023-02-30) stays a word.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+import unicodedata
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from nanobot.memory.search.passages import STOP, content_words, words_of
 from nanobot.memory.text.wording import late
+
+_CJK = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u30fa\u30fc-\u30ff"
+    "\u3100-\u312f\u3131-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f"
+    "\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+_RUN = late(f"[{_CJK}]+")
+_PIECE = late(f"[{_CJK}]+|(?:(?![{_CJK}])[^\\W_])+")
+_KANA = re.compile(r"[\u3040-\u309f]+\Z")
+
+_STOP_WORDS = """
+    a about above after again against all am an and any are aren as at be because been before
+    being below between both but by can cannot could couldn d did didn do does doesn doing don
+    down during each few for from further had hadn has hasn have haven having he her here hers
+    herself him himself his how i if in into is isn it its itself just ll m me might more most
+    must my myself need no nor not now of off on once only or other our ours ourselves out over
+    own re s same shall shan she should shouldn so some such t than that the their theirs them
+    themselves then there these they this those through to too under until up us ve very was
+    wasn we were weren what when where which while who whom whose why will with won would wouldn
+    you your yours yourself yourselves also y say says said saying tell tells told mention
+    mentions mentioned talk talks talked know knows got get gets
+"""
+STOP = frozenset(_STOP_WORDS.split())
+"""Words that say nothing about what is looked for: English function words, and the words in which a
+question speaks of the conversation itself."""
+
+
+def prepared(text: str) -> str:
+    """`text` as it is given to the full-text table."""
+    if text.isascii():
+        return text
+    return _RUN().sub(_spelled_out, unicodedata.normalize("NFKC", text))
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a question in order, lower case, CJK runs as the keys that find them."""
+    found: list[str] = []
+    for piece in _PIECE().findall(unicodedata.normalize("NFKC", text).lower()):
+        found.extend(_keys(piece) if _RUN().match(piece) else [piece])
+    return found
+
+
+def content_words(words: list[str]) -> list[str]:
+    """`words` without stop words and repetitions; all of them where nothing else would be left."""
+    distinct = list(dict.fromkeys(words))
+    telling = [word for word in distinct if word not in STOP]
+    return telling or distinct
+
+
+def match_any(words: list[str]) -> str:
+    """The expression that matches any of `words`, for a full-text table; empty for none."""
+    return " OR ".join(f'"{word}"' for word in words)
+
+
+def _spelled_out(match: re.Match[str]) -> str:
+    return f" {' '.join(_singles_and_pairs(match[0]))} "
+
+
+def _singles_and_pairs(run: str) -> Iterator[str]:
+    for at, character in enumerate(run):
+        yield character
+        if at + 1 < len(run):
+            yield run[at : at + 2]
+
+
+def _keys(run: str) -> list[str]:
+    """A character alone, or pairs; pairs of grammar only (hiragana) where there is nothing else."""
+    if len(run) == 1:
+        return [run]
+    pairs = [run[at : at + 2] for at in range(len(run) - 1)]
+    return [pair for pair in pairs if not _KANA.match(pair)] or pairs
+
 
 # fmt: off
 _MONTHS = [
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
 ]
-_DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-_NUMBERS = {
-    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
-    "nine": 9, "ten": 10, "a": 1, "an": 1, "a couple of": 2, "a few": 3, "several": 4,
-}
 # fmt: on
-_SEASONS = {"spring": 3, "summer": 6, "fall": 9, "autumn": 9, "winter": 12}
-
+_DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
 _MONTH = (
     r"(?P<month>jan|feb|mar|apr|may|jun|jul|aug|sep|sept|oct|nov|dec|" + "|".join(_MONTHS) + ")"
 )
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
+_DATES = [
+    late(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"\b(?:on )?{_YEAR}-(?P<month>\d\d?)-(?P<day>\d\d?)\b",
+        rf"{_YEAR}年(?P<month>\d\d?)月(?:(?P<day>\d\d?)[日号號])?",
+        rf"\b(?:on )?(?:the )?{_DAY} (?:of )?{_MONTH}\b\.?(?:,? {_YEAR}\b)?",
+        rf"\b(?:on )?{_MONTH}\.? {_DAY}\b(?:,? {_YEAR}\b)?",
+        rf"\b(?:in |during |of )?{_MONTH},? (?:of )?{_YEAR}\b",
+        rf"\b(?:(?P<last>last)|in|during|since|this past) {_MONTH}\b",
+        rf"\b(?:in |during |of |since ){_YEAR}\b",
+    )
+]
+"""The ways to name days, longer ones first: what one takes, the next does not see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +138,40 @@ class Span:
 def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
     """The days that `question` names, and the question without the words that name them."""
     found: list[Span] = []
-    rest = question
-    for pattern, read in _FORMS:
-        kept, at = [], 0
-        for match in pattern().finditer(rest):
-            span = _read(read, match, today)
-            if span is not None:
-                found.append(span)
-                kept.append(rest[at : match.start()])
-                at = match.end()
-        rest = " ".join([*kept, rest[at:]]) if kept else rest
-    return tuple(found), rest
+
+    def taken(match: re.Match[str]) -> str:
+        try:
+            found.append(_span(match.groupdict(), today))
+        except ValueError:  # no such day
+            return match[0]
+        return " "
+
+    for pattern in _DATES:
+        question = pattern().sub(taken, question)
+    return tuple(found), question
+
+
+def _span(named: dict[str, str | None], today: date) -> Span:
+    """The day, month or year that is named; without a year, the latest that has begun."""
+    year, day = int(named.get("year") or 0), named.get("day")
+    month = _month_number(named.get("month"))
+    if not month:
+        return Span(date(year, 1, 1), date(year, 12, 31))
+    if not year:
+        this = (today.year, today.month)
+        begun = date(today.year, month, int(day or 1)) <= today
+        is_last = bool(named.get("last")) and (today.year, month) == this
+        year = today.year if begun and not is_last else today.year - 1
+    if day:
+        return Span(date(year, month, int(day)), date(year, month, int(day)))
+    following = date(year + month // 12, month % 12 + 1, 1)
+    return Span(date(year, month, 1), following - timedelta(days=1))
+
+
+def _month_number(name: str | None) -> int:
+    if not name or name.isdecimal():
+        return int(name or 0)
+    return next(n for n, full in enumerate(_MONTHS, 1) if full.startswith(name.lower()[:3]))
 
 
 def asks_when(question: str) -> bool:
@@ -86,180 +194,21 @@ _ASKS_WHEN = late(
 _TIME_WORD = late(
     r"\b(?:yesterday|today|tomorrow|tonight|ago|last|next|weeks?|weekends?|months?|years?|days?"
     r"|morning|evening|night|recently|since|soon|upcoming|couple|few|summer|winter|spring|fall"
-    r"|autumn|(?:19|20)\d\d|" + "|".join([*_MONTHS, *_DAYS]) + r")\b"
+    rf"|autumn|(?:19|20)\d\d|{'|'.join(_MONTHS)}|{_DAYS})\b"
     r"|[昨今明]天|[上下]周|[去今明]年|月|昨日|先週|来週|先月|어제|오늘|내일|지난",
     re.IGNORECASE,
 )
-
-
-def _read(
-    read: Callable[[re.Match[str], date], Span | None], match: re.Match[str], today: date
-) -> Span | None:
-    try:
-        return read(match, today)
-    except (ValueError, OverflowError):  # no such day
-        return None
-
-
-def _full(match: re.Match[str], today: date) -> Span:
-    day = date(int(match["year"]), int(match["month"]), int(match["day"]))
-    return Span(day, day)
-
-
-def _day_of_month(match: re.Match[str], today: date) -> Span:
-    month, day = _month_number(match["month"]), int(match["day"])
-    if match["year"]:
-        exact = date(int(match["year"]), month, day)
-    else:
-        exact = date(today.year, month, day)
-        exact = exact if exact <= today else date(today.year - 1, month, day)
-    return Span(exact, exact)
-
-
-def _whole_month(match: re.Match[str], today: date) -> Span:
-    month = _month_number(match["month"])
-    if match["year"]:
-        year = int(match["year"])
-    else:
-        year = today.year if month <= today.month else today.year - 1
-        if match["which"].lower() == "last" and (year, month) == (today.year, today.month):
-            year -= 1
-    return _months(year, month, 1)
-
-
-def _season(match: re.Match[str], today: date) -> Span:
-    month = _SEASONS[match["season"].lower()]
-    year = int(match["year"]) if match["year"] else today.year
-    span = _months(year, month, 3)
-    return span if match["year"] or span.first <= today else _months(year - 1, month, 3)
-
-
-def _whole_year(match: re.Match[str], today: date) -> Span:
-    year = int(match["year"])
-    return Span(date(year, 1, 1), date(year, 12, 31))
-
-
-def _near_day(match: re.Match[str], today: date) -> Span:
-    word = match[0].lower()
-    back = next(days for days, names in _NEAR_DAYS.items() if word in names)
-    day = today - timedelta(days=back)
-    return Span(day, day)
-
-
-def _ago(match: re.Match[str], today: date) -> Span:
-    said = match["count"].lower()
-    count = int(said) if said.isdecimal() else _NUMBERS[said]
-    unit = match["unit"].lower()
-    days = {"day": 1, "week": 7, "month": 30, "year": 365}[unit] * count
-    slack = {"day": 0, "week": 3, "month": 15, "year": 90}[unit]
-    middle = today - timedelta(days=days)
-    return Span(middle - timedelta(days=slack), middle + timedelta(days=slack))
-
-
-def _relative(match: re.Match[str], today: date) -> Span:
-    """Last or this week, weekend, month or year; weeks begin on Monday."""
-    back = match["which"].lower() not in {"this", "今", "这", "這", "이번"}
-    unit = _UNITS[match["unit"].lower()]
-    monday = today - timedelta(days=today.weekday())
-    if unit == "week":
-        first = monday - timedelta(days=7 * back)
-        return Span(first, first + timedelta(days=6))
-    if unit == "weekend":
-        saturday = monday + timedelta(days=5 - 7 * (back or today.weekday() < 5))
-        return Span(saturday, saturday + timedelta(days=1))
-    if unit == "month":
-        year, month = (
-            (today.year, today.month - back)
-            if today.month > back
-            else (
-                today.year - 1,
-                12,
-            )
-        )
-        return _months(year, month, 1)
-    return Span(date(today.year - back, 1, 1), date(today.year - back, 12, 31))
-
-
-def _weekday(match: re.Match[str], today: date) -> Span:
-    back = (today.weekday() - _DAYS.index(match["weekday"].lower())) % 7
-    day = today - timedelta(days=back or 7)
-    return Span(day, day)
-
-
-def _month_number(name: str) -> int:
-    if name.isdecimal():
-        return int(name)
-    return next(n for n, full in enumerate(_MONTHS, 1) if full.startswith(name.lower()[:3]))
-
-
-def _months(year: int, month: int, count: int) -> Span:
-    after = year * 12 + month - 1 + count
-    return Span(date(year, month, 1), date(after // 12, after % 12 + 1, 1) - timedelta(days=1))
-
-
-_NEAR_DAYS = {
-    0: ("today", "tonight", "this morning", "今天", "今日", "오늘"),
-    1: ("yesterday", "last night", "昨天", "昨日", "어제"),
-    2: ("the day before yesterday", "前天", "一昨日", "그저께"),
-}
-_UNITS = {
-    "week": "week", "weekend": "weekend", "month": "month", "year": "year",
-    "周": "week", "星期": "week", "個月": "month", "个月": "month", "月": "month", "年": "year",
-    "週": "week", "주": "week", "달": "month", "해": "year",
-}  # fmt: skip
-
-
-def _forms() -> Iterator[tuple[str, Callable[[re.Match[str], date], Span | None]]]:
-    """The ways to name days, longer ones first: what one takes, the next does not see."""
-    yield r"\b(?:on )?(?P<year>\d{4})-(?P<month>\d\d?)-(?P<day>\d\d?)\b", _full
-    yield r"(?P<year>\d{4})年(?P<month>\d\d?)月(?P<day>\d\d?)[日号號]", _full
-    yield rf"\b(?:on )?(?:the )?{_DAY} (?:of )?{_MONTH}\b\.?(?:,? {_YEAR}\b)?", _day_of_month
-    yield rf"\b(?:on )?{_MONTH}\.? {_DAY}\b(?:,? {_YEAR}\b)?", _day_of_month
-    yield rf"\b(?P<which>)(?:in |during |of )?{_MONTH},? (?:of )?{_YEAR}\b", _whole_month
-    yield rf"(?P<which>){_YEAR}年(?P<month>\d\d?)月", _whole_month
-    yield rf"\b(?P<which>last|in|during|since|this past) {_MONTH}\b(?P<year>)", _whole_month
-    yield (
-        rf"\b(?:in |during )?(?:the )?(?:last |this )?(?P<season>{'|'.join(_SEASONS)})"
-        rf" (?:of )?{_YEAR}\b",
-        _season,
-    )
-    yield rf"\b(?:last |this )(?P<season>{'|'.join(_SEASONS)})\b(?P<year>)", _season
-    near = (re.escape(name) for names in _NEAR_DAYS.values() for name in names)
-    yield (
-        "|".join(rf"\b{n}\b" if n.isascii() else n for n in sorted(near, key=len)[::-1]),
-        _near_day,
-    )
-    counts = "|".join(sorted(_NUMBERS, key=len)[::-1])
-    yield rf"\b(?P<count>\d{{1,3}}|{counts}) (?P<unit>day|week|month|year)s? ago\b", _ago
-    yield (
-        r"\b(?:in |over |during )?(?:the )?(?P<which>last|past|previous|this)"
-        r" (?P<unit>weekend|week|month|year)\b",
-        _relative,
-    )
-    yield (
-        r"(?P<which>上|先|지난|今|这|這|이번) ?(?P<unit>周|星期|個月|个月|月|週|주|달|해)",
-        _relative,
-    )
-    yield r"(?P<which>去|今|昨)(?P<unit>年)", _relative
-    yield rf"\b(?:last|on|this past) (?P<weekday>{'|'.join(_DAYS)})\b", _weekday
-    yield rf"\b(?:in |during |of |since ){_YEAR}\b", _whole_year
-
-
-_FORMS = [(late(pattern, re.IGNORECASE), read) for pattern, read in _forms()]
-
-
 _VERBS = (
     "say|said|tell|told|mention|mentioned|ask|asked|write|wrote|want|wanted|suggest|suggested"
     "|recommend|recommended|promise|promised|explain|explained|propose|proposed|answer|answered"
 )
-_BY_ME = late(rf"\b(?:did|have|had|what|when|where)?\s*i (?:ever )?(?:{_VERBS})\b", re.I)
-_BY_YOU = late(rf"\b(?:did|have|had|what|when|where)?\s*you (?:ever )?(?:{_VERBS})\b", re.I)
+_ASKED = late(rf"\b(?P<who>i|you) (?:ever )?(?:{_VERBS})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """`words` to look for; `speakers`, names of one person, and `role`: whose messages are
-    likelier, empty where nobody's are."""
+    likelier, empty where none are."""
 
     words: tuple[str, ...]
     speakers: frozenset[str] = frozenset()
@@ -278,19 +227,16 @@ def parse(text: str, names: Collection[str], today: date) -> Question:
     found, rest = spans(text, today)
     words = words_of(rest)
     named = {name: words_of(name) for name in names}
-    asked = [name for name, parts in named.items() if parts and _called(parts[0], words)]
+    # One called Will is not meant by every "will".
+    called = set(words) - STOP
+    asked = [name for name, parts in named.items() if parts and parts[0] in called]
     spoken_for = {part for name in asked for part in named[name]}
-    people = {name.casefold() for name in asked}
     telling = [word for word in content_words(words) if word not in spoken_for]
+    who = _ASKED().search(text)
     return Question(
         words=tuple(telling or content_words(words) or content_words(words_of(text))),
-        speakers=frozenset(asked) if len(people) == 1 else frozenset(),
-        role="user" if _BY_ME().search(text) else "assistant" if _BY_YOU().search(text) else "",
+        speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
+        role=("user" if who["who"].lower() == "i" else "assistant") if who else "",
         spans=found,
         asks_when=asks_when(text),
     )
-
-
-def _called(name: str, words: list[str]) -> bool:
-    """Whether `words` call someone by `name`; one called Will is not meant by every "will"."""
-    return name in words and name not in STOP

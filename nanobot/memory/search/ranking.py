@@ -17,7 +17,7 @@ number of its messages that hold it, and a segment's length the number of its me
     sum over words of  idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length))
 
 with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments. A history entry that
-answers passes some of its score to the messages that it sums up.
+answers passes 0.3 of its score to the messages that it sums up.
 
 Then factors, soft ones: nothing is filtered by a guess. Messages of a speaker or role that the
 question names count more, so do messages from the days that it names and the two weeks after
@@ -33,12 +33,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from math import log
+from typing import NamedTuple
 
+from nanobot.memory.search.database import ENDS_ASKING, PLACES, STREAM_BITS, TOOLS_FROM
 from nanobot.memory.search.question import Question
-from nanobot.memory.search.tables import PLACES, STREAM_BITS, TOOLS_FROM, Candidate
 
 NEIGHBOURS = (-2, -1, 1, 2)
 """The distances over which score flows."""
@@ -46,38 +46,32 @@ NEIGHBOURS = (-2, -1, 1, 2)
 TELLING_AFTERWARDS = timedelta(days=14)
 """How long after an event people are taken to speak of it."""
 
+_NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.3, 0.8, 0.55, 0.3, 0.2
+_SEGMENT, _SUMMED_UP = 1.2, 0.3
+_SPEAKER, _ROLE, _SPAN, _TIME, _ENDS_ASKING, _TOOL = 1.6, 1.6, 2.5, 1.3, 0.8, 0.6
+_K1, _B = 1.2, 0.75
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The numbers of the docstring above."""
-
-    next: float = 0.3
-    answer: float = 0.8
-    previous: float = 0.55
-    after_next: float = 0.3
-    before_previous: float = 0.2
-    segment: float = 1.2
-    summed_up: float = 0.3
-    speaker: float = 1.6
-    role: float = 1.6
-    days: float = 2.5
-    time: float = 1.3
-    question: float = 0.8
-    tool: float = 0.6
+Scored = list[tuple[int, float]]
+"""Ids of passages with their scores, best first; among equals the newer id first."""
 
 
-WEIGHTS = Weights()
+class Candidate(NamedTuple):
+    """What ranking knows of a passage; a tuple because each search makes a thousand.
+
+    Neighbours have ids that differ by one, and the same `segment`. `moment` is ISO, empty where
+    there is none, and begins with the civil day. `asks` is 0, `ASKS` or `ENDS_ASKING`. To and
+    from the output of tools (role `tool`), which stands beside the talk, no score flows.
+    """
+
+    id: int
+    segment: int
+    role: str = ""
+    speaker: str = ""
+    moment: str = ""
+    asks: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A history entry's `score`, and the passages that were found among those that it sums up."""
-
-    score: float
-    members: tuple[int, ...]
-
-
-def reach(ids: Sequence[int]) -> set[int]:
+def reach(ids: Iterable[int]) -> set[int]:
     """The ids that score may flow to from `ids`, themselves included."""
     return {id + step for id in ids for step in (0, *NEIGHBOURS)}
 
@@ -87,42 +81,36 @@ def rank(
     candidates: Mapping[int, Candidate],
     own: Mapping[int, float],
     segments: Mapping[int, float],
-    summaries: Sequence[Summary] = (),
-    weights: Weights = WEIGHTS,
-) -> list[tuple[int, float]]:
-    """The ids of `candidates` with their scores, best first; among equals the newer id first.
+    summed_up: Iterable[tuple[int, int]] = (),
+) -> Scored:
+    """Those of `candidates` to which any score comes.
 
     `own` has the bm25 (positive, higher is better) of those that match, `segments` that of whole
-    segments. A candidate to which no score comes is left out. Whether a passage names a time is
-    not known here: see `favour`.
+    segments, `summed_up` pairs of a history entry and a message that it sums up. Whether a passage
+    names a time is not known here: see `favour`.
     """
-    flowed = _flow(candidates, own, weights)
-    for summary in summaries:
-        for id in summary.members:
-            flowed[id] = flowed.get(id, 0.0) + weights.summed_up * summary.score
+    flowed = _flow(candidates, own)
+    for entry, message in summed_up:
+        flowed[message] = flowed.get(message, 0.0) + _SUMMED_UP * own[entry]
     scored = []
     for id, score in flowed.items():
-        candidate = candidates[id]
-        whole = score + weights.segment * segments.get(candidate.segment, 0.0)
-        scored.append((id, whole * _factor(question, candidate, weights)))
+        here = candidates[id]
+        whole = score + _SEGMENT * segments.get(here.segment, 0.0)
+        scored.append((id, whole * _factor(question, here)))
     return in_order(scored)
 
 
-def favour(
-    scored: Sequence[tuple[int, float]], timed: frozenset[int], weights: Weights = WEIGHTS
-) -> list[tuple[int, float]]:
+def favour(scored: Scored, timed: set[int]) -> Scored:
     """The same, with passages in `timed` favoured: for a question that asks when."""
-    return in_order([(id, s * weights.time if id in timed else s) for id, s in scored])
+    return in_order((id, score * _TIME if id in timed else score) for id, score in scored)
 
 
-def in_order(scored: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def in_order(scored: Iterable[tuple[int, float]]) -> Scored:
     """Best first."""
     return sorted(scored, key=lambda item: (-item[1], -item[0]))
 
 
-def _flow(
-    candidates: Mapping[int, Candidate], own: Mapping[int, float], weights: Weights
-) -> dict[int, float]:
+def _flow(candidates: Mapping[int, Candidate], own: Mapping[int, float]) -> dict[int, float]:
     total: dict[int, float] = {}
     for id, score in own.items():
         here = candidates.get(id)
@@ -131,37 +119,30 @@ def _flow(
         total[id] = total.get(id, 0.0) + score
         if here.role == "tool":
             continue
-        onwards = weights.answer if here.asks else weights.next
-        for step, share in (
-            (1, onwards),
-            (-1, weights.previous),
-            (2, weights.after_next),
-            (-2, weights.before_previous),
-        ):
+        onwards = _ANSWER if here.asks else _NEXT
+        shares = (_BEFORE_PREVIOUS, _PREVIOUS, onwards, _AFTER_NEXT)
+        for step, share in zip(NEIGHBOURS, shares, strict=True):
             there = candidates.get(id + step)
             if there is not None and there.segment == here.segment and there.role != "tool":
                 total[id + step] = total.get(id + step, 0.0) + share * score
     return total
 
 
-def _factor(question: Question, candidate: Candidate, weights: Weights) -> float:
+def _factor(question: Question, candidate: Candidate) -> float:
     factor = 1.0
     if candidate.speaker in question.speakers:
-        factor *= weights.speaker
+        factor *= _SPEAKER
     if question.role and candidate.role == question.role:
-        factor *= weights.role
-    if candidate.ends_asking:
-        factor *= weights.question
+        factor *= _ROLE
+    if candidate.asks == ENDS_ASKING:
+        factor *= _ENDS_ASKING
     if candidate.role == "tool":
-        factor *= weights.tool
+        factor *= _TOOL
     if question.spans and candidate.moment:
         day = date.fromisoformat(candidate.moment[:10])
         if any(s.first <= day <= s.last + TELLING_AFTERWARDS for s in question.spans):
-            factor *= weights.days
+            factor *= _SPAN
     return factor
-
-
-_K1, _B = 1.2, 0.75
 
 
 class Segments:

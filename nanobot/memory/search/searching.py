@@ -6,19 +6,30 @@ stands around a hit is of the same stream.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from array import array
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import date, timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from difflib import get_close_matches
 from heapq import nlargest
+from typing import NamedTuple
 
-from nanobot.memory.search.passages import match_any, words_of
-from nanobot.memory.search.question import Question, names_time, parse
-from nanobot.memory.search.ranking import NEIGHBOURS, Segments, Summary, favour, rank, reach
-from nanobot.memory.search.tables import STREAM_BITS, Candidate, Readable, Rows
-from nanobot.memory.search.values import Hit, Passage, Query, SearchResult
+from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.history.entries import MOST
+from nanobot.memory.search.database import STREAM_BITS, TOOLS_FROM, changes
+from nanobot.memory.search.question import Question, match_any, names_time, parse, words_of
+from nanobot.memory.search.ranking import (
+    NEIGHBOURS,
+    Candidate,
+    Scored,
+    Segments,
+    favour,
+    rank,
+    reach,
+)
+from nanobot.memory.search.values import Hit, Passage, Query, SearchResult, Source
+from nanobot.session.records import JsonValue
 
 _BEST = 120
 """How many of the passages that match give and pass on score. More did not find more."""
@@ -29,25 +40,56 @@ _RANKED = 1_000
 _READ = 100
 """How many of the ranked are read for words of time."""
 
-_SUMMARIES = 20
 _BESIDE = 2
 _NEAR = 5
+_PREFIX: dict[Source, str] = {
+    "message": "m", "history": "h", "note": "n", "memory": "f", "library": "l",
+}  # fmt: skip
+_SAID = (
+    "SELECT id, stream, segment, seq, moment, role, speaker, origin, place, turn, first, last, text"
+    " FROM said"
+)
+_IS_TALK = f"AND (id & {2 * TOOLS_FROM - 1}) <= {TOOLS_FROM}"
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Readable(NamedTuple):
+    """A stream that may be read."""
+
+    id: int
+    source: Source
+    key: str
+    scope: str
+
+    def passage_id(self, seq: int) -> str:
+        """The id of a passage, the same after every rebuild."""
+        match self.source:
+            case "message" | "library":
+                name = self.key
+            case "history":
+                name = self.scope
+            case _:
+                name = f"{self.scope}:{self.key.removesuffix('.md')}"
+        return f"{_PREFIX[self.source]}:{name}:{seq}"
+
+
+Streams = Mapping[int, Readable]
+
+
+class Prepared(NamedTuple):
     """A question with the streams it may be answered from."""
 
     query: Query
     question: Question
-    streams: Mapping[int, Readable]
+    streams: Streams
 
 
 class Search:
-    """Runs queries against the index."""
+    """Runs queries against the index. `scope_of` gives the scope of a session, asked each time."""
 
-    def __init__(self, db: sqlite3.Connection, rows: Rows) -> None:
-        self._db, self._rows = db, rows
+    def __init__(
+        self, db: sqlite3.Connection, scope_of: Callable[[str, Mapping[str, JsonValue]], str]
+    ) -> None:
+        self._db, self._scope_of = db, scope_of
         self._known = Segments((), ())
         self._version = (-1, -1)
 
@@ -55,14 +97,17 @@ class Search:
         """Read the question and find what may be searched."""
         streams = {
             id: stream
-            for id, stream in self._rows.streams(query.scopes).items()
-            if query.source in ("", stream.source) and _in_session(stream, query.session)
+            for id, stream in self._streams(query.scopes).items()
+            if query.source in ("", stream.source)
+            and (not query.session or (stream.source, stream.key) == ("message", query.session))
         }
-        return Prepared(query, parse(query.text, self._rows.speakers(streams), today), streams)
+        rows = self._db.execute("SELECT stream, name FROM speaker")
+        names = {name for stream, name in rows if stream in streams}
+        return Prepared(query, parse(query.text, names, today), streams)
 
     def find(self, prepared: Prepared, meant: Mapping[int, float] | None = None) -> SearchResult:
         """The answer. `meant` has the likeness, 0 to 1, of passages close in meaning."""
-        question = prepared.question
+        query, question, streams = prepared
         words = self._telling(prepared)
         own = self._matching(prepared, list(words))
         best = max(own.values(), default=1.0)
@@ -70,38 +115,44 @@ class Search:
             own[id] = own.get(id, 0.0) + best * likeness
         if not own:
             return SearchResult((), question.words, self._near(prepared))
-        found = self._rows.candidates(reach(list(own)))
-        if prepared.query.since or prepared.query.until:
-            found = {id: item for id, item in found.items() if _within(item, prepared.query)}
-        ranked = rank(
-            question,
-            found,
-            own,
-            self._segments().scores(words.values()),
-            self._summaries(prepared, own, found),
-        )
-        if prepared.query.role:
-            role = prepared.query.role
-            ranked = [item for item in ranked if found[item[0]].role == role]
+        found = {item.id: item for item in self._candidates(own) if _within(item, query)}
+        segments = self._segments().scores(words.values())
+        ranked = rank(question, found, own, segments, self._summed_up(own, found))
+        if query.role:
+            ranked = [item for item in ranked if found[item[0]].role == query.role]
         if question.asks_when:
-            read = max(_READ, prepared.query.limit)
-            texts = self._rows.texts(id for id, _ in ranked[:read])
-            timed = frozenset(id for id, text in texts.items() if names_time(text))
-            ranked = favour(ranked[:read], timed) + ranked[read:]
-        return self._dressed(prepared, ranked[: max(prepared.query.limit, 0)])
+            read = max(_READ, query.limit)
+            ranked = favour(ranked[:read], self._timed(ranked[:read])) + ranked[read:]
+        hits = self._dressed(streams, ranked[: max(query.limit, 0)])
+        return SearchResult(hits, question.words, () if hits else self._near(prepared))
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
         """A passage and what stands beside it; [] where `scopes` do not have it."""
-        found = self._rows.located(id, self._rows.streams(scopes))
-        here = self._rows.at(*found) if found else None
-        if found is None or here is None:
+        prefix, _, number = id.rpartition(":")
+        if not number.isdecimal() or len(number) >= len(str(MOST)):
             return []
-        stream, seq = found
-        return [
-            *self._rows.beside(stream, seq, max(before, 0), before=True),
-            here,
-            *self._rows.beside(stream, seq, max(after, 0), before=False),
-        ]
+        seq, wanted = int(number), f"{prefix}:{int(number)}"
+        streams = self._streams(scopes).values()
+        stream = next((one for one in streams if one.passage_id(seq) == wanted), None)
+        here = self._said(stream, "seq = ?", seq) if stream else []
+        if stream is None or not here:
+            return []
+        earlier = self._said(stream, "seq < ? ORDER BY seq DESC LIMIT ?", seq, max(before, 0))
+        later = self._said(stream, "seq > ? ORDER BY seq LIMIT ?", seq, max(after, 0))
+        return [*reversed(earlier), *here, *later]
+
+    def _streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
+        """The streams in `scopes`. Of all but the first, which asks, it is not to see who they are
+        and what manner they like: no USER.md, no SOUL.md."""
+        found = {}
+        rows = self._db.execute("SELECT id, source, key, scope, metadata FROM stream")
+        for id, source, key, scope, metadata in rows:
+            owner = self._scope_of(key, json.loads(metadata)) if source == "message" else scope
+            if source == "memory" and key != LONG_TERM and owner not in scopes[:1]:
+                continue
+            if owner in scopes:
+                found[id] = Readable(id, source, key, owner)
+        return found
 
     def _telling(self, prepared: Prepared) -> dict[str, list[int]]:
         """The words, each with the passages that hold it, rarest first.
@@ -148,65 +199,75 @@ class Search:
             found += nlargest(_BEST, rows)
         return {id: score for score, id in found}
 
+    def _candidates(self, ids: Iterable[int]) -> list[Candidate]:
+        """What ranking needs of those of `ids` and their neighbours that exist."""
+        rows = self._db.execute(
+            "SELECT id, segment, role, speaker, moment, asks FROM passage"
+            " WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(reach(ids))),),
+        )
+        return [Candidate._make(row) for row in rows]
+
     def _segments(self) -> Segments:
         """The segments there are, kept until the index changes."""
-        version = (self._db.execute("PRAGMA data_version").fetchone()[0], self._db.total_changes)
-        if version != self._version:
+        if (version := changes(self._db)) != self._version:
             ids, sizes = array("q"), array("q")
             for id, size in self._db.execute("SELECT id, passages FROM segment ORDER BY id"):
                 ids.append(id)
                 sizes.append(size)
-            self._known = Segments(ids, sizes)
-            self._version = version
+            self._known, self._version = Segments(ids, sizes), version
         return self._known
 
-    def _summaries(
-        self, prepared: Prepared, own: Mapping[int, float], found: Mapping[int, Candidate]
-    ) -> list[Summary]:
-        """The history entries among the hits, with the messages found in what they sum up."""
-        streams = prepared.streams
-        entries = [id for id in own if streams[id >> STREAM_BITS].source == "history"]
-        if not entries:
-            return []
-        sessions = {s.key: s.id for s in streams.values() if s.source == "message"}
-        talk: dict[int, list[tuple[int, int]]] = {}
-        for id, item in found.items():
-            talk.setdefault(id >> STREAM_BITS, []).append((item.seq, id))
-        best = sorted(entries, key=lambda id: -own[id])[:_SUMMARIES]
-        summaries = []
-        for entry, session, first, last in self._rows.summed_up(best):
-            said = talk.get(sessions.get(session, 0), [])
-            members = tuple(id for seq, id in said if first <= seq <= last)
-            summaries.append(Summary(own[entry], members))
-        return summaries
+    def _summed_up(self, own: Iterable[int], found: Iterable[int]) -> list[tuple[int, int]]:
+        """The history entries among the hits, each with the messages found that it sums up."""
+        return self._db.execute(
+            "SELECT entry.id, message.id FROM passage AS entry"
+            " JOIN stream ON stream.source = 'message' AND stream.key = entry.turn"
+            " JOIN passage AS message ON message.stream = stream.id"
+            " AND message.seq BETWEEN entry.first AND entry.last"
+            " WHERE entry.last > 0 AND entry.id IN (SELECT value FROM json_each(?))"
+            " AND message.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(own)), json.dumps(list(found))),
+        ).fetchall()
 
-    def _dressed(self, prepared: Prepared, ranked: list[tuple[int, float]]) -> SearchResult:
+    def _timed(self, ranked: Scored) -> set[int]:
+        """Those that name a time."""
+        rows = self._db.execute(
+            "SELECT id, text FROM said WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps([id for id, _ in ranked]),),
+        )
+        return {id for id, text in rows if names_time(text)}
+
+    def _dressed(self, streams: Streams, ranked: Scored) -> tuple[Hit, ...]:
         """The hits as people see them, each with what was said before and after."""
-        wanted = {id + step for id, _ in ranked for step in (0, *NEIGHBOURS)}
-        passages = self._rows.passages(prepared.streams, wanted)
+        rows = self._db.execute(
+            f"{_SAID} WHERE id IN (SELECT value FROM json_each(?))",  # noqa: S608
+            (json.dumps(list(reach(id for id, _ in ranked))),),
+        ).fetchall()
+        segments = {row[0]: row[2] for row in rows}
+        passages = {row[0]: _passage(streams[row[1]], row) for row in rows if row[1] in streams}
         hits = []
         for id, score in ranked:
-            segment, passage = passages[id]
-            if passage.role == "tool":
-                before, after = self._around_output(prepared.streams[id >> STREAM_BITS], passage)
+            here = passages[id]
+            if here.role == "tool":
+                near = self._talk_beside(streams[id >> STREAM_BITS], here.seq)
             else:
-                beside = (passages.get(id + step, (0, passage)) for step in NEIGHBOURS)
-                near = [found for other, found in beside if other == segment]
-                before = tuple(found for found in near if found.seq < passage.seq)
-                after = tuple(found for found in near if found.seq > passage.seq)
-            hits.append(Hit(passage, score, before, after))
-        words = prepared.question.words
-        return SearchResult(tuple(hits), words, () if hits else self._near(prepared))
+                ids = (id + step for step in NEIGHBOURS)
+                near = [passages[i] for i in ids if segments.get(i) == segments[id]]
+            before = tuple(passage for passage in near if passage.seq < here.seq)
+            after = tuple(passage for passage in near if passage.seq > here.seq)
+            hits.append(Hit(here, score, before, after))
+        return tuple(hits)
 
-    def _around_output(
-        self, stream: Readable, passage: Passage
-    ) -> tuple[tuple[Passage, ...], tuple[Passage, ...]]:
+    def _talk_beside(self, stream: Readable, seq: int) -> list[Passage]:
         """The talk in which a tool was called."""
-        before, after = (
-            self._rows.beside(stream, passage.seq, _BESIDE, before=back, talk_only=True)
-            for back in (True, False)
-        )
-        return before, after
+        talk = f"{_IS_TALK} ORDER BY seq"
+        earlier = self._said(stream, f"seq < ? {talk} DESC LIMIT ?", seq, _BESIDE)
+        return [*reversed(earlier), *self._said(stream, f"seq > ? {talk} LIMIT ?", seq, _BESIDE)]
+
+    def _said(self, stream: Readable, where: str, *values: int) -> list[Passage]:
+        rows = self._db.execute(f"{_SAID} WHERE stream = ? AND {where}", (stream.id, *values))
+        return [_passage(stream, row) for row in rows]
 
     def _near(self, prepared: Prepared) -> tuple[str, ...]:
         """Words that are there, in what may be searched, and resemble those looked for."""
@@ -230,13 +291,34 @@ class Search:
             f" WHERE words MATCH ?{where} LIMIT 1",
             [f'"{term}"', *values],
         ).fetchone()
-        spelled = words_of(row[0]) if row else []
         stem = term[: max(2, len(term) - 1)]
+        spelled = words_of(row[0]) if row else []
         return next((word for word in spelled if word.startswith(stem)), "")
 
 
-def _in_session(stream: Readable, session: str) -> bool:
-    return not session or (stream.source == "message" and stream.key == session)
+_Row = tuple[int, int, int, int, str, str, str, str, str, str, int, int, str]
+
+
+def _passage(stream: Readable, row: _Row) -> Passage:
+    _, _, _, seq, moment, role, speaker, origin, place, turn, first, last, text = row
+    session = stream.key if stream.source == "message" else turn
+    if stream.source == "message":
+        place = f"{stream.key} #{seq}"
+    elif last:
+        place = f"{place} ({turn} #{first}-{last})"
+    return Passage(
+        id=stream.passage_id(seq),
+        source=stream.source,
+        scope=stream.scope,
+        session=session,
+        seq=seq,
+        role=role,
+        speaker=speaker,
+        when=datetime.fromisoformat(moment) if moment else None,
+        text=text,
+        origin=origin,
+        place=place,
+    )
 
 
 def _conditions(prepared: Prepared) -> tuple[str, list[str]]:
@@ -252,7 +334,7 @@ def _conditions(prepared: Prepared) -> tuple[str, list[str]]:
     return where, values
 
 
-def _only(streams: Mapping[int, Readable], row: str) -> str:
+def _only(streams: Streams, row: str) -> str:
     if len(streams) == 1:
         first = next(iter(streams)) << STREAM_BITS
         return f" AND {row} BETWEEN {first} AND {first + (1 << STREAM_BITS) - 1}"
@@ -261,6 +343,8 @@ def _only(streams: Mapping[int, Readable], row: str) -> str:
 
 def _within(found: Candidate, query: Query) -> bool:
     """Whether a neighbour of a hit passes the filter by date, as the hit itself did."""
+    if not query.since and not query.until:
+        return True
     day = found.moment[:10]
     first = query.since.isoformat() if query.since else ""
     last = query.until.isoformat() if query.until else "9999"

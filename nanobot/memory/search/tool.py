@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal, Protocol
 
@@ -24,219 +24,25 @@ from pydantic import Field
 
 from nanobot.errors import ToolError
 from nanobot.memory.search.values import Hit, Passage, Query, SearchResult
-from nanobot.memory.text.wording import late
+from nanobot.memory.text.wording import words
 from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 MOST = 6_000
 """Characters of a whole result."""
 
+_ROOM = MOST - 300
 _PASSAGE, _NEIGHBOUR, _AROUND = 700, 160, 600
-_RETIRED = 5
-_WORD = late(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|[^\W_]+")
-_CJK = late(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_PLAIN = """
-a an and are as at be but by did do does for from had has have how i in is it me my of on or our s
-she he that the their they this to was we were what when where which who why will with you your user
-nanobot
-"""
+_RETIRED, _CONTEXT = 5, 6
 _KINDS = {"history": "summary", "note": "note", "memory": "fact", "library": "document"}
+_LINE_END = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
 
 Retired = tuple[date | str, str]
 """The day on which a fact was retired, and its line."""
 
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A text, and the passages of which it shows anything."""
-
-    text: str
-    passages: tuple[Passage, ...]
-
-
-class _Page:
-    """Lines up to a number of characters."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-        self.parts: list[str] = []
-
-    def add(self, part: str) -> bool:
-        """Put `part` on the page if it fits."""
-        if len(part) + 2 > self._left:
-            return False
-        self._left -= len(part) + 2
-        self.parts.append(part)
-        return True
-
-
-def result_text(query: Query, result: SearchResult, retired: Sequence[Retired]) -> Shown:
-    """The hits, best first, after the retired facts that speak of the same."""
-    past = _retired_text(retired)
-    if not result.hits:
-        return Shown("\n\n".join(filter(None, (_miss(query, result), past))), ())
-    page = _Page(MOST - 300)
-    shown: list[Passage] = []
-    if past:
-        page.add(past)
-    count = 0
-    for number, found in enumerate(result.hits, 1):
-        hit = _without(found, {passage.id for passage in shown})
-        if not page.add(_hit_text(number, hit, result.terms)):
-            break
-        shown += [*hit.before, hit.passage, *hit.after]
-        count = number
-    head = f"{count} found for {_quoted(query.text)}{_filters(query)}, best first:"
-    tail = "around=<id> reads on. Not it? Search again with other words."
-    if count < len(result.hits):
-        left = len(result.hits) - count
-        tail = f"{left} more had no room here: narrow the search. {tail}"
-    return Shown("\n\n".join([head, *page.parts, tail]), tuple(shown))
-
-
-def around_text(id: str, passages: Sequence[Passage]) -> Shown:
-    """A stretch of a conversation or document, in its order; the passage asked for is marked."""
-    middle = next((n for n, passage in enumerate(passages) if passage.id == id), 0)
-    nearest = sorted(range(len(passages)), key=lambda n: (abs(n - middle), n))
-    page = _Page(MOST - 300)
-    chosen: dict[int, str] = {}
-    for number in nearest:
-        mark = "> " if number == middle else ""
-        text = f"{mark}{_who_when_where(passages[number])}\n{_indented(passages[number], _AROUND)}"
-        if not page.add(text):
-            break
-        chosen[number] = text
-    shown = [passages[number] for number in sorted(chosen)]
-    head = f"Around {id}, in order:"
-    tail = f"Before this: around={shown[0].id}. After this: around={shown[-1].id}."
-    return Shown("\n\n".join([head, *(chosen[n] for n in sorted(chosen)), tail]), tuple(shown))
-
-
-def retired_matching(text: str, retired: Iterable[Retired]) -> list[Retired]:
-    """The retired facts that share the most telling words with `text`, newest first of equals."""
-    asked = _words(text)
-    scored = [(len(asked & _words(line)), str(day), line) for day, line in retired]
-    most = max((score for score, _, _ in scored), default=0)
-    least = max(1, most, (len(asked) + 1) // 2) if asked else 1
-    found = sorted((item for item in scored if item[0] >= least), reverse=True)
-    return [(day, line) for _, day, line in found[:_RETIRED]]
-
-
-def _without(hit: Hit, seen: Collection[str]) -> Hit:
-    """`hit` without the neighbours that were shown before."""
-    before, after = (
-        tuple(passage for passage in side if passage.id not in seen)
-        for side in (hit.before, hit.after)
-    )
-    return replace(hit, before=before, after=after)
-
-
-def _retired_text(retired: Sequence[Retired]) -> str:
-    if not retired:
-        return ""
-    lines = [f"  - retired {day}: {shortened(line, 300)}" for day, line in retired]
-    return "\n".join(["No longer true (retired from memory on the day given):", *lines])
-
-
-def _hit_text(number: int, hit: Hit, terms: Sequence[str]) -> str:
-    lines = [f"[{number}] {_who_when_where(hit.passage)}"]
-    lines += [f"  before: {_neighbour(passage)}" for passage in hit.before]
-    lines.append(_indented(hit.passage, _PASSAGE, terms, mark="  | "))
-    lines += [f"  after: {_neighbour(passage)}" for passage in hit.after]
-    return "\n".join(lines)
-
-
-def _who_when_where(passage: Passage) -> str:
-    when = f"{passage.when:%Y-%m-%d %a %H:%M}" if passage.when else "no date"
-    where = passage.session if passage.source == "message" else passage.place
-    origin = "" if passage.origin in ("", "nanobot") else f" · from {passage.origin}"
-    return f"{when} · {_speaker(passage)} · {where}{origin} · id={passage.id}"
-
-
-def _speaker(passage: Passage) -> str:
-    if passage.source != "message":
-        return _KINDS[passage.source]
-    if passage.speaker and passage.speaker != passage.role:
-        return f"{passage.role} ({shortened(passage.speaker, 60)})"
-    return passage.role or "unknown"
-
-
-def _neighbour(passage: Passage) -> str:
-    who = _speaker(passage)
-    when = f" {passage.when:%H:%M}" if passage.when and passage.source == "message" else ""
-    return f"{who}{when}: {shortened(passage.text, _NEIGHBOUR)}"
-
-
-def _indented(passage: Passage, most: int, terms: Sequence[str] = (), mark: str = "  | ") -> str:
-    text = _window(passage.text.strip(), most, terms)
-    return "\n".join(
-        f"{mark}{line}" for line in re.split(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+", text)
-    )
-
-
-def _window(text: str, most: int, terms: Sequence[str]) -> str:
-    """At most so many characters of `text`, where it holds most of the words looked for."""
-    if len(text) <= most:
-        return text
-    low = text.lower()
-    places = sorted(place for term in terms if (place := low.find(term.lower())) >= 0)
-    best = max(
-        places,
-        key=lambda start: sum(start <= place < start + most - 100 for place in places),
-        default=0,
-    )
-    start = max(0, min(best - 80, len(text) - most))
-    end = start + most
-    return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"
-
-
-def _miss(query: Query, result: SearchResult) -> str:
-    lines = [f"Nothing found for {_quoted(query.text)}{_filters(query)}."]
-    if result.terms:
-        lines.append(f"Looked for the words: {', '.join(map(_word, result.terms[:20]))}.")
-    else:
-        lines.append("It holds no word to look for.")
-    if result.near:
-        lines.append(f"Words that are there and come close: {', '.join(map(_word, result.near))}.")
-    lines.append("Try other words; if they find nothing either, say that you do not know.")
-    return "\n".join(lines)
-
-
-def _filters(query: Query) -> str:
-    said = [
-        f"in {shortened(query.session, 80)}" if query.session else "",
-        f"since {query.since}" if query.since else "",
-        f"until {query.until}" if query.until else "",
-        f"said by {query.role}" if query.role else "",
-        f"in {query.source}s only" if query.source in ("message", "note") else "",
-        f"in {query.source} only" if query.source in ("history", "memory", "library") else "",
-    ]
-    filters = ", ".join(filter(None, said))
-    return f" ({filters})" if filters else ""
-
-
-def _quoted(text: str) -> str:
-    return f"“{shortened(text, 200)}”"
-
-
-def _word(word: str) -> str:
-    return shortened(word, 40)
-
-
-def _words(text: str) -> frozenset[str]:
-    """Telling words, cut to their beginnings so that forms of one meet; CJK in pairs."""
-    found: set[str] = set()
-    plain = _PLAIN.split()
-    for run in _WORD().findall(text.lower()):
-        if _CJK().match(run):
-            found.update(run[n : n + 2] for n in range(max(1, len(run) - 1)))
-        elif run not in plain:
-            found.add(run[:5])
-    return frozenset(found)
-
-
-_CONTEXT = 6
-_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
+Shown = tuple[str, Sequence[Passage]]
+"""A text, and the passages of which it shows anything."""
 
 
 class Searchable(Protocol):
@@ -247,13 +53,6 @@ class Searchable(Protocol):
     async def around(
         self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5
     ) -> list[Passage]: ...
-
-
-Readable = Callable[[str], tuple[str, ...]]
-"""The scopes that a scope may read, itself first."""
-
-RetiredOf = Callable[[str], Sequence[Retired]]
-"""The retired facts of a scope. Called in a thread: it reads a file."""
 
 
 class SearchArguments(Arguments):
@@ -287,22 +86,25 @@ _DESCRIPTION = (
 
 @dataclass(frozen=True, slots=True)
 class SearchMemory(Tool):
-    """Searches what the caller's scope may read."""
+    """Searches what the caller's scope may read. `readable` gives the scopes that a scope may read,
+    itself first; `retired` the retired facts of one, in a thread, since it reads a file."""
 
     index: Searchable
-    readable: Readable
-    retired: RetiredOf
+    readable: Callable[[str], tuple[str, ...]]
+    retired: Callable[[str], Sequence[Retired]]
     name = "search_memory"
     description = _DESCRIPTION
     arguments = SearchArguments
 
     async def __call__(self, arguments: SearchArguments, caller: TurnContext) -> ToolResult:
         scopes = self.readable(caller.scope)
-        if arguments.around.strip():
-            return _result(await self._around(arguments.around.strip(), scopes), caller)
-        if not arguments.query.strip():
+        if id := arguments.around.strip():
+            text, shown = await self._around(id, scopes)
+        elif arguments.query.strip():
+            text, shown = await self._search(arguments, scopes)
+        else:
             raise ToolError("give a query to search for, or around with the id of a result")
-        return _result(await self._search(arguments, scopes), caller)
+        return ToolResult(text, trusted=all(_is_own(passage, caller.scope) for passage in shown))
 
     async def _around(self, id: str, scopes: tuple[str, ...]) -> Shown:
         passages = await self.index.around(id, scopes, _CONTEXT, _CONTEXT)
@@ -311,7 +113,7 @@ class SearchMemory(Tool):
                 f"there is nothing with the id {id[:200]!r}",
                 hint="Ids stand in the results of search_memory; search again to get one.",
             )
-        return around_text(id, passages)
+        return _around_text(id, passages)
 
     async def _search(self, arguments: SearchArguments, scopes: tuple[str, ...]) -> Shown:
         query = Query(
@@ -327,12 +129,17 @@ class SearchMemory(Tool):
         result = await self.index.search(query)
         lists = [await asyncio.to_thread(self.retired, scope) for scope in scopes]
         retired = [fact for facts in lists for fact in facts]
-        return result_text(query, result, retired_matching(query.text, retired))
+        return _result_text(query, result, retired_matching(query.text, retired))
 
 
-def _result(shown: Shown, caller: TurnContext) -> ToolResult:
-    trusted = all(_is_own(passage, caller.scope) for passage in shown.passages)
-    return ToolResult(shown.text, trusted=trusted)
+def retired_matching(text: str, retired: Iterable[Retired]) -> list[Retired]:
+    """The retired facts that share the most words with `text`, newest first of equals."""
+    asked = words(text)
+    scored = [(len(asked & words(line)), str(day), line) for day, line in retired]
+    most = max((score for score, _, _ in scored), default=0)
+    least = max(1, most, (len(asked) + 1) // 2)
+    found = sorted((item for item in scored if item[0] >= least), reverse=True)
+    return [(day, line) for _, day, line in found[:_RETIRED]]
 
 
 def _is_own(passage: Passage, scope: str) -> bool:
@@ -340,6 +147,136 @@ def _is_own(passage: Passage, scope: str) -> bool:
     if passage.origin not in ("", "nanobot") or passage.scope != scope:
         return False
     return passage.source != "library" and passage.role != "tool"
+
+
+def _result_text(query: Query, result: SearchResult, retired: Sequence[Retired]) -> Shown:
+    """The hits, best first, after the retired facts that speak of the same."""
+    past = _retired_text(retired)
+    if not result.hits:
+        return "\n\n".join([_miss(query, result), *past]), ()
+    hits, shown = list[str](), dict[str, Passage]()
+    for hit in result.hits:
+        text = _hit_text(len(hits) + 1, hit, result.terms, shown)
+        if _size([*past, *hits, text]) > _ROOM:
+            break
+        hits.append(text)
+        shown |= {passage.id: passage for passage in (*hit.before, hit.passage, *hit.after)}
+    count = len(hits)
+    head = f"{count} found for {_quoted(query.text)}{_filters(query)}, best first:"
+    tail = "around=<id> reads on. Not it? Search again with other words."
+    if left := len(result.hits) - count:
+        tail = f"{left} more had no room here: narrow the search. {tail}"
+    return "\n\n".join([head, *past, *hits, tail]), tuple(shown.values())
+
+
+def _around_text(id: str, passages: Sequence[Passage]) -> Shown:
+    """A stretch of a conversation or document, in its order; the passage asked for is marked. What
+    is nearest to it has room first."""
+    middle = next((n for n, passage in enumerate(passages) if passage.id == id), 0)
+    texts = [
+        f"{'> ' if n == middle else ''}{_who_when_where(one)}\n{_indented(one.text, _AROUND)}"
+        for n, one in enumerate(passages)
+    ]
+    first, end = middle, middle + 1
+    for n in sorted(range(len(passages)), key=lambda n: (abs(n - middle), n)):
+        wider = (min(first, n), max(end, n + 1))
+        if _size(texts[slice(*wider)]) > _ROOM:
+            break
+        first, end = wider
+    shown = passages[first:end]
+    head = f"Around {id}, in order:"
+    tail = f"Before this: around={shown[0].id}. After this: around={shown[-1].id}."
+    return "\n\n".join([head, *texts[first:end], tail]), shown
+
+
+def _size(parts: Iterable[str]) -> int:
+    return sum(len(part) + 2 for part in parts)
+
+
+def _retired_text(retired: Sequence[Retired]) -> list[str]:
+    if not retired:
+        return []
+    lines = [f"  - retired {day}: {shortened(line, 300)}" for day, line in retired]
+    return ["\n".join(["No longer true (retired from memory on the day given):", *lines])]
+
+
+def _hit_text(number: int, hit: Hit, terms: Sequence[str], seen: Iterable[str]) -> str:
+    """A hit with its neighbours, but for those that were `seen` before."""
+    known = set(seen)
+    before, after = (
+        [f"  {where}: {_neighbour(one)}" for one in side if one.id not in known]
+        for where, side in (("before", hit.before), ("after", hit.after))
+    )
+    here = [f"[{number}] {_who_when_where(hit.passage)}"]
+    return "\n".join([*here, *before, _indented(hit.passage.text, _PASSAGE, terms), *after])
+
+
+def _who_when_where(passage: Passage) -> str:
+    when = f"{passage.when:%Y-%m-%d %a %H:%M}" if passage.when else "no date"
+    where = passage.session if passage.source == "message" else passage.place
+    origin = "" if passage.origin in ("", "nanobot") else f" · from {passage.origin}"
+    return f"{when} · {_speaker(passage)} · {where}{origin} · id={passage.id}"
+
+
+def _speaker(passage: Passage) -> str:
+    if passage.source != "message":
+        return _KINDS[passage.source]
+    if passage.speaker and passage.speaker != passage.role:
+        return f"{passage.role} ({shortened(passage.speaker, 60)})"
+    return passage.role or "unknown"
+
+
+def _neighbour(passage: Passage) -> str:
+    when = f" {passage.when:%H:%M}" if passage.when and passage.source == "message" else ""
+    return f"{_speaker(passage)}{when}: {shortened(passage.text, _NEIGHBOUR)}"
+
+
+def _indented(text: str, most: int, terms: Sequence[str] = ()) -> str:
+    return "\n".join(f"  | {line}" for line in _LINE_END.split(_window(text.strip(), most, terms)))
+
+
+def _window(text: str, most: int, terms: Sequence[str]) -> str:
+    """At most so many characters of `text`, where it holds most of the words looked for."""
+    if len(text) <= most:
+        return text
+    low = text.lower()
+    places = sorted(place for term in terms if (place := low.find(term.lower())) >= 0)
+    best = max(
+        places,
+        key=lambda start: sum(start <= place < start + most - 100 for place in places),
+        default=0,
+    )
+    start = max(0, min(best - 80, len(text) - most))
+    end = start + most
+    return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"
+
+
+def _miss(query: Query, result: SearchResult) -> str:
+    looked = ", ".join(shortened(word, 40) for word in result.terms[:20])
+    near = ", ".join(shortened(word, 40) for word in result.near)
+    lines = [
+        f"Nothing found for {_quoted(query.text)}{_filters(query)}.",
+        f"Looked for the words: {looked}." if looked else "It holds no word to look for.",
+        f"Words that are there and come close: {near}." if near else "",
+        "Try other words; if they find nothing either, say that you do not know.",
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def _filters(query: Query) -> str:
+    said = [
+        f"in {shortened(query.session, 80)}" if query.session else "",
+        f"since {query.since}" if query.since else "",
+        f"until {query.until}" if query.until else "",
+        f"said by {query.role}" if query.role else "",
+        f"in {query.source} only" if query.source else "",
+    ]
+    filters = ", ".join(filter(None, said))
+    return f" ({filters})" if filters else ""
+
+
+def _quoted(text: str) -> str:
+    return f"“{shortened(text, 200)}”"
 
 
 def _day(text: str, name: str, *, last: bool = False) -> date | None:

@@ -3,20 +3,17 @@
 Ids are stable: the same passage has the same id after every rebuild, so that a person or a model
 can name it tomorrow. `m:<session key>:<seq>` is a message, `h:<scope>:<cursor>` a history entry,
 `n:<scope>:<date>:<n>` a paragraph of a daily note, `f:<scope>:<path>:<n>` a fact of a long-term
-file, `l:<path>:<n>` a passage of the library (the
-path is relative to the library).
+file, `l:<path>:<n>` a passage of the library (the path is relative to the library).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
-from nanobot.io import FileState
 from nanobot.session.records import JsonValue
 
 Source = Literal["message", "history", "note", "memory", "library"]
@@ -97,20 +94,11 @@ class IndexStats:
     facts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A file of the library as it lies on disk; `size` in bytes."""
-
-    path: Path
-    mtime_ns: int
-    size: int
-
-
 class Embedder(Protocol):
     """Turns texts into vectors of one length, so that near meanings have a high cosine."""
 
     name: str
-    """Names the model; vectors of another name are dropped and made anew."""
+    """Names the model; vectors of another name are dropped and made again."""
 
     async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
         """One vector for each text, in order. Raises a NanobotError where it cannot; `patient`:
@@ -139,24 +127,3 @@ class Sources:
     library: Path | None = None
     library_scope: str = "owner"
     template: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file as it was a moment ago. `open` gives a descriptor for reading."""
-
-    path: str
-    state: FileState
-    open: Callable[[], AbstractContextManager[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Files with one order. `scope` is empty for sessions, whose scope is asked for at a search;
-    `document` is where a document of the library lies."""
-
-    source: Source
-    key: str
-    scope: str
-    files: tuple[SourceFile, ...]
-    document: Path | None = None

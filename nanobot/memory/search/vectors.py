@@ -15,15 +15,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import nsmallest
 from math import sqrt
 from operator import mul
+from typing import NamedTuple
 
 from loguru import logger
 
 from nanobot.errors import NanobotError, ProviderGarbage, ProviderRejected
-from nanobot.memory.search.tables import STREAM_BITS
+from nanobot.memory.search.database import STREAM_BITS, changes, transaction
 from nanobot.memory.search.values import Embedder
 
 _LONGEST = 4_000
@@ -31,10 +32,20 @@ _LONGEST = 4_000
 
 _CLOSE = 400
 _NEAREST = 100
+_PLAIN = "hello"
+
+Vector = Sequence[float]
+
+
+class Waiting(NamedTuple):
+    """A line of which the index has no vector yet, and the text to embed."""
+
+    hash: int
+    text: str
 
 
 class Vectors:
-    """The vectors of one index; `name` is the embedder's."""
+    """The vectors of one index; `name` is the embedder's, empty for none."""
 
     def __init__(self, db: sqlite3.Connection, name: str) -> None:
         self._db, self._name = db, name
@@ -42,85 +53,63 @@ class Vectors:
         self._version: tuple[int, int] = (-1, -1)
         self._complete: tuple[int, int] = (-1, -1)
 
-    def pending(self, limit: int) -> list[tuple[int, str]]:
-        """Up to `limit` passages without a vector, newest first, with the text to embed.
-
-        Vectors of another embedder are dropped first.
-        """
-        self._drop_foreign()
-        version = self._table_version()
-        if version == self._complete:
+    def waiting(self, limit: int) -> list[Waiting]:
+        """Up to `limit` passages without a vector, newest first. Vectors of another embedder are
+        dropped first."""
+        row = self._db.execute("SELECT value FROM setting WHERE name = 'embedder'").fetchone()
+        if row is None or row[0] != self._name:
+            self._db.execute("DELETE FROM vector")
+            self._db.execute("INSERT OR REPLACE INTO setting VALUES ('embedder', ?)", (self._name,))
+        if self._complete == (version := changes(self._db)):
             return []
-        found = self._without_vector(limit)
-        if not found:
-            self._complete = version
+        rows = self._db.execute(
+            "SELECT hash, substr(text, 1, ?) FROM said WHERE role != 'tool'"
+            " AND hash NOT IN (SELECT hash FROM vector) ORDER BY moment DESC LIMIT ?",
+            (_LONGEST, limit),
+        )
+        found = [Waiting._make(row) for row in rows]
+        self._complete = self._complete if found else version
         return found
 
-    def _without_vector(self, limit: int) -> list[tuple[int, str]]:
-        rows = self._db.execute(
-            "SELECT passage.id, coalesce(original, words.text) FROM passage"
-            " JOIN words ON words.rowid = passage.id"
-            " WHERE passage.role != 'tool' AND passage.id NOT IN (SELECT id FROM vector)"
-            " ORDER BY moment DESC LIMIT ?",
-            (limit,),
-        )
-        return [(id, text[:_LONGEST]) for id, text in rows]
-
-    def store(
-        self, texts: Sequence[tuple[int, str]], vectors: Sequence[Sequence[float] | None]
-    ) -> None:
-        """Keep vectors of passages, unless a passage changed since its text was handed out; None
-        is for one that can have no vector, which then no longer waits for one."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            for (id, text), vector in zip(texts, vectors, strict=True):
-                row = self._db.execute(
-                    "SELECT substr(coalesce(original, words.text), 1, ?) FROM passage"
-                    " JOIN words ON words.rowid = passage.id WHERE passage.id = ?",
-                    (_LONGEST, id),
-                ).fetchone()
-                if row is not None and row[0] == text:
-                    numbers = _unit(vector or ())
-                    self._db.execute(
-                        "INSERT OR REPLACE INTO vector VALUES (?, ?, ?)",
-                        (id, _signs(numbers) if numbers else b"", array("f", numbers).tobytes()),
-                    )
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+    def store(self, lines: Sequence[Waiting], vectors: Sequence[Vector | None]) -> None:
+        """Keep the vectors of lines; None is for one that can have none, which then no longer waits
+        for one."""
+        with transaction(self._db):
+            for line, vector in zip(lines, vectors, strict=True):
+                numbers = _unit(vector or ())
+                self._db.execute(
+                    "INSERT OR REPLACE INTO vector VALUES (?, ?, ?)",
+                    (
+                        line.hash,
+                        _signs(numbers) if numbers else b"",
+                        array("f", numbers).tobytes(),
+                    ),
+                )
 
     def count(self) -> int:
         """How many passages have a vector."""
-        row = self._db.execute("SELECT count(*) FROM vector WHERE length(signs)").fetchone()
-        return int(row[0])
+        return len(self._all())
 
-    def nearest(self, vector: Sequence[float], streams: Collection[int]) -> dict[int, float]:
+    def nearest(self, vector: Vector, streams: Collection[int]) -> dict[int, float]:
         """The passages of `streams` that are nearest in meaning, with a likeness from 0 to 1.
 
         The likeness is how far a cosine stands out above that of the last one considered.
         """
         question = _unit(vector)
         signs = int.from_bytes(_signs(question), "big")
-        here = self._all()
-        near = nsmallest(
-            _CLOSE,
-            ((signs ^ s).bit_count() << 64 | id for id, s in here.items()
-             if id >> STREAM_BITS in streams),
-        )  # fmt: skip
-        ids = [found & ((1 << 64) - 1) for found in near]
-        cosines = sorted(self._cosines(question, ids), reverse=True)[:_NEAREST]
+        here = ((id, s) for id, s in self._all().items() if id >> STREAM_BITS in streams)
+        near = nsmallest(_CLOSE, (((signs ^ s).bit_count(), id) for id, s in here))
+        cosines = sorted(self._cosines(question, [id for _, id in near]), reverse=True)[:_NEAREST]
         if not cosines:
             return {}
         top, floor = cosines[0][0], min(cosines[-1][0], cosines[0][0] - 1e-9)
         return {id: (cosine - floor) / (top - floor) for cosine, id in cosines}
 
-    def _cosines(
-        self, question: Sequence[float], ids: Iterable[int]
-    ) -> Iterable[tuple[float, int]]:
+    def _cosines(self, question: Vector, ids: list[int]) -> Iterator[tuple[float, int]]:
         rows = self._db.execute(
-            "SELECT id, data FROM vector WHERE id IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(ids)),),
+            "SELECT id, data FROM passage JOIN vector USING (hash)"
+            " WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(ids),),
         )
         for id, data in rows:
             numbers = array("f", data)
@@ -128,40 +117,25 @@ class Vectors:
                 yield sum(map(mul, numbers, question)), id
 
     def _all(self) -> dict[int, int]:
-        """The signs of all vectors, kept in memory until the table changes."""
-        count = self.count()
-        version = self._table_version()
-        if version != self._version or count != len(self._signs):
-            rows = self._db.execute("SELECT id, signs FROM vector WHERE length(signs)")
+        """The signs of all passages' vectors, kept in memory until the index changes."""
+        if (version := changes(self._db)) != self._version:
+            rows = self._db.execute(
+                "SELECT id, signs FROM passage JOIN vector USING (hash)"
+                " WHERE length(signs) AND role != 'tool'"
+            )
             self._signs = {id: int.from_bytes(signs, "big") for id, signs in rows}
             self._version = version
         return self._signs
 
-    def _table_version(self) -> tuple[int, int]:
-        """Another one after each change, by whomever."""
-        return self._db.execute("PRAGMA data_version").fetchone()[0], self._db.total_changes
 
-    def _drop_foreign(self) -> None:
-        row = self._db.execute("SELECT value FROM setting WHERE name = 'embedder'").fetchone()
-        if row is None or row[0] != self._name:
-            self._db.execute("DELETE FROM vector")
-            self._signs = {}
-            self._db.execute("INSERT OR REPLACE INTO setting VALUES ('embedder', ?)", (self._name,))
-
-
-def _unit(vector: Sequence[float]) -> list[float]:
+def _unit(vector: Vector) -> list[float]:
     length = sqrt(sum(map(mul, vector, vector))) or 1.0
     return [number / length for number in vector]
 
 
-def _signs(vector: Sequence[float]) -> bytes:
+def _signs(vector: Vector) -> bytes:
     bits = "".join("1" if number > 0 else "0" for number in vector) or "0"
     return int(bits, 2).to_bytes((len(bits) + 7) // 8, "big")
-
-
-Vector = Sequence[float]
-
-_PLAIN = "hello"
 
 
 class Embedding:
@@ -171,61 +145,41 @@ class Embedding:
         self._embedder = embedder
         self._failed = False
 
-    async def of_question(self, text: str) -> Vector | None:
-        """The vector of a question that somebody waits for; None where it is not to be had."""
-        try:
-            found = await self._vectors([text], patient=False)
-        except NanobotError as error:
-            self._fail(error)
-            return None
-        self._failed = False
-        return found[0]
-
-    async def of_passages(self, texts: Sequence[str], *, patient: bool) -> list[Vector | None]:
+    async def vectors_of(self, texts: Sequence[str], *, patient: bool) -> list[Vector | None]:
         """A vector for each, in order, None for one that is refused; [] where the embedder fails.
 
-        `patient`: nobody waits, so trouble that passes is waited out.
+        `patient`: no one waits, so trouble that passes is waited out.
         """
         try:
             found = await self._each(texts, patient)
         except NanobotError as error:
-            self._fail(error)
+            if not self._failed:
+                logger.warning("search goes by words alone: {}", error)
+            self._failed = True
             return []
         self._failed = False
         return found
 
     async def _each(self, texts: Sequence[str], patient: bool) -> list[Vector | None]:
         try:
-            return [*await self._vectors(texts, patient=patient)]
+            return [*await self._ask(texts, patient)]
         except ProviderRejected as error:
             if not error.blames_content:
                 raise
-        await self._vectors([_PLAIN], patient=patient)
-        return await self._halves(texts, patient)
+        await self._ask([_PLAIN], patient)
+        return [await self._one(text, patient) for text in texts]
 
-    async def _halves(self, texts: Sequence[str], patient: bool) -> list[Vector | None]:
-        """The same for texts that are refused together."""
-        if len(texts) == 1:
-            logger.warning("a passage of {:,} characters gets no vector: refused", len(texts[0]))
-            return [None]
-        middle = len(texts) // 2
-        found: list[Vector | None] = []
-        for half in (texts[:middle], texts[middle:]):
-            try:
-                found += await self._vectors(half, patient=patient)
-            except ProviderRejected as error:
-                if not error.blames_content:
-                    raise
-                found += await self._halves(half, patient)
-        return found
+    async def _one(self, text: str, patient: bool) -> Vector | None:
+        try:
+            return (await self._ask([text], patient))[0]
+        except ProviderRejected as error:
+            if not error.blames_content:
+                raise
+            logger.warning("a passage of {:,} characters gets no vector: refused", len(text))
+            return None
 
-    async def _vectors(self, texts: Sequence[str], *, patient: bool) -> list[list[float]]:
+    async def _ask(self, texts: Sequence[str], patient: bool) -> list[list[float]]:
         vectors = await self._embedder.embed(texts, patient=patient)
         if len(vectors) != len(texts):
             raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")
         return vectors
-
-    def _fail(self, error: NanobotError) -> None:
-        if not self._failed:
-            logger.warning("search goes by words alone: {}", error)
-        self._failed = True

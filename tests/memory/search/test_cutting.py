@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.search.passages import LONGEST, cut_text
+from nanobot.memory.search.library import LONGEST, cut_text
 
 
 def test_a_short_document_is_one_passage_that_begins_where_it_does() -> None:

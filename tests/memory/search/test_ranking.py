@@ -7,9 +7,9 @@ from datetime import date
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nanobot.memory.search.database import ASKS, ENDS_ASKING, PLACES, TOOLS_FROM
 from nanobot.memory.search.question import Question, Span, parse
-from nanobot.memory.search.ranking import Segments, Summary, favour, rank, reach
-from nanobot.memory.search.tables import PLACES, TOOLS_FROM, Candidate
+from nanobot.memory.search.ranking import Candidate, Segments, favour, rank, reach
 
 PLAIN = Question(("cat",))
 DAY = date(2026, 3, 2)
@@ -25,7 +25,7 @@ def order(ranked: list[tuple[int, float]]) -> list[int]:
 
 
 def test_an_answer_without_the_words_follows_its_question() -> None:
-    asking = Candidate(3, 1, "user", asks=True, ends_asking=True)
+    asking = Candidate(3, 1, "user", asks=ENDS_ASKING)
     ranked = rank(PLAIN, talk(6, m3=asking), {3: 10.0}, {})
     assert set(order(ranked)[:2]) == {3, 4}
 
@@ -65,12 +65,12 @@ def test_messages_from_the_days_named_and_shortly_after_are_likelier() -> None:
 
 
 def test_passages_with_a_time_are_favoured_where_it_is_asked_for() -> None:
-    assert order(favour([(1, 5.0), (2, 4.5)], frozenset({2}))) == [2, 1]
+    assert order(favour([(1, 5.0), (2, 4.5)], {2})) == [2, 1]
 
 
 def test_a_summary_that_answers_points_at_what_it_sums_up() -> None:
     candidates = {1: Candidate(1, 1), 9: Candidate(9, 9)}
-    ranked = rank(PLAIN, candidates, {1: 4.0, 9: 4.5}, {}, [Summary(9.0, (1,))])
+    ranked = rank(PLAIN, candidates, {1: 4.0, 2: 9.0, 9: 4.5}, {}, [(2, 1)])
     assert order(ranked) == [1, 9]
 
 
@@ -79,7 +79,7 @@ def test_a_summary_that_answers_points_at_what_it_sums_up() -> None:
     st.lists(st.booleans(), min_size=40, max_size=40),
 )
 def test_every_match_is_ranked_and_scores_fall(own: dict[int, float], asks: list[bool]) -> None:
-    candidates = {n: Candidate(n, 1 + n // 10, asks=asks[n - 1]) for n in range(1, 41)}
+    candidates = {n: Candidate(n, 1 + n // 10, asks=ASKS * asks[n - 1]) for n in range(1, 41)}
     ranked = rank(PLAIN, candidates, own, {})
     scores = [score for _, score in ranked]
     assert own.keys() <= set(order(ranked)) <= reach(list(own))

@@ -34,7 +34,7 @@ async def test_a_file_that_is_no_database_is_made_anew(home: Home, warnings: lis
     assert len(await find(index, "elephant")) == 50
     await index.close()
     assert len(warnings) == 1
-    assert "made anew" in warnings[0]
+    assert "built again" in warnings[0]
 
 
 @pytest.mark.parametrize("at", [0.1, 0.5, 0.9])

@@ -1,0 +1,375 @@
+"""What there is to index, and from the files to passages.
+
+Every file is found, with its state, by one stat. Keys and paths are text that the index can hold,
+whatever bytes a name on disk is made of. Long-term files, notes, histories and documents are read
+whole; the lines of a session one by one, because there may be hundreds of thousands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, time, tzinfo
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import NamedTuple
+from zlib import crc32
+
+from loguru import logger
+
+from nanobot.errors import NanobotError
+from nanobot.io import FileState, opened
+from nanobot.memory.documents import FACTS
+from nanobot.memory.history.entries import MOST
+from nanobot.memory.history.entries import decode as decode_entry
+from nanobot.memory.scopes import OWNER
+from nanobot.memory.search.database import ASKS, ENDS_ASKING
+from nanobot.memory.search.library import documents, passages
+from nanobot.memory.search.values import Source, Sources
+from nanobot.memory.store.guard import fact_lines, text_of
+from nanobot.memory.store.notes import day_of
+from nanobot.memory.text.wording import NOTE, is_unconfirmed
+from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
+from nanobot.security.paths import Place, Root
+from nanobot.session.catalogue import key_in
+from nanobot.session.records import (
+    SUFFIX,
+    Foreign,
+    JsonValue,
+    Metadata,
+    Retraction,
+    decode,
+    key_of,
+    stem_of,
+)
+
+LONGEST_SAID = 200_000
+LONGEST_OUTPUT = 2_000
+"""Characters of a message, and of a tool's output, that are indexed: who called the tool said what
+mattered, and the rest drowns it."""
+
+_LARGEST = 256 * 1024 * 1024
+_ENDS_ASKING = re.compile(r"[?？][^\w]*\Z")
+_BULLET = re.compile(r"[-*] (?:(\d\d):(\d\d) )?")
+_NOT_SAID = {TURN_FAILED, TURN_STOPPED, ""}
+_SEARCH = "search_memory"
+"""The tool whose output is never indexed: it repeats what is."""
+
+
+def well_formed(text: str) -> str:
+    """`text` as the database takes it: half an emoji, or a byte of a name that is not UTF-8, is
+    written as its escape."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file below `folder` as it was a moment ago; `name` is relative to the folder."""
+
+    folder: Path
+    name: str
+    state: FileState
+
+    def opened(self) -> AbstractContextManager[int]:
+        """A descriptor for reading a session's file."""
+        return opened(self.folder / self.name)
+
+    @property
+    def place(self) -> Place:
+        """Any other file: no link below the folder is followed."""
+        return Root(self.folder).place(self.name)
+
+    def read(self) -> bytes:
+        """The content of any other. Raises NanobotError."""
+        return self.place.read_bytes(_LARGEST) or b""
+
+
+Name = tuple[Source, str, str]
+"""Source, scope and key: what a stream is called. The scope of a session is empty: it is asked for
+at a search."""
+
+
+class Listing:
+    """Lists the streams with their files; remembers which file of a session says which key."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._keys: dict[tuple[Path, int], str] = {}
+
+    def streams(self) -> dict[Name, tuple[SourceFile, ...]]:
+        """All streams there are now. Raises StorageError where a folder cannot be read."""
+        found = dict(self._sessions(self._sources.sessions))
+        for scope, folder in self._sources.memories():
+            found |= _memory(scope, folder)
+        if self._sources.library is not None:
+            found |= _library(self._sources.library)
+        return found
+
+    def _sessions(self, folder: Path) -> Iterator[tuple[Name, tuple[SourceFile, ...]]]:
+        # The live files first: what is moved to the archive meanwhile is then in both or in one.
+        live = {file.name: file for file in _listed(folder) if file.name.endswith(SUFFIX)}
+        archives = {path.name: path for path in _folders(folder / "archive")}
+        for file in live.values():
+            key = self._key(file, file.name.removesuffix(SUFFIX), live)
+            archived = archives.pop(stem_of(key), None)
+            yield ("message", "", well_formed(key)), (*_segments(archived), file)
+        for stem, path in archives.items():
+            if files := _segments(path):
+                yield ("message", "", well_formed(self._key(files[0], stem, {}))), files
+
+    def _key(self, file: SourceFile, stem: str, live: dict[str, SourceFile]) -> str:
+        """The key of a session: what its file says, unless that is the key of another file."""
+        path = file.folder / file.name
+        known = self._keys.get((path, file.state.inode))
+        if known is None:
+            with suppress(NanobotError, FileNotFoundError):
+                known = key_in(path)
+            self._keys[path, file.state.inode] = known = known or ""
+        if not known or (stem_of(known) != stem and f"{stem_of(known)}{SUFFIX}" in live):
+            return key_of(stem)
+        return known
+
+
+def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, tuple[SourceFile, ...]]]:
+    # The folder's parent is the root, so that a memory folder which is a link is not followed.
+    root = folder.parent
+    inside = _listed(folder)
+    lines = [file for file in _listed(folder / "history") if file.name.endswith(SUFFIX)]
+    lines += [file for file in inside if file.name == "history.jsonl"]
+    if lines:
+        yield ("history", scope, scope), tuple(_below(root, file) for file in lines)
+    for file in inside:
+        if day_of(file.name) is not None:
+            yield ("note", scope, file.name), (_below(root, file),)
+    for path in FACTS:
+        with suppress(OSError):
+            status = (root / path).stat(follow_symlinks=False)
+            if S_ISREG(status.st_mode):
+                yield ("memory", scope, path), (SourceFile(root, path, FileState.of(status)),)
+
+
+def _library(folder: Path) -> Iterator[tuple[Name, tuple[SourceFile, ...]]]:
+    for place, entry in documents(folder):
+        state = FileState(0, entry.size, entry.mtime_ns)
+        name = well_formed("/".join(place.names[1:]))
+        yield ("library", OWNER, name), (SourceFile(folder.parent, place.relative, state),)
+
+
+def _below(root: Path, file: SourceFile) -> SourceFile:
+    return SourceFile(root, str((file.folder / file.name).relative_to(root)), file.state)
+
+
+def _segments(folder: Path | None) -> tuple[SourceFile, ...]:
+    """The archive of a session, oldest first."""
+    files = _listed(folder) if folder else []
+    numbered = [
+        (int(stem), file)
+        for file in files
+        if (stem := file.name.removesuffix(SUFFIX)) != file.name and stem.isdecimal()
+    ]
+    return tuple(file for _, file in sorted(numbered, key=lambda found: found[0]))
+
+
+def _listed(folder: Path) -> list[SourceFile]:
+    """The plain files in `folder` by name, hidden ones left out."""
+    return [
+        SourceFile(folder, name, FileState.of(status))
+        for name, status in _entries(folder)
+        if S_ISREG(status.st_mode) and not name.startswith(".")
+    ]
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [folder / name for name, status in _entries(folder) if S_ISDIR(status.st_mode)]
+
+
+def _entries(folder: Path) -> list[tuple[str, os.stat_result]]:
+    """What lies in `folder`, by name, links not followed; nothing where there is no folder."""
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found.append((entry.name, entry.stat(follow_symlinks=False)))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        logger.warning("{} is not searched: {}", folder, error.strerror)
+    return sorted(found, key=lambda item: item[0])
+
+
+class Entry(NamedTuple):
+    """A passage before it has an id. `seq` is unique in its stream; `moment` is ISO or empty.
+
+    `hash` stands for the line it came from. `first` and `last` are what a history entry sums up.
+    """
+
+    seq: int
+    text: str
+    moment: str = ""
+    role: str = ""
+    speaker: str = ""
+    origin: str = ""
+    turn: str = ""
+    place: str = ""
+    hash: int = 0
+    first: int = 0
+    last: int = 0
+
+    @property
+    def asks(self) -> int:
+        """Whether a question stands in it, or at its end."""
+        if "?" not in self.text and "？" not in self.text:
+            return 0
+        return ENDS_ASKING if _ENDS_ASKING.search(self.text[-12:]) else ASKS
+
+
+def line_hash(raw: bytes) -> int:
+    """Stands for a line, whatever ends it."""
+    raw = raw.rstrip(b"\r\n")
+    return (len(raw) & 0x7FFFFFFF) << 32 | crc32(raw)
+
+
+@dataclass(slots=True)
+class SessionReader:
+    """Reads the lines of one session's files in order.
+
+    `number` is that of the last message, for messages without one. `retractions` are those that are
+    known; a message that one of them covers is passed over. `metadata` is the newest that was seen.
+    """
+
+    number: int = 0
+    retractions: list[Retraction] = field(default_factory=list)
+    metadata: dict[str, JsonValue] | None = None
+
+    def entry(self, raw: bytes) -> Entry | None:
+        """The passage on a line; None where it is no message of interest."""
+        match decode(raw):
+            case Message() as message:
+                self.number = message.seq if 0 < message.seq < MOST else self.number + 1
+                if message.seq != self.number:
+                    message = replace(message, seq=self.number)
+                return self._entry(message, raw)
+            case Metadata() as record:
+                self.metadata = dict(record.metadata or {})
+                self.number = max(self.number, min(record.first_seq, MOST) - 1)
+            case Retraction() as record:
+                if record not in self.retractions:
+                    self.retractions.append(record)
+            case Foreign(numbered=True):
+                self.number += 1
+            case None:
+                self.number += b'"role"' in raw
+        return None
+
+    def _entry(self, message: Message, raw: bytes) -> Entry | None:
+        text, is_output = message.content, message.role == "tool"
+        if text in _NOT_SAID or not text.strip() or (is_output and message.name == _SEARCH):
+            return None
+        if self.retractions and any(gone.covers(message) for gone in self.retractions):
+            return None
+        return Entry(
+            message.seq,
+            text[: LONGEST_OUTPUT if is_output else LONGEST_SAID],
+            message.timestamp.isoformat() if message.timestamp else "",
+            message.role,
+            message.name or message.role,
+            message.origin,
+            message.turn_id,
+            hash=line_hash(raw),
+        )
+
+
+def retractions_in(lines: Iterable[bytes]) -> list[Retraction]:
+    """What was retracted, to be known before the messages are read."""
+    records = (decode(raw) for raw in lines if b'"retract"' in raw)
+    return [record for record in records if isinstance(record, Retraction)]
+
+
+class Reader:
+    """Reads whole streams; `zone` is for times without an offset."""
+
+    def __init__(self, sources: Sources, zone: tzinfo | None) -> None:
+        self._sources, self._zone = sources, zone
+
+    def entries(self, name: Name, files: Sequence[SourceFile]) -> Iterator[Entry]:
+        """The passages of any stream but a session, in order. Raises NanobotError."""
+        source, _, key = name
+        if source == "history":
+            for file in files:
+                yield from self._history(file.read())
+            return
+        found: Iterator[Entry]
+        if source == "library":
+            found = _document_passages(files[0])
+        elif source == "note":
+            found = note_passages(key, text_of(files[0].read()), self._zone)
+        else:
+            template = self._sources.template.get(key, "")
+            found = fact_passages(key, text_of(files[0].read()), template)
+        for entry in found:
+            said = "\0".join((entry.text, entry.moment, entry.origin, entry.place))
+            yield entry._replace(hash=line_hash(said.encode("utf-8", "replace")))
+
+    def _history(self, content: bytes) -> Iterator[Entry]:
+        """An entry for each line: the summary, and under it the key facts."""
+        for raw in content.splitlines():
+            entry = decode_entry(raw, self._zone)
+            if entry is None:
+                continue
+            facts = [f"- {fact}" for fact in entry.key_facts]
+            yield Entry(
+                seq=entry.cursor,
+                text="\n".join([entry.summary.strip(), *facts])[:LONGEST_SAID],
+                moment=entry.timestamp.isoformat(),
+                origin=",".join(entry.origin),
+                turn=entry.session,
+                place=f"history {entry.cursor}",
+                hash=line_hash(raw),
+                first=entry.first,
+                last=entry.last,
+            )
+
+
+def _document_passages(file: SourceFile) -> Iterator[Entry]:
+    for number, (place, text) in enumerate(passages(file.place), 1):
+        yield Entry(number, text, place=place)
+
+
+def note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]:
+    """The passages of the daily note called `name`: its bullets, and other paragraphs."""
+    day, origin = day_of(name), ""
+    if day is None:
+        return
+    for number, (line, passage) in enumerate(_blocks(text), 1):
+        bullet = _BULLET.match(passage)
+        hour, minute = (int(bullet[1]), int(bullet[2])) if bullet and bullet[1] else (0, 0)
+        said_at = time(hour, minute) if hour < 24 and minute < 60 else time()
+        moment = datetime.combine(day, said_at, zone).isoformat()
+        if not passage.startswith(" "):  # what is indented belongs to the note above
+            origin = NOTE if is_unconfirmed(passage) else ""
+        yield Entry(number, passage, moment, origin=origin, place=f"{name}:{line}")
+
+
+def fact_passages(path: str, text: str, template: str) -> Iterator[Entry]:
+    """The facts of the long-term file at `path`, beyond its template."""
+    for number, (line, passage) in enumerate(_blocks(text), 1):
+        if fact_lines(passage, template):
+            yield Entry(number, passage, place=f"{path}:{line}")
+
+
+def _blocks(text: str) -> Iterator[tuple[int, str]]:
+    """Bullets with what is indented under them, and paragraphs, each with its line number."""
+    begun, block = 0, list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        fresh = not line.strip() or line.startswith("#") or _BULLET.match(line)
+        if fresh and block:
+            yield begun, "\n".join(block)
+            block = []
+        if line.strip() and not line.startswith("# "):
+            begun, block = (begun if block else number), [*block, line]
+    if block:
+        yield begun, "\n".join(block)
