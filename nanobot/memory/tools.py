@@ -24,6 +24,7 @@ from nanobot.memory.documents import LONG_TERM, PENDING, RETIRED
 from nanobot.memory.scopes import OWNER, Memory, is_scope
 from nanobot.memory.store.guard import bare, fact_lines, lost_facts
 from nanobot.memory.taint import quotation
+from nanobot.memory.text.layout import text_of
 from nanobot.memory.text.lines import Operation, most_similar, told
 from nanobot.memory.versions.version import Change
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
@@ -55,7 +56,7 @@ class Documents:
         return self._memory_of(scope).store.is_document(inside)
 
     async def replace(
-        self, path: str, text: str, *, expected: str | None, caller: TurnContext
+        self, path: str, text: str, *, expected: bytes | None, caller: TurnContext
     ) -> int:
         """Write `text` where `expected` (None: no file) still stands; return the version's number.
 
@@ -68,16 +69,17 @@ class Documents:
                 f"{path} is kept by nanobot and cannot be written",
                 hint="update_memory changes facts, note adds to today's notes.",
             )
-        if caller.origins() and text != (expected or ""):
+        before, text = text_of(expected), text_of(text.encode())
+        if caller.origins() and text != before:
             raise CallRefused(
                 f"{path} was not written: text from elsewhere (a page, a file, someone else's "
                 "message) is in this conversation, and this file guides you from then on",
                 hint="Call update_memory: `quote` takes in a line that the person wrote, at once; "
                 "`add`, `replace` and `remove` wait until they accept. Notes of today: call note.",
             )
-        change = _by_agent(caller, told(inside, expected or "", text))
+        change = _by_agent(caller, told(inside, before, text))
         store = self._memory_of(scope).store
-        return await store.replace(inside, text, expected=expected, change=change)
+        return await store.replace(inside, text, expected=before, change=change)
 
 
 class ChangeLog(Protocol):

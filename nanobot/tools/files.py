@@ -105,9 +105,9 @@ class DocumentStore(Protocol):
         ...
 
     async def replace(
-        self, path: str, text: str, *, expected: str | None, caller: TurnContext
+        self, path: str, text: str, *, expected: bytes | None, caller: TurnContext
     ) -> int:
-        """Write `text` where `expected` (the text that was read; None: no file) still stands.
+        """Write `text` where `expected` (what was read; None: no file) still stands.
 
         Returns the number of the version that this made, 0 for none. Raises `WriteConflict` where
         something else stands there, `ToolError` where the guard refuses the text or foreign content
@@ -158,7 +158,7 @@ class WorkspaceWriter:
             await self._documents.replace(
                 place.relative,
                 text,
-                expected=None if previous is None else previous.decode("utf-8", "replace"),
+                expected=previous,
                 caller=caller,
             )
         else:

@@ -32,7 +32,6 @@ from nanobot.cron.job import decoded
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import replace_file, sync_folder
 from nanobot.memory.history.log import HISTORY, HistoryLog
-from nanobot.memory.versions.git import Repository
 from nanobot.memory.versions.gitstore import read_newest
 from nanobot.security.paths import Root
 from nanobot.session.checking import conversations_in
@@ -101,12 +100,8 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
 
 def _versions(path: Path) -> int:
     """The versions of memory, once the newest is read with everything in it."""
-    repository = Repository(path)
-    try:
-        newest = read_newest(repository)
-        return sum(1 for _ in repository.chain(newest[0].id)) if newest else 0
-    finally:
-        repository.close()
+    newest = read_newest(path)
+    return newest.number if newest else 0
 
 
 def _jobs(content: bytes) -> int:

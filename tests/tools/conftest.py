@@ -26,13 +26,13 @@ class Documents:
     """A guarded writer that records who asked; it takes whatever is in `memory/`."""
 
     root: Root
-    seen: list[tuple[str, str, str | None, str]] = field(default_factory=list)
+    seen: list[tuple[str, str, bytes | None, str]] = field(default_factory=list)
 
     def is_document(self, path: str, caller: TurnContext) -> bool:
         return path.startswith("memory/")
 
     async def replace(
-        self, path: str, text: str, *, expected: str | None, caller: TurnContext
+        self, path: str, text: str, *, expected: bytes | None, caller: TurnContext
     ) -> int:
         self.seen.append((path, text, expected, caller.turn_id))
         if "conflict" in text:

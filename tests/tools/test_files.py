@@ -123,7 +123,7 @@ async def test_edits_that_make_no_sense_are_refused(desk: Desk) -> None:
 async def test_long_term_files_go_through_their_guarded_writer(desk: Desk) -> None:
     desk.put("memory/MEMORY.md", "likes tea\n")
     await desk.says("edit_file", path="./memory//MEMORY.md", old_text="tea", new_text="coffee")
-    assert desk.documents.seen == [("memory/MEMORY.md", "likes coffee\n", "likes tea\n", "turn-1")]
+    assert desk.documents.seen == [("memory/MEMORY.md", "likes coffee\n", b"likes tea\n", "turn-1")]
     await desk.says("write_file", path="notes.txt", content="x")
     assert len(desk.documents.seen) == 1
     said = await desk.complains("write_file", path="memory/MEMORY.md", content="conflict")

@@ -164,23 +164,17 @@ def check_index(case: Case) -> Iterator[Finding]:
 
 def check_versions(case: Case) -> Iterator[Finding]:
     """Whether the newest version of memory is there with all that is in it."""
-    from nanobot.memory.versions.git import Repository
     from nanobot.memory.versions.gitstore import read_newest
 
     path = case.home / "state" / "memory.git"
     if not os.path.lexists(path):
         return
-    repository = Repository(path)
-    try:
-        found = read_newest(repository)
-    finally:
-        repository.close()
+    found = read_newest(path)
     if found is None:
         yield Finding("ok", "there is none of memory yet")
         return
-    newest, files = found
-    when = f"{newest.when.astimezone(case.clock.now().tzinfo):%Y-%m-%d %H:%M}"
-    yield Finding("ok", f"whole; the newest is of {when}, with {files} files")
+    when = f"{found.when.astimezone(case.clock.now().tzinfo):%Y-%m-%d %H:%M}"
+    yield Finding("ok", f"whole; the newest is of {when}, with {found.files} files")
 
 
 def check_conversations(case: Case) -> Iterator[Finding]:

@@ -249,11 +249,11 @@ class MemoryService:
         def memory_with(path: str) -> Memory:
             return self.memory((scope_of(path) or "").rstrip("/") or OWNER)
 
-        def write(path: str, expected: str | None, text: str, change: Change) -> None:
+        def write(path: str, expected: str | None, text: str, change: Change) -> int:
             memory = memory_with(path)
             inside = path.removeprefix(memory.prefix)
             writing = memory.store.replace(inside, text, expected=expected, change=change)
-            asyncio.run_coroutine_threadsafe(writing, loop).result()
+            return asyncio.run_coroutine_threadsafe(writing, loop).result()
 
         def hides(path: str, line: str) -> bool:
             memory = memory_with(path)

@@ -22,7 +22,8 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.search.tool import Retired
 from nanobot.memory.store.pending import PendingFact
-from nanobot.memory.versions.version import TAGS, Author, SyncResult, Version
+from nanobot.memory.versions.sync import SyncResult
+from nanobot.memory.versions.version import TAGS, Author, Version
 from nanobot.session.records import JsonValue
 from nanobot.text import counted, shortened, visible
 

@@ -26,9 +26,9 @@ from nanobot.io import FileState
 from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
 from nanobot.memory.files import redact_file
 from nanobot.memory.store import guard
-from nanobot.memory.store.guard import BOM, BY_PERSON, bytes_of, text_of
+from nanobot.memory.store.guard import BY_PERSON
 from nanobot.memory.store.notes import note_path, retired_in, with_note, with_retired
-from nanobot.memory.text.layout import split
+from nanobot.memory.text.layout import split, text_of
 from nanobot.memory.text.lines import Operation, apply_operations
 from nanobot.memory.text.wording import unconfirmed_in
 from nanobot.memory.versions.gitstore import GitStore
@@ -379,10 +379,10 @@ class MemoryStore(MemoryReader):
         place = self._root.place(self._prefix + path)
         current = place.read_bytes(LIMIT)
         standing = text_of(current)
-        if standing != expected.removeprefix(BOM):
+        if standing != expected:
             raise WriteConflict(place.shown)
-        self._guard(path, standing, text.removeprefix(BOM), change, excused)
-        new = bytes_of(text, current)
+        self._guard(path, standing, text, change, excused)
+        new = text.encode("utf-8", "replace")
         if new == (current or b"") and not change.cursors:
             return None
         return place, current, new

@@ -12,6 +12,7 @@ day's note or a fact that waits, and what is indented under it.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -26,6 +27,24 @@ _KINDS = {
     "table": re.compile(r"\|"),
     "placeholder": re.compile(r"\(.*\)\s*$"),
 }
+
+
+def text_of(content: bytes | None) -> str:
+    """What a file says; empty where there is none. A byte order mark is no part of it, and a line
+    that is no UTF-8 is taken for Latin-1: an editor may save so."""
+    try:
+        return (content or b"").decode("utf-8-sig")
+    except UnicodeDecodeError:
+        assert content
+        lines = content.removeprefix(codecs.BOM_UTF8).split(b"\n")
+        return "\n".join(map(_line_of, lines))
+
+
+def _line_of(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
 
 
 def split(text: str) -> list[str]:

@@ -1,9 +1,8 @@
 """A bare git repository of small text files, for one writer: a thin layer over dulwich.
 
-Objects and refs are written here (temporary file, fsync, rename) and an object before what points
-to it, so what a power cut leaves is a whole repository; dulwich knows the formats, reads, packs and
-speaks to other repositories. There is no index and no work tree: a commit names the files it
-changes, all others stay as in its parent. Nothing is read from a person's git configuration.
+An object is synced before the ref that points to it, so what a power cut leaves is a whole
+repository. There is no index and no work tree: a commit names the files it changes, all others stay
+as in its parent. Nothing is read from a person's git configuration.
 
 The first commit makes the repository and its folder. dulwich is imported when one is opened.
 """
@@ -74,8 +73,8 @@ def blob_id(content: bytes) -> str:
 class Repository:
     """The repository in the folder `path`. Callers see to it that there is one writer.
 
-    What is written while it is not `durable` has to be packed before it is relied on. Raises
-    `StorageError`, or `Damaged` for what is missing or broken.
+    The objects of one that is not `durable` are not synced. Raises `StorageError`, or `Damaged` for
+    what is missing or broken.
     """
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
@@ -84,34 +83,32 @@ class Repository:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was committed here."""
-        return (self.path / "HEAD").exists()
+        """Whether anything was committed here. Raises `Damaged` for what is no repository."""
+        if (self.path / "HEAD").exists():
+            return True
+        if os.path.lexists(self.path):
+            raise self._damaged("it has no HEAD")
+        return False
 
     @property
     def branch(self) -> str:
         """The name of this device's own branch."""
         with self._translated():
-            head = self.read_file("HEAD").decode("utf-8", "replace")
+            head = (self.path / "HEAD").read_bytes().decode("utf-8", "replace")
         branch = head.removeprefix("ref: refs/heads/").strip()
         if not re.fullmatch(r"[\w.-]+", branch, re.ASCII):
             raise self._damaged("HEAD names no branch")
         return branch
 
-    def check(self) -> None:
-        """Raise `Damaged` where something stands here that is no repository."""
-        if os.path.lexists(self.path) and not self.exists:
-            raise self._damaged("it has no HEAD")
-
     def create(self) -> None:
         """Make it where there is none, in one step, with a branch of a random name."""
         if self.exists:
             return
-        self.check()
         with self._translated():
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             building = self.path.with_name(f"{self.path.name}.new")
             shutil.rmtree(building, ignore_errors=True)
-            build(building, f"device-{secrets.token_hex(4)}")
+            build(building, new_branch())
             building.rename(self.path)
             sync_folder(self.path.parent)
 
@@ -119,17 +116,13 @@ class Repository:
         """The newest commit of a branch (this device's own one), empty for none."""
         with self._translated(), suppress(FileNotFoundError):
             if self.exists:
-                tip = self.read_file(f"refs/heads/{branch or self.branch}")
+                tip = (self.path / "refs/heads" / (branch or self.branch)).read_bytes()
                 return tip.decode("utf-8", "replace").strip()
         return ""
 
     def set_tip(self, commit: str, branch: str = "") -> None:
         """Let a branch (this device's own one) end at `commit`."""
         self.write_file(f"refs/heads/{branch or self.branch}", f"{commit}\n".encode())
-
-    def set_own_branch(self, branch: str) -> None:
-        """Let this device's own branch be another one."""
-        self.write_file("HEAD", f"ref: refs/heads/{branch}\n".encode())
 
     def commit(self, identity: str) -> Commit:
         """The commit of that id."""
@@ -154,10 +147,6 @@ class Repository:
             yield found
             tip = found.parent
 
-    def files(self, tree: str) -> dict[str, str]:
-        """The paths in a tree, each with the id of its content."""
-        return dict(self.changed("", tree))
-
     def changed(self, before: str, after: str) -> Iterator[tuple[str, str]]:
         """The paths in which two trees differ, each with the id of its later content, empty where
         the file is gone; an empty id of a tree is an empty tree."""
@@ -168,9 +157,8 @@ class Repository:
             for change in tree_changes(self.objects, old, new):
                 entry = change.new or change.old
                 if entry is not None and entry.path is not None:
-                    identity = change.new.sha if change.new else None
                     path = entry.path.decode("utf-8", "surrogateescape")
-                    yield path, identity.decode() if identity else ""
+                    yield path, change.new.sha.decode() if change.new and change.new.sha else ""
 
     def content(self, blob: str) -> bytes:
         """The bytes of a file's content."""
@@ -185,60 +173,39 @@ class Repository:
         self, parent: str, files: Mapping[str, bytes | None], message: str, when: datetime
     ) -> str:
         """Write a commit that changes these files (None: they go); no branch moves yet."""
-        from dulwich.object_store import (
-            MemoryObjectStore,
-            OverlayObjectStore,
-            commit_tree_changes,
-        )
+        from dulwich.object_store import commit_tree_changes
         from dulwich.objects import Blob, Tree
         from dulwich.objects import Commit as GitCommit
 
-        base = self.commit(parent).tree if parent else ""
-        present = self.files(base) if None in files.values() else {}
-        made = MemoryObjectStore()
-        changes: list[tuple[bytes, int | None, ObjectID | None]] = []
-        for path, content in files.items():
-            name = path.encode("utf-8", "surrogateescape")
-            if content is not None:
-                blob = Blob.from_string(content)
-                made.add_object(blob)
-                changes.append((name, _FILE, blob.id))
-            elif path in present:
-                changes.append((name, None, None))
         commit = GitCommit()
+        base = self.commit(parent).tree if parent else ""
+        present = dict(self.changed("", base)) if None in files.values() else {}
+        changes: list[tuple[bytes, int | None, ObjectID | None]] = []
         with self._translated():
-            store = OverlayObjectStore([made, self.objects], made)
-            commit.tree = commit_tree_changes(store, _object_id(base) if base else Tree(), changes)
-        commit.parents = [_object_id(parent)] if parent else []
-        commit.author = commit.committer = _AUTHOR
-        commit.author_time = commit.commit_time = int(when.timestamp())
-        offset = int((when.utcoffset() or timedelta()).total_seconds())
-        commit.author_timezone = commit.commit_timezone = offset // 60 * 60
-        commit.encoding = b"UTF-8"
-        commit.message = message.encode("utf-8", "backslashreplace")
-        with self._translated():
-            for identity in made:
-                self._write_object(made[identity])
-            self._write_object(commit)
+            for path, content in files.items():
+                name = path.encode("utf-8", "surrogateescape")
+                if content is not None:
+                    blob = Blob.from_string(content)
+                    self.objects.add_object(blob)
+                    changes.append((name, _FILE, blob.id))
+                elif path in present:
+                    changes.append((name, None, None))
+            tree = _object_id(base) if base else Tree()
+            commit.tree = commit_tree_changes(self.objects, tree, changes)
+            commit.parents = [_object_id(parent)] if parent else []
+            commit.author = commit.committer = _AUTHOR
+            commit.author_time = commit.commit_time = int(when.timestamp())
+            offset = int((when.utcoffset() or timedelta()).total_seconds())
+            commit.author_timezone = commit.commit_timezone = offset // 60 * 60
+            commit.encoding = b"UTF-8"
+            commit.message = message.encode("utf-8", "backslashreplace")
+            self.objects.add_object(commit)
         return commit.id.decode()
 
     def pack(self) -> None:
-        """Put the loose objects into one file; in memory is one at a time."""
-        from dulwich.pack import full_unpacked_object
-
+        """Put the loose objects into one file."""
         with self._translated():
-            loose = [
-                path.parent.name + path.name
-                for folder in (self.path / "objects").iterdir()
-                if len(folder.name) == 2
-                for path in folder.iterdir()
-                if len(path.name) == 38
-            ]
-            objects = (full_unpacked_object(self._get(identity)) for identity in loose)
-            self.objects.add_pack_data(len(loose), objects)
-            sync_folder(self.path / "objects/pack")
-            for identity in loose:
-                self._loose(identity).unlink()
+            self.objects.pack_loose_objects()
 
     def set_aside(self, stamp: str) -> Path:
         """Move the repository to `<name>.damaged-<stamp>`; the next commit makes a new one."""
@@ -257,14 +224,10 @@ class Repository:
                     path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of open files; what is asked next opens them again."""
+        """Close open files; the next access opens them again."""
         if "objects" in self.__dict__:
             self.objects.close()
             del self.objects
-
-    def read_file(self, name: str) -> bytes:
-        """A file of the repository itself; raises `FileNotFoundError`."""
-        return (self.path / name).read_bytes()
 
     def write_file(self, name: str, content: bytes) -> None:
         """Replace a file of the repository itself, durably."""
@@ -274,33 +237,17 @@ class Repository:
     @cached_property
     def objects(self) -> DiskObjectStore:
         """What is stored, as dulwich sees it."""
+        from dulwich.file import SharedPerm
         from dulwich.object_store import DiskObjectStore
 
-        return DiskObjectStore(self.path / "objects", fsync_object_files=True)
+        mine = SharedPerm(0o600, replace=True)
+        return DiskObjectStore(
+            self.path / "objects", fsync_object_files=self._durable, shared_perm=mine
+        )
 
     def _get(self, identity: str) -> ShaFile:
         with self._translated(identity):
             return self.objects[_object_id(identity)]
-
-    def _write_object(self, found: ShaFile) -> None:
-        """Write a file that is never changed. Its name is durable once a later one in this file
-        system is: names are journalled in order, and git itself relies on that."""
-        path = self._loose(found.id.decode())
-        if path.exists():
-            return
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.nanobot-tmp")
-        temporary.unlink(missing_ok=True)
-        with temporary.open("xb") as file:
-            temporary.chmod(0o400)
-            file.write(found.as_legacy_object())
-            if self._durable:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.rename(path)
-
-    def _loose(self, identity: str) -> Path:
-        return self.path / "objects" / identity[:2] / identity[2:]
 
     def _damaged(self, reason: str) -> Damaged:
         return Damaged(
@@ -313,11 +260,16 @@ class Repository:
     @contextmanager
     def _translated(self, identity: str = "a part") -> Iterator[None]:
         from dulwich.errors import ChecksumMismatch, FileFormatException, ObjectMissing
+        from dulwich.file import FileLocked
 
         try:
             yield
         except OSError as error:
             raise StorageError.of(self.path, error) from error
+        except FileLocked as error:
+            raise StorageError(
+                self.path, "a lock was left in it", hint="Restart nanobot."
+            ) from error
         except (
             AssertionError,
             ChecksumMismatch,
@@ -329,6 +281,11 @@ class Repository:
             zlib.error,
         ) as error:
             raise self._damaged(f"{identity} is missing or broken") from error
+
+
+def new_branch() -> str:
+    """A name for the branch of a device."""
+    return f"device-{secrets.token_hex(4)}"
 
 
 def _object_id(identity: str) -> ObjectID:

@@ -1,4 +1,4 @@
-"""Every version of the long-term files: who changed what, why, and how to take it back.
+"""Every version of the long-term files: who changed what, why, and how to undo it.
 
 `GitStore` keeps the files of all scopes in one repository in the state folder, outside the agent's
 reach; a repository that the person keeps in the workspace is not looked at. Invariants:
@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from difflib import unified_diff
 from pathlib import Path
 
 from loguru import logger
@@ -31,21 +34,26 @@ from nanobot.clock import Clock
 from nanobot.errors import ToolError
 from nanobot.io import locked, storage_errors, sync_folder
 from nanobot.memory.documents import TRACKED
-from nanobot.memory.text.lines import told
-from nanobot.memory.versions.git import (
-    Commit,
-    Damaged,
-    Repository,
-    blob_id,
-    build,
+from nanobot.memory.text.layout import split, text_of
+from nanobot.memory.text.lines import merge, told
+from nanobot.memory.versions.git import Commit, Damaged, Repository, blob_id, build
+from nanobot.memory.versions.version import (
+    Author,
+    Change,
+    Message,
+    Revert,
+    Snapshot,
+    UnknownVersion,
+    Version,
+    belongs,
+    scope_of,
 )
-from nanobot.memory.versions.reading import VersionReader, belongs, decoded
-from nanobot.memory.versions.version import Author, Change, Message, scope_of
 from nanobot.security.paths import Root
 
-_INTENT = "intent.json"
-_KEPT = ("pushed.json", "inherited.json")
-"""Files of a repository that say what other devices have, and hold no words."""
+_LIMIT = 10_000_000
+_PACK_EVERY = 500
+_BATCH = 32
+"""How many versions are read at once, while others wait; opening the repository takes time, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ class _Intent:
     when: str
 
 
-class GitStore(VersionReader):
+class GitStore:
     """The versions in the folder `repository` of the files in `work_tree`, the workspace.
 
     The repository is made by the first version. Synchronous and thread-safe: callers on the event
@@ -73,13 +81,19 @@ class GitStore(VersionReader):
     """
 
     def __init__(
-        self, repository: Path, work_tree: Root, clock: Clock, *, pack_every: int = 500
+        self, repository: Path, work_tree: Root, clock: Clock, *, pack_every: int = _PACK_EVERY
     ) -> None:
-        super().__init__(repository, work_tree)
+        self.repository = Repository(repository)
+        self._intent = repository / "intent.json"
+        self._work_tree = work_tree
         self._clock = clock
         self._pack_every = pack_every
-        self._locked = False
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._known: list[Version] = []
         self._recorded_at: tuple[str, dict[str, str]] = ("", {})
+
+    # Writing
 
     def recover(self) -> None:
         """Finish what a process that died left half done; at start, before anything else.
@@ -91,7 +105,6 @@ class GitStore(VersionReader):
             return
         with self.locked():
             try:
-                self.repository.check()
                 if self.repository.exists:
                     self.repository.heal()
                     self._settle()
@@ -119,16 +132,14 @@ class GitStore(VersionReader):
             self.repository.create()
             self._settle()
             scope = scope_of(path) or ""
-            self._begin(scope, {path: before})
-            self._record_hand_edit(path, before)
             self.record_hand_edits(scope)
             if before == after and not change.cursors:
                 put()
                 return 0
-            message = Message(change, self.tip_number() + 1, scope).text
-            now, tip = self._clock.now(), self.repository.tip()
-            intent = _Intent(path, _digest(before), _digest(after), tip, message, now.isoformat())
-            self.repository.write_file(_INTENT, json.dumps(asdict(intent)).encode())
+            message, now = self._message(change, scope), self._clock.now()
+            parent = self.repository.tip()
+            intent = _Intent(path, _sha(before), _sha(after), parent, message, now.isoformat())
+            self.repository.write_file(self._intent.name, json.dumps(asdict(intent)).encode())
             try:
                 put()
             except BaseException:
@@ -143,13 +154,15 @@ class GitStore(VersionReader):
         Where the scope has no versions, its files as they stand become the first.
         """
         with self.locked():
-            if number := self._begin(prefix, {}):
-                return (number,)
-            numbers = [
-                self._record_hand_edit(path, content, author)
-                for path, content in self._readable(prefix).items()
-            ]
-            return tuple(number for number in numbers if number)
+            files = self._readable(prefix)
+            if any(belongs(path, prefix) for path in self._recorded()):
+                numbers = [self._record(path, files[path], author) for path in files]
+                return tuple(filter(None, numbers))
+            found = {path: content for path, content in files.items() if content is not None}
+            if not found:
+                return ()
+            message = self._message(Change("start", "the files as they were"), prefix)
+            return (self._commit(found, message, self._clock.now()),)
 
     def rewrite(self, redact: Callable[[str], str]) -> int:
         """Put every text in every version through `redact`; return how many versions changed.
@@ -168,13 +181,8 @@ class GitStore(VersionReader):
             with storage_errors(path):
                 shutil.rmtree(new.path, ignore_errors=True)
                 build(new.path, self.repository.branch)
-                changed, tip = _copy(self.repository, new, redact)
-                new.pack()
-                for name in _KEPT:
-                    with suppress(FileNotFoundError):
-                        new.write_file(name, self.repository.read_file(name))
-                new.set_tip(tip)
-                new.close()
+                changed = _copy(self.repository, new, redact)
+                os.sync()
                 self.repository.close()
                 path.rename(_beside(path, "old"))
                 _finish_rewrite(path)
@@ -189,47 +197,36 @@ class GitStore(VersionReader):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Excludes all other writers of versions."""
-        with self._open():
-            if self._locked:
-                yield
-                return
+        """Excludes other threads and processes from the versions; the outermost one closes the
+        repository's files."""
+        with self._lock, ExitStack() as stack:
             path = self.repository.path
-            with locked(path.with_name(f"{path.name}.lock"), wait=True):
-                self._locked = True
-                try:
-                    _finish_rewrite(path)
-                    yield
-                finally:
-                    self._locked = False
+            if not self._depth:
+                stack.enter_context(locked(path.with_name(f"{path.name}.lock"), wait=True))
+                stack.callback(self.repository.close)
+                _finish_rewrite(path)
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
 
     def _settle(self) -> None:
         """Give the change of an open intent to whom it belongs, where there is one to be read."""
         with suppress(OSError, ValueError, TypeError):
-            intent = _Intent(**json.loads(self.repository.read_file(_INTENT)))
+            intent = _Intent(**json.loads(self._intent.read_bytes()))
             when = datetime.fromisoformat(intent.when)
             if self.repository.tip() == intent.parent:
                 content = self._standing(intent.path)
-                if content is not None and _digest(content) == intent.after:
+                if content is not None and _sha(content) == intent.after:
                     logger.info("a change of {} gets the version it missed", intent.path)
                     self._commit({intent.path: content}, intent.message, when)
-                elif _digest(content) != intent.before:
-                    self._record_hand_edit(intent.path, content)
-        (self.repository.path / _INTENT).unlink(missing_ok=True)
+                elif _sha(content) != intent.before:
+                    self._record(intent.path, content)
+        self._intent.unlink(missing_ok=True)
 
-    def _begin(self, scope: str, standing: Mapping[str, bytes | None]) -> int:
-        """The first version of a scope: its files as they stand, but for what is known better."""
-        if any(belongs(path, scope) for path in self._recorded()):
-            return 0
-        files = {**self._readable(scope), **standing}
-        found = {path: content for path, content in files.items() if content is not None}
-        if not found:
-            return 0
-        self.repository.create()
-        message = Message(Change("start", "the files as they were"), self.tip_number() + 1, scope)
-        return self._commit(found, message.text, self._clock.now())
-
-    def _record_hand_edit(self, path: str, content: bytes | None, author: Author = "you") -> int:
+    def _record(self, path: str, content: bytes | None, author: Author = "you") -> int:
+        """Make a version of what stands in a file; 0 where the newest version has the same."""
         recorded = self._recorded().get(path)
         if recorded == (None if content is None else blob_id(content)):
             return 0
@@ -237,22 +234,25 @@ class GitStore(VersionReader):
         summary = f"removed {name}"
         if content is not None:
             before = self.repository.content(recorded) if recorded else b""
-            summary = told(name, decoded(before), decoded(content))
-        change = Change(author, summary)
-        message = Message(change, self.tip_number() + 1, scope_of(path) or "").text
+            summary = told(name, text_of(before), text_of(content))
+        message = self._message(Change(author, summary), scope_of(path) or "")
         return self._commit({path: content}, message, self._clock.now())
 
+    def _message(self, change: Change, scope: str) -> str:
+        return Message(change, self.tip_number() + 1, scope).text
+
     def _commit(self, files: Mapping[str, bytes | None], message: str, when: datetime) -> int:
+        self.repository.create()
         recorded = self._recorded()
         tip = self.repository.store(self.repository.tip(), files, message, when)
         self.repository.set_tip(tip)
-        (self.repository.path / _INTENT).unlink(missing_ok=True)
+        self._intent.unlink(missing_ok=True)
         for path, content in files.items():
             recorded.pop(path, None)
             if content is not None:
                 recorded[path] = blob_id(content)
         self._recorded_at = (tip, recorded)
-        number = self.tip_number()
+        number = Message.parse(message).number
         if number % self._pack_every == 0:
             self.repository.pack()
         return number
@@ -273,25 +273,217 @@ class GitStore(VersionReader):
         tip = self.repository.tip()
         if self._recorded_at[0] != tip:
             tree = self.repository.commit(tip).tree if tip else ""
-            self._recorded_at = (tip, self.repository.files(tree) if tree else {})
+            self._recorded_at = (tip, dict(self.repository.changed("", tree)) if tree else {})
         return self._recorded_at[1]
 
+    def _standing(self, path: str) -> bytes | None:
+        return self._work_tree.place(path).read_bytes(_LIMIT)
 
-def read_newest(repository: Repository) -> tuple[Commit, int] | None:
-    """The newest version and how many files it has, every one of them read; None where there is
-    none. Raises `StorageError` for what is damaged."""
-    repository.check()
-    tip = repository.tip()
-    if not tip:
-        return None
-    newest = repository.commit(tip)
-    files = repository.files(newest.tree)
-    for blob in set(files.values()):
-        repository.content(blob)
-    return newest, len(files)
+    def _standing_text(self, path: str) -> str | None:
+        content = self._standing(path)
+        return None if content is None else text_of(content)
+
+    # Reading
+
+    def versions(self) -> Sequence[Version]:
+        """All of them, oldest first. They are read once in a process, and then what is new."""
+        with self.locked():
+            tip = self.repository.tip()
+            if tip != (self._known[-1].commit if self._known else ""):
+                self._known = self._read(tip)
+            return self._known
+
+    def _read(self, tip: str) -> list[Version]:
+        known, new = self._known, list[Commit]()
+        for commit in self.repository.chain(tip):
+            if known and commit.id == known[-1].commit:
+                break
+            new.append(commit)
+        else:
+            known = []  # the first time, or another history
+        tree = self.repository.commit(known[-1].commit).tree if known else ""
+        found = list(known)
+        for commit in reversed(new):
+            blobs = dict(self.repository.changed(tree, commit.tree))
+            said, tree = Message.parse(commit.message), commit.tree
+            number = len(found) + 1
+            found.append(Version(number, commit.id, commit.when, said.scope, said.change, blobs))
+        return found
+
+    def log(self, prefix: str = "", limit: int = 20) -> list[Version]:
+        """The newest versions of a scope, newest first; those of one run are one."""
+        versions, found = self.versions(), list[Version]()
+        for version in reversed(versions):
+            if len(found) == limit:
+                break
+            if version.is_in(prefix) and (run := _run(version, versions))[-1] == version:
+                found.append(_joined(run))
+        return found
+
+    def version(self, number: int, prefix: str = "") -> Version:
+        """One version, with those of its run. Raises `UnknownVersion`, for one of another scope as
+        well."""
+        return _joined(self._run(number, prefix))
+
+    def diff(self, number: int, prefix: str = "") -> str:
+        """What a version changed in a scope, as a unified diff of all its files."""
+        lines: list[str] = []
+        for version in self._run(number):
+            for path in version.paths:
+                if belongs(path, prefix):
+                    old, new = map(split, self._texts(version.number, path))
+                    lines += unified_diff(old, new, f"a/{path}", f"b/{path}", lineterm="")
+        return "".join(f"{line}\n" for line in lines)
+
+    def lineage(self, path: str) -> Iterator[Snapshot]:
+        """The versions that changed `path`, newest first, read as they are asked for."""
+        waiting = [version for version in self.versions() if path in version.blobs]
+        while waiting:
+            with self.locked():
+                batch = [Snapshot(one, *self._texts(one.number, path)) for one in waiting[-_BATCH:]]
+            del waiting[-_BATCH:]
+            yield from reversed(batch)
+
+    def written(self, path: str) -> dict[str, datetime]:
+        """When each line of the newest version of `path` was written as it stands there."""
+        times: dict[str, datetime] = {}
+        standing: set[str] | None = None
+        for snapshot in self.lineage(path):
+            standing = _lines(snapshot.after) if standing is None else standing
+            times |= dict.fromkeys(standing, snapshot.version.when)
+            standing &= _lines(snapshot.before)
+            if not standing:
+                break
+        return times
+
+    def text_at(self, path: str, moment: datetime) -> str | None:
+        """The text that stood in `path` then; None where no version is as old, or no file was."""
+        older = [one.number for one in self.versions() if one.when <= moment]
+        return self._text(older[-1], path) if older else None
+
+    def applied_cursors(self, prefix: str = "") -> frozenset[int]:
+        """The history entries of a scope on which a version rests."""
+        inside = (one.change.cursors for one in self.versions() if one.is_in(prefix))
+        return frozenset(cursor for cursors in inside for cursor in cursors)
+
+    def reverted(self, number: int, prefix: str = "") -> Revert:
+        """What undoes a version and keeps all that was changed since; writes nothing."""
+        wanted: dict[str, str] = {}
+        conflicts: list[str] = []
+        run = self._run(number, prefix)
+        for path in dict.fromkeys(path for one in run for path in one.paths):
+            if belongs(path, prefix):
+                steps = [self._texts(one.number, path) for one in run if path in one.blobs]
+                wanted[path], disputed = _undone(self._standing_text(path) or "", steps)
+                conflicts += [f"{path}: {conflict}" for conflict in disputed]
+        return self._revert(wanted, conflicts)
+
+    def restored(self, number: int, prefix: str = "") -> Revert:
+        """What brings the files of a scope back to what they were after a version; writes nothing.
+        Raises `UnknownVersion`."""
+        number = self.version(number, prefix).number
+        return self._revert(
+            {prefix + name: self._text(number, prefix + name) or "" for name in TRACKED}
+        )
+
+    def tip_number(self) -> int:
+        """The number of the newest version, 0 for none."""
+        with self.locked():
+            tip = self.repository.tip()
+            return Message.parse(self.repository.commit(tip).message).number if tip else 0
+
+    def _revert(self, wanted: Mapping[str, str], conflicts: Sequence[str] = ()) -> Revert:
+        now = {path: self._standing_text(path) for path in wanted}
+        texts = {path: text for path, text in wanted.items() if text != (now[path] or "")}
+        return Revert(texts, {path: now[path] for path in texts}, tuple(conflicts))
+
+    def _run(self, number: int, prefix: str | None = None) -> list[Version]:
+        """A version and those of its run. Raises `UnknownVersion`."""
+        versions = self.versions()
+        if not 0 < number <= len(versions):
+            raise UnknownVersion(number)
+        version = versions[number - 1]
+        if prefix is not None and not version.is_in(prefix):
+            raise UnknownVersion(number)
+        return _run(version, versions)
+
+    def _texts(self, number: int, path: str) -> tuple[str, str]:
+        """What a version found in a file, and what it made of it."""
+        return self._text(number - 1, path) or "", self._text(number, path) or ""
+
+    def _text(self, number: int, path: str) -> str | None:
+        """What stood in a file after a version; None for no file."""
+        with self.locked():  # so that nothing is erased between the two
+            versions = self.versions()
+            blobs = (versions[at].blobs.get(path) for at in range(number - 1, -1, -1))
+            blob = next((blob for blob in blobs if blob is not None), "")
+            return text_of(self.repository.content(blob)) if blob else None
 
 
-def _digest(content: bytes | None) -> str:
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest version: its number, its time, and how many files there are."""
+
+    number: int
+    when: datetime
+    files: int
+
+
+def read_newest(path: Path) -> Newest | None:
+    """The newest version in a repository, every file of it read; None where there is none. Changes
+    nothing. Raises `StorageError` for what is damaged."""
+    repository = Repository(path)
+    try:
+        tip = repository.tip()
+        if not tip:
+            return None
+        newest = repository.commit(tip)
+        files = dict(repository.changed("", newest.tree))
+        for blob in set(files.values()):
+            repository.content(blob)
+        return Newest(Message.parse(newest.message).number, newest.when, len(files))
+    finally:
+        repository.close()
+
+
+def _run(version: Version, versions: Sequence[Version]) -> list[Version]:
+    """The versions that were made together with one, itself among them."""
+    run = (version.change.run, version.scope)
+    if not version.change.run:
+        return [version]
+    return [one for one in versions if (one.change.run, one.scope) == run]
+
+
+def _joined(versions: Sequence[Version]) -> Version:
+    """Versions that were made together as one, with the number of the last."""
+    changes = [version.change for version in versions]
+    change = replace(
+        changes[-1],
+        summary="; ".join(dict.fromkeys(one.summary for one in changes if one.summary)),
+        cursors=tuple(sorted({cursor for one in changes for cursor in one.cursors})),
+        operations=tuple(step for one in changes for step in one.operations),
+    )
+    blobs = {path: blob for version in versions for path, blob in version.blobs.items()}
+    return replace(versions[-1], change=change, blobs=blobs)
+
+
+def _undone(text: str, steps: Sequence[tuple[str, str]]) -> tuple[str, tuple[str, ...]]:
+    """`text` without the changes `steps` (before, after), and what is against it; then unchanged.
+    Pure."""
+    undone = text
+    for before, after in reversed(steps):
+        merged = merge(after, undone, before)
+        if merged.conflicts:
+            return text, merged.conflicts
+        undone = merged.text
+    return undone, ()
+
+
+def _lines(text: str) -> set[str]:
+    return {line.strip() for line in split(text) if line.strip()}
+
+
+def _sha(content: bytes | None) -> str:
     return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
@@ -299,10 +491,10 @@ def _beside(path: Path, kind: str) -> Path:
     return path.with_name(f"{path.name}.{kind}")
 
 
-def _copy(source: Repository, target: Repository, redact: Callable[[str], str]) -> tuple[int, str]:
-    """Commit every version again in `target`; how many changed, and the newest commit."""
+def _copy(source: Repository, target: Repository, redact: Callable[[str], str]) -> int:
+    """Commit every version again in `target`; return how many changed."""
     changed, parent, tree = 0, "", ""
-    for commit in reversed(list(source.chain(source.tip()))):
+    for number, commit in enumerate(reversed(list(source.chain(source.tip()))), 1):
         before = Message.parse(commit.message)
         after = before.redacted(redact)
         files: dict[str, bytes | None] = {}
@@ -317,7 +509,11 @@ def _copy(source: Repository, target: Repository, redact: Callable[[str], str]) 
         text = commit.message if after == before else after.text
         parent, tree = target.store(parent, files, text, commit.when), commit.tree
         changed += touched
-    return changed, parent
+        if number % _PACK_EVERY == 0:
+            target.pack()
+    target.set_tip(parent)
+    target.close()
+    return changed
 
 
 def _finish_rewrite(path: Path) -> None:

@@ -4,31 +4,28 @@ Every device pushes a branch of its own and no other, so nothing there is overwr
 the others' branches and merges their newest texts into its own files, three-way and line by line;
 a merge that changes nothing makes no version. Writers never wait for the network.
 
-The base of a merge is what both sides knew. A version made by a sync says in `Known` trailers how
-far it knew each other device; with its own number that is a version vector. What both vectors have
-is common; where that is several versions of which none knows the other, they are merged first.
-Version numbers survive erasing, commit ids do not, so the base is found by number. A branch holds
-no other device's commits: erasing one device's history is complete on that device.
+The base of a merge is the last state that both devices know: our version that the other one has
+merged, as its newest `Known` trailer says by number, or else its state at our last sync, to which
+our copy of its branch still points. A branch holds no other device's commits: erasing one device's
+history is complete on that device.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import NanobotError
+from nanobot.memory.text.layout import split, text_of
 from nanobot.memory.text.lines import merge
-from nanobot.memory.versions.git import Commit, build
+from nanobot.memory.versions.git import build, new_branch
 from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Change, Message, SyncResult, scope_of
+from nanobot.memory.versions.version import Change, Message, scope_of
 from nanobot.text import expanduser
 
 if TYPE_CHECKING:
@@ -43,9 +40,9 @@ _SSH = (
     f"ssh -oBatchMode=yes -oConnectTimeout={_CONNECT_SECONDS}"
     " -oServerAliveInterval=10 -oServerAliveCountMax=3"
 )
-_WEB = ("http://", "https://")
-_SCHEMES = ("ssh://", "git+ssh://", *_WEB)
-_HEADS = b"refs/heads/"
+_SCHEMES = ("ssh://", "git+ssh://", "http://", "https://")
+_DEVICE = re.compile(r"refs/heads/(device-[0-9a-f]{8})")
+_LIMIT = 10_000_000
 _HINT = (
     "Nothing was lost. Check the address (a folder, ssh:// or https:// with a bare git repository; "
     "https takes a token: https://user:token@host/…), the network and that machine; one that does "
@@ -59,6 +56,18 @@ class SyncFailed(NanobotError):
     def __init__(self, address: str, reason: str, hint: str = _HINT) -> None:
         text = f"cannot sync with {address}: {reason}"
         super().__init__(re.sub(r"//[^/@\s]*@", "//", text), hint=hint)  # without the password
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What a sync brought: the versions it made here, from these other devices.
+
+    `conflicts` says where two devices changed the same line; what either wrote was kept.
+    """
+
+    numbers: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
 
 
 class Remote:
@@ -87,12 +96,12 @@ class Remote:
 
             def wants(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
                 del depth
+                tips: set[ObjectID] = set()
                 for ref, tip in refs.items():
-                    name = ref.removeprefix(_HEADS).decode("utf-8", "replace")
-                    if ref.startswith(_HEADS) and _DEVICE.fullmatch(name):
-                        found[name] = tip.decode()
-                tips = (tip for tip in refs.values() if tip.decode() in found.values())
-                return [tip for tip in dict.fromkeys(tips) if tip not in ours.object_store]
+                    if match := _DEVICE.fullmatch(ref.decode("utf-8", "replace")):
+                        found[match[1]] = tip.decode()
+                        tips.add(tip)
+                return [tip for tip in tips if tip not in ours.object_store]
 
             client, path = self._client()
             client.fetch(path, ours, wants)
@@ -104,7 +113,7 @@ class Remote:
         from dulwich.refs import Ref
         from dulwich.repo import Repo
 
-        wanted = {Ref(_HEADS + branch.encode()): ObjectID(tip.encode())}
+        wanted = {Ref(f"refs/heads/{branch}".encode()): ObjectID(tip.encode())}
         with self._translated(), closing(Repo(str(repository))) as ours:
             client, path = self._client()
             pack = cast("GeneratePackDataFunc", ours.generate_pack_data)
@@ -127,15 +136,12 @@ class Remote:
         return None
 
     def _client(self) -> tuple[GitClient, str]:
-        from dulwich.client import LocalGitClient, default_urllib3_manager, get_transport_and_path
+        from dulwich.client import default_urllib3_manager, get_transport_and_path
 
-        if self._folder is not None:
-            return LocalGitClient(), str(self._folder)
-        if self.address.startswith(_WEB):
-            pool = default_urllib3_manager(None, timeout=_CONNECT_SECONDS)
-            return get_transport_and_path(self.address, pool_manager=cast("PoolManager", pool))
+        address = str(self._folder or self.address)
+        pool = cast("PoolManager", default_urllib3_manager(None, timeout=_CONNECT_SECONDS))
         command = f"timeout {self._seconds} {_SSH}"
-        return get_transport_and_path(self.address, ssh_command=command)
+        return get_transport_and_path(address, ssh_command=command, pool_manager=pool)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -143,227 +149,135 @@ class Remote:
         from dulwich.errors import GitProtocolError, NotGitRepository
         from urllib3.exceptions import HTTPError
 
+        refused = (HTTPProxyUnauthorized, HTTPUnauthorized, TransportNotAllowed)
         try:
             yield
-        except NotGitRepository as error:
-            raise SyncFailed(self.address, "there is no git repository") from error
         except (
             GitProtocolError,
             HTTPError,
-            HTTPProxyUnauthorized,
-            HTTPUnauthorized,
+            NotGitRepository,
             OSError,
-            TransportNotAllowed,
             ValueError,
+            *refused,
         ) as error:
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise SyncFailed(self.address, reason) from error
 
 
-Write = Callable[[str, str | None, str, Change], None]
+Write = Callable[[str, str | None, str, Change], int]
 """Puts a merged text into the file of that path where the expected text (None: no file) still
-stands, and makes it a version, from any thread."""
+stands, from any thread; returns the number of the version."""
 
 Hides = Callable[[str, str], bool]
 """Whether a line of the file of that path was forgotten here, and is not taken over."""
 
-VersionVector = dict[str, int]
-"""Device to the number of its newest version that is known."""
-
-_DEVICE = re.compile(r"device-[0-9a-f]{8}")
-_LIMIT = 10_000_000
-_PUSHED, _INHERITED = "pushed.json", "inherited.json"
-
-
-@dataclass(slots=True)
-class _Branch:
-    """The commits of a device, oldest first, and what was known at each.
-
-    `seen` is the branch as it was at the last sync: where the device erased something since, only
-    that still says what both had.
-    """
-
-    device: str
-    commits: list[Commit]
-    seen: list[Commit]
-    vectors: list[VersionVector] = field(default_factory=list)
-
-    @property
-    def vector(self) -> VersionVector:
-        return self.vectors[-1] if self.vectors else {}
-
-    def as_seen(self, number: int) -> Commit:
-        return (self.seen if number <= len(self.seen) else self.commits)[number - 1]
-
 
 class Sync:
-    """One sync of the store's versions with the repository at an address."""
+    """Syncs the versions of a store with other repositories."""
 
     def __init__(self, store: GitStore, write: Write, hides: Hides) -> None:
         self._store, self._repository = store, store.repository
         self._write, self._hides = write, hides
-        self._branches: dict[str, _Branch] = {}
-        self._tips: dict[str, str] = {}
 
     def run(self, address: str) -> SyncResult:
         """Fetch, merge and push. Raises `SyncFailed`, and what `write` raises."""
-        remote, store = Remote(address), self._store
+        remote, store, repository = Remote(address), self._store, self._repository
+        conflicts: list[str] = []
         with store.syncing():
             with store.locked():
-                self._repository.create()
-                self._record_hand_edits()
-                before = store.tip_number()
-            devices = self._fetch(remote)
-            conflicts = [conflict for device in devices for conflict in self._merge(device)]
-            self._push(remote)
-            new = range(before + 1, store.tip_number() + 1)
-            numbers = tuple(number for number in new if store.author_of(number) == "sync")
+                repository.create()
+                paths = (path for version in store.versions() for path in version.paths)
+                for prefix in sorted({scope_of(path) or "" for path in paths} | {""}):
+                    store.record_hand_edits(prefix)
+                branch = repository.branch
+            tips = remote.fetch(repository.path, branch)
+            with store.locked():
+                own = self._own_branch(branch, tips)
+                devices = {device: tip for device, tip in sorted(tips.items()) if device != own}
+                ours = self._texts(repository.tip())
+                merged = dict(ours)
+                for device, tip in devices.items():
+                    conflicts += self._merge(merged, device, tip, own)
+            numbers = self._write_all(ours, merged, devices)
+            with store.locked():
+                for device, tip in devices.items():
+                    repository.set_tip(tip, device)
+                tip = repository.tip()
+            if tip:
+                remote.push(repository.path, own, tip)
         return SyncResult(numbers, tuple(devices), tuple(conflicts))
 
-    def _record_hand_edits(self) -> None:
-        tip = self._repository.tip()
-        paths = self._repository.files(self._repository.commit(tip).tree) if tip else {}
-        for prefix in sorted({scope_of(path) or "" for path in paths} | {""}):
-            self._store.record_hand_edits(prefix)
+    def _own_branch(self, branch: str, tips: Mapping[str, str]) -> str:
+        """The branch to push. Where the one there is of a twin, made of a copy or a backup of this
+        home, that is another device from now on, and this one gets a new name."""
+        if branch not in tips:
+            return branch
+        there, ours = self._repository.commit(tips[branch]), self._store.versions()
+        number = Message.parse(there.message).number
+        if 0 < number <= len(ours) and ours[number - 1].when == there.when:
+            return branch  # this device's own; after erasing with another id
+        theirs = {commit.id for commit in self._repository.chain(there.id)}
+        common = [version.commit for version in ours if version.commit in theirs]
+        own, tip = new_branch(), self._repository.tip()
+        self._repository.set_tip(tip, own)
+        self._repository.write_file("HEAD", f"ref: refs/heads/{own}\n".encode())
+        if common:
+            self._repository.set_tip(common[-1], branch)
+        return own
 
-    def _fetch(self, remote: Remote) -> list[str]:
-        """The other devices whose branches were fetched."""
+    def _merge(self, merged: dict[str, str], device: str, tip: str, own: str) -> Iterator[str]:
+        """Merge a device's newest texts into `merged`; return where both changed the same line."""
+        base = self._texts(self._base(device, tip, own))
+        for path, text in sorted(self._texts(tip).items()):
+            mine = merged.get(path, "")
+            result = merge(base.get(path, ""), mine, self._without_forgotten(path, text, mine))
+            if result.text != mine:
+                merged[path] = result.text
+                yield from (f"{path}: {conflict}" for conflict in result.conflicts)
+
+    def _write_all(
+        self, ours: Mapping[str, str], merged: Mapping[str, str], devices: Mapping[str, str]
+    ) -> tuple[int, ...]:
+        """Write what a merge changed. What is known is said last: a sync that is cut short merges
+        again."""
+        changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
+        summary, numbers = "what another device learned", list[int]()
+        for path, text in changed.items():
+            known = {}
+            if path == next(reversed(changed)):
+                known = {device: self._number(tip) for device, tip in devices.items()}
+            change = Change("sync", summary, known=known)
+            numbers.append(self._write(path, ours.get(path), text, change))
+        return tuple(numbers)
+
+    def _number(self, commit: str) -> int:
         with self._store.locked():
-            own = self._repository.branch
-        self._tips = remote.fetch(self._repository.path, own)
-        with self._store.locked():
-            ours = [commit.id for commit in self._chain(self._repository.tip())]
-            tip = self._tips.get(own, "")
-            if tip and tip not in ours and tip != self._noted(_PUSHED).get(_name(remote)):
-                # A twin, made of a copy or backup of this home, pushed under this device's name.
-                shared = {commit.id for commit in self._chain(tip)}
-                common = sum(1 for commit in ours if commit in shared)
-                self._note(_INHERITED, {own: common})
-                own = f"device-{secrets.token_hex(4)}"
-                self._repository.set_tip(self._repository.tip(), own)
-                self._repository.set_own_branch(own)
-        return [device for device in sorted(self._tips) if device != own]
+            return Message.parse(self._repository.commit(commit).message).number
 
-    def _merge(self, device: str) -> list[str]:
-        """Merge a device's newest texts; return where both changed the same line."""
-        with self._store.locked():
-            self._branches.pop(self._repository.branch, None)
-            ours, theirs = self._branch(self._repository.branch), self._branch(device)
-            base = self._base(ours.vector, theirs.vector)
-            mine = self._texts(ours.commits[-1]) if ours.commits else {}
-            other = self._texts(theirs.commits[-1])
-        merged = {
-            path: merge(
-                base.get(path, ""),
-                mine.get(path, ""),
-                self._without_forgotten(path, text, mine.get(path, "")),
-            )
-            for path, text in sorted(other.items())
-        }
-        changed = [path for path, result in merged.items() if result.text != mine.get(path, "")]
-        known = _latest(ours.vector, theirs.vector)
-        known.pop(ours.device, None)
-        for path in changed:
-            # What is known is said last: a sync cut short merges the rest again.
-            change = Change(
-                "sync", "what another device learned", known=known if path == changed[-1] else {}
-            )
-            self._write(path, mine.get(path), merged[path].text, change)
-        with self._store.locked():
-            self._repository.set_tip(self._tips[device], device)
-        return [f"{path}: {conflict}" for path in changed for conflict in merged[path].conflicts]
-
-    def _base(self, one: VersionVector, other: VersionVector) -> dict[str, str]:
-        """The texts that both of these have seen."""
-        common = [
-            (self._branch(device), min(one[device], other[device]))
-            for device in sorted(one.keys() & other.keys())
-        ]
-        known = [(branch, number) for branch, number in common if 0 < number <= len(branch.commits)]
-        newest = [
-            (branch, number)
-            for branch, number in known
-            if not any(
-                rest is not branch and rest.vectors[upto - 1].get(branch.device, 0) >= number
-                for rest, upto in known
-            )
-        ]
-        texts: dict[str, str] = {}
-        vector: VersionVector = {}
-        for branch, number in newest:
-            incoming = branch.vectors[number - 1]
-            base = self._base(vector, incoming) if vector else {}
-            texts |= {
-                path: merge(base.get(path, ""), texts.get(path, ""), text).text
-                for path, text in self._texts(branch.as_seen(number)).items()
-            }
-            vector = _latest(vector, incoming)
-        return texts
-
-    def _branch(self, device: str) -> _Branch:
-        if device not in self._branches:
-            own, here = device == self._repository.branch, self._repository.tip(device)
-            seen = self._chain(here)
-            tip = here if own else self._tips.get(device, "") or here
-            branch = _Branch(device, seen if tip == here else self._chain(tip), seen)
-            vector = {} if not own else {n: int(v) for n, v in self._noted(_INHERITED).items()}
-            for number, commit in enumerate(branch.commits, 1):
-                known = Message.parse(commit.message).change.known
-                vector = _latest(vector, known) | {device: number}
-                branch.vectors.append(vector)
-            self._branches[device] = branch
-        return self._branches[device]
-
-    def _chain(self, tip: str) -> list[Commit]:
-        return list(self._repository.chain(tip))[::-1]
+    def _base(self, device: str, tip: str, own: str) -> str:
+        """The commit of the last state that both sides know, empty for none."""
+        versions = self._store.versions()
+        said = (Message.parse(one.message).change.known for one in self._repository.chain(tip))
+        merged_there = next((known[own] for known in said if own in known), 0)
+        merged_here = max((one.number for one in versions if device in one.change.known), default=0)
+        if 0 < merged_there <= len(versions) and merged_there >= merged_here:
+            return versions[merged_there - 1].commit
+        return self._repository.tip(device)
 
     def _without_forgotten(self, path: str, theirs: str, mine: str) -> str:
         """Their text without the lines that were forgotten here."""
-        known = {"", *mine.splitlines()}
-        lines = theirs.splitlines(keepends=True)
-        return "".join(
-            line for line in lines if line.strip() in known or not self._hides(path, line.strip())
+        known = {"", *split(mine)}
+        return "\n".join(
+            line
+            for line in theirs.split("\n")
+            if line.strip() in known or not self._hides(path, line.strip())
         )
 
-    def _texts(self, commit: Commit) -> dict[str, str]:
-        files = self._repository.files(commit.tree)
-        contents = {
-            path: self._repository.content(blob)
-            for path, blob in files.items()
-            if scope_of(path) is not None  # another device has no say in any other file
-        }
-        return {
-            path: content.decode("utf-8", "replace")
-            for path, content in contents.items()
-            if len(content) <= _LIMIT
-        }
-
-    def _push(self, remote: Remote) -> None:
-        with self._store.locked():
-            branch, tip = self._repository.branch, self._repository.tip()
-        if tip:
-            remote.push(self._repository.path, branch, tip)
-            with self._store.locked():
-                self._note(_PUSHED, {_name(remote): tip})
-
-    def _note(self, name: str, values: Mapping[str, object]) -> None:
-        content = json.dumps({**self._noted(name), **values})
-        self._repository.write_file(name, content.encode())
-
-    def _noted(self, name: str) -> dict[str, str]:
-        try:
-            noted = json.loads(self._repository.read_file(name))
-            return {str(key): str(value) for key, value in noted.items()}
-        except FileNotFoundError:
+    def _texts(self, commit: str) -> dict[str, str]:
+        """The texts of a commit; another device has no say in any file but the tracked ones."""
+        if not commit:
             return {}
-        except (ValueError, AttributeError) as error:
-            raise StorageError(self._repository.path / name, "it is damaged") from error
-
-
-def _latest(one: Mapping[str, int], other: Mapping[str, int]) -> VersionVector:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
-
-
-def _name(remote: Remote) -> str:
-    # An address can hold a password.
-    return hashlib.sha256(remote.address.encode()).hexdigest()[:16]
+        files = self._repository.changed("", self._repository.commit(commit).tree)
+        tracked = {path: blob for path, blob in files if scope_of(path) is not None}
+        contents = {path: self._repository.content(blob) for path, blob in tracked.items()}
+        return {path: text_of(text) for path, text in contents.items() if len(text) <= _LIMIT}

@@ -2,8 +2,8 @@
 
 The message is a subject for people (`[Dream] learned two things`), a blank line, and trailers that
 git tools read as well: `Version`, `Scope`, `Session`, `Turn`, `Run`, `History` (cursors),
-`Operation` (JSON, one a line) and, on versions made by a sync, `Known` (the newest version of each
-other device that is merged here). Pure.
+`Operation` (JSON, one a line) and, on versions made by a sync, `Known` (another device, and up to
+which of its versions it is merged here). Pure.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Change:
     `summary` is a line for people. `session` and `turn` are where an agent's own edit was made,
     `cursors` the history entries that a learned change rests on, `operations` the lines it
     concerns, each with the cursor behind it where there is one. Changes of one scope with the same
-    `run` (not empty) are one version to people: shown together and undone together. `known` says of
-    each other device (on the last change of a sync) up to which number its versions are merged.
+    `run` (not empty) are one version to people: shown together and undone together. `known` says,
+    on the last change of a sync, up to which number another device's versions are merged.
     """
 
     author: Author
@@ -69,15 +69,35 @@ class UnknownVersion(NanobotError):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One change of long-term files; `commit` is its id in hex, `when` is aware."""
+    """One change of long-term files. `commit` is its id in hex, `when` is aware, `scope` the prefix
+    of the scope it was made in. `blobs` has the id of the new content of each file that it changed,
+    empty where the file went."""
 
     number: int
     commit: str
     when: datetime
-    author: Author
-    summary: str
-    paths: tuple[str, ...]
+    scope: str
     change: Change
+    blobs: Mapping[str, str]
+
+    @property
+    def author(self) -> Author:
+        """Who made it."""
+        return self.change.author
+
+    @property
+    def summary(self) -> str:
+        """What it did, in a line for people."""
+        return self.change.summary
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that it changed."""
+        return tuple(self.blobs)
+
+    def is_in(self, prefix: str) -> bool:
+        """Whether it concerns the scope with this prefix; an empty prefix is the owner's."""
+        return self.scope == prefix or any(belongs(path, prefix) for path in self.blobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,37 +120,21 @@ class Revert:
     expected: Mapping[str, str | None]
     conflicts: tuple[str, ...] = ()
 
-    def adding(self, path: str, now: str | None, text: str) -> Revert:
-        """With what makes `text` of a file, unless that stands there."""
-        if text == (now or ""):
-            return self
-        return replace(
-            self, texts={**self.texts, path: text}, expected={**self.expected, path: now}
-        )
 
-
-@dataclass(frozen=True, slots=True)
-class SyncResult:
-    """What a sync brought: the versions it made here, from these other devices.
-
-    `conflicts` says where two devices changed the same line; what either wrote was kept.
-    """
-
-    numbers: tuple[int, ...] = ()
-    devices: tuple[str, ...] = ()
-    conflicts: tuple[str, ...] = ()
+_PATH = re.compile(r"((?:people|groups)/[^/]+/)?(.+)", re.DOTALL)
 
 
 def scope_of(path: str) -> str | None:
     """The prefix of the scope whose tracked file `path` is; None for a file of no scope."""
-    for name in TRACKED:
-        prefix = path.removesuffix(name)
-        if prefix == "":
-            return prefix
-        parts = prefix.split("/")
-        if prefix != path and len(parts) == 3 and parts[0] in {"people", "groups"} and parts[1]:
-            return prefix if not parts[2] else None
-    return None
+    match = _PATH.fullmatch(path)
+    return match[1] or "" if match and match[2] in TRACKED else None
+
+
+def belongs(path: str, prefix: str) -> bool:
+    """Whether a path is a file of the scope with this prefix."""
+    if prefix:
+        return path.startswith(prefix)
+    return not path.startswith(("people/", "groups/"))
 
 
 _SUBJECT = re.compile(r"\[(\w+)\] ?(.*)")
@@ -149,36 +153,48 @@ class Message:
     @property
     def text(self) -> str:
         """The whole message."""
-        subject = f"{TAGS[self.change.author]} {' '.join(self.change.summary.split())}".rstrip()
-        return "\n".join([subject[:_SUBJECT_LENGTH], "", *self._trailers(), ""])
+        change = self.change
+        subject = f"{TAGS[change.author]} {' '.join(change.summary.split())}".rstrip()
+        trailers = [
+            ("Version", str(self.number)),
+            ("Scope", self.scope),
+            ("Session", change.session),
+            ("Turn", change.turn),
+            ("Run", change.run),
+            ("History", ", ".join(map(str, change.cursors))),
+        ]
+        steps = (json.dumps(step.as_json(), ensure_ascii=False) for step in change.operations)
+        trailers += [("Operation", step) for step in steps]
+        trailers += [("Known", f"{device} {number}") for device, number in change.known.items()]
+        lines = [f"{name}: {value}".replace("\n", " ") for name, value in trailers if value]
+        return "\n".join([subject[:_SUBJECT_LENGTH], "", *lines, ""])
 
     @classmethod
     def parse(cls, text: str) -> Message:
         """What a message says. One that nanobot did not write is the person's."""
         subject, _, rest = text.partition("\n")
         match = _SUBJECT.match(subject)
-        author = _AUTHORS.get(match[1], "you") if match else "you"
         fields: dict[str, list[str]] = {}
         for line in rest.split("\n"):
             name, found, value = line.partition(": ")
             if found:
                 fields.setdefault(name, []).append(value.strip())
+
+        def first(name: str) -> str:
+            return fields.get(name, [""])[0]
+
         known = (value.rpartition(" ") for value in fields.get("Known", []))
         change = Change(
-            author,
+            _AUTHORS.get(match[1], "you") if match else "you",
             summary=match[2] if match else subject,
-            session=_first(fields, "Session"),
-            turn=_first(fields, "Turn"),
-            run=_first(fields, "Run"),
-            cursors=_numbers(_first(fields, "History")),
+            session=first("Session"),
+            turn=first("Turn"),
+            run=first("Run"),
+            cursors=_numbers(first("History")),
             operations=tuple(_operations(fields.get("Operation", []))),
             known={device: int(number) for device, _, number in known if number.isdecimal()},
         )
-        return cls(
-            change,
-            number=next(iter(_numbers(_first(fields, "Version"))), 0),
-            scope=_first(fields, "Scope"),
-        )
+        return cls(change, next(iter(_numbers(first("Version"))), 0), first("Scope"))
 
     def redacted(self, redact: Callable[[str], str]) -> Message:
         """This message with every text that a person could have said put through `redact`."""
@@ -196,24 +212,6 @@ class Message:
         )
         return replace(self, change=changed)
 
-    def _trailers(self) -> Iterator[str]:
-        change = self.change
-        yield f"Version: {self.number}"
-        if self.scope:
-            yield f"Scope: {self.scope}"
-        if change.session:
-            yield f"Session: {' '.join(change.session.split())}"
-        if change.turn:
-            yield f"Turn: {' '.join(change.turn.split())}"
-        if change.run:
-            yield f"Run: {' '.join(change.run.split())}"
-        if change.cursors:
-            yield f"History: {', '.join(map(str, change.cursors))}"
-        for step in change.operations:
-            yield f"Operation: {json.dumps(step.as_json(), ensure_ascii=False)}"
-        for device, number in sorted(change.known.items()):
-            yield f"Known: {device} {number}"
-
 
 def _operations(values: list[str]) -> Iterator[Operation]:
     for value in values:
@@ -223,10 +221,6 @@ def _operations(values: list[str]) -> Iterator[Operation]:
             continue
         if step is not None:
             yield step
-
-
-def _first(fields: Mapping[str, list[str]], name: str) -> str:
-    return next(iter(fields.get(name, [])), "")
 
 
 def _numbers(text: str) -> tuple[int, ...]:
