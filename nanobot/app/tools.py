@@ -41,7 +41,8 @@ from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Place, Root, Roots
 from nanobot.security.redaction import Redactor
-from nanobot.security.sandbox import Confined, SandboxFinder
+from nanobot.security.sandbox import Confined
+from nanobot.security.sandbox.finding import SandboxFinder
 from nanobot.skills.folder import is_skill_file
 from nanobot.skills.loader import SkillsLoader, Surroundings
 from nanobot.skills.prompt import ReadSkill

@@ -2,24 +2,275 @@
 
 Invariant: a command sees the system's programs and libraries, its workspace and what it was
 given, and nothing else of the disk; it writes only there; it has no environment, process, socket or
-network of ours. `find_sandbox` proves that, by a command that tries, before anything is run.
+network of ours. `finding` proves that, by a command that tries, before anything is run.
 
-Here is what nanobot says about it; `nanobot.security.confine` is the program that does it.
+A sandbox makes a `Launch`, the instructions for the program that does it
+(`nanobot.security.confine`). `relay` is the way from a sandbox into the network.
 """
 
-from nanobot.security.sandbox.finding import FindSandbox, SandboxFinder, find_sandbox
-from nanobot.security.sandbox.kinds import Confined, Found, Kind, Launch, Sandbox, SandboxRefused
-from nanobot.security.sandbox.relay import network_relay
+from __future__ import annotations
 
-__all__ = [
-    "Confined",
-    "FindSandbox",
-    "Found",
-    "Kind",
-    "Launch",
-    "Sandbox",
-    "SandboxFinder",
-    "SandboxRefused",
-    "find_sandbox",
-    "network_relay",
-]
+import asyncio
+import os
+import sys
+import tempfile
+from asyncio.subprocess import PIPE
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from nanobot.errors import ToolError
+from nanobot.security.confine import RELAY_PORT, VARIABLE, Limits, Spec
+
+Kind = Literal["bubblewrap", "landlock", "none"]
+
+
+class SandboxRefused(ToolError):
+    """This sandbox cannot run a command in this way; nothing was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """The little that a command gets. All paths are absolute, save those of `read_only`.
+
+    `workspace` exists and is shown at its own path; with `writable` it is all that can be written.
+    `read_only` are paths below the workspace that cannot be changed. They need not exist; one that
+    ends in `/` is a folder then. With `hide_git` every `.git` in what can be written cannot be seen
+    either, and what a command makes of that name is called `dot-git` when it ends.
+    `extra_read_only` and `writable` lie elsewhere.
+
+    `network`: `relay` gives HTTP through a proxy that the other end of the relay decides about.
+    `environment` is added to a small fixed one. `memory_megabytes` hold for each process, for all
+    together, and for all commands that write what they use into one `ledger` (an open file; -1 for
+    none). `processes` counts threads as well, `file_megabytes` is the longest file. `cwd` is the
+    workspace where nothing is said.
+    """
+
+    workspace: Path
+    read_only: tuple[str, ...] = ()
+    hide_git: bool = True
+    extra_read_only: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    network: Literal["none", "relay"] = "none"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    memory_megabytes: int = 2_048
+    processes: int = 256
+    file_megabytes: int = 1_024
+    cwd: Path | None = None
+    ledger: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What starts a command.
+
+    The process is the leader of a group: end it by killing the group. What is left of it, in
+    whatever way it ended, is cleared away by a watcher, which holds standard error open until it
+    is done; what it has to say ("more than 256 processes") stands there, after `nanobot: `.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str | None = None
+    pass_fds: tuple[int, ...] = ()
+
+    async def spawn(
+        self, *, stdin: int, stdout: int, stderr: int = PIPE
+    ) -> asyncio.subprocess.Process:
+        """Start it, in a thread that lives as long as the command. Raises `OSError` and
+        `ValueError`."""
+        return await asyncio.create_subprocess_exec(
+            *self.argv,
+            env=self.env,
+            cwd=self.cwd,
+            pass_fds=self.pass_fds,
+            start_new_session=True,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""On most systems links into /usr."""
+
+_ALWAYS = (
+    "/usr", "/nix/store", "/etc/alternatives", "/etc/ca-certificates", "/etc/fonts",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+    "/etc/lsb-release", "/etc/mime.types", "/etc/os-release", "/etc/pki/ca-trust/extracted",
+    "/etc/pki/tls/cert.pem", "/etc/pki/tls/certs", "/etc/pki/tls/openssl.cnf", "/etc/protocols",
+    "/etc/services", "/etc/shells", "/etc/ssl/cert.pem", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
+    "/etc/terminfo", "/etc/timezone", "/etc/xdg/fonts",
+)  # fmt: skip
+"""What every command sees of the system: programs, libraries, certificates; nothing personal. Not
+in it: home folders, /run, /var, /opt, /sys, and of /etc what is not named here."""
+
+_NAMES = ("/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd")
+"""Readable as they are where they cannot be replaced."""
+
+
+def links() -> tuple[tuple[str, str], ...]:
+    """The links at the top, as (target, path)."""
+    return tuple((str(Path(path).readlink()), path) for path in _FOLDERS if Path(path).is_symlink())
+
+
+def readable(*, names: bool) -> tuple[str, ...]:
+    """What is shown and cannot be changed; `names` of people and hosts on this machine as well."""
+    real = (path for path in _FOLDERS if not Path(path).is_symlink())
+    return (*real, *_ALWAYS, *(_NAMES if names else ()))
+
+
+_PROGRAM = Path(__file__).parent.parent / "confine"
+_DISK_MEGABYTES = 512
+_PROXY = f"http://127.0.0.1:{RELAY_PORT}"
+_NOWHERE = "localhost,127.0.0.1,::1"
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A way to run commands. `bubblewrap`: namespaces, a world with nothing else in it; `program`
+    is bubblewrap's. `landlock`: Landlock and a filter of system calls, on the system as it is;
+    `temporary` is where commands get a private folder each. `none`, by the owner's choice: limits,
+    a small environment, and nothing left behind.
+
+    `private` are folders of ours: a workspace may lie in one; nothing that is given holds one.
+    """
+
+    kind: Kind
+    private: tuple[Path, ...] = ()
+    program: str = ""
+    temporary: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+
+    @property
+    def notes(self) -> str:
+        """What a command cannot do here that it could elsewhere, in a sentence; mostly empty."""
+        if self.kind != "landlock":
+            return ""
+        return (
+            "No network, no sockets, no /proc; modes and times of files stay as they are: run "
+            "scripts with `sh FILE`. New files go into folders such as work/, not beside a "
+            "protected file or a .git."
+        )
+
+    def launch(
+        self, command: Sequence[str], confined: Confined, relay: Path | None = None
+    ) -> Launch:
+        """What starts `command` with only what `confined` gives. Cheap, starts nothing.
+
+        `relay` is the socket of a `network_relay`, for `network="relay"`; without a sandbox the
+        network is there. Raises `SandboxRefused`.
+        """
+        limits = Limits(
+            confined.memory_megabytes, confined.processes, confined.file_megabytes, _DISK_MEGABYTES
+        )
+        spec = Spec(
+            kind=self.kind,
+            workspace=str(confined.workspace),
+            cwd=str(confined.cwd or confined.workspace),
+            read_only=confined.read_only,
+            hide_git=confined.hide_git,
+            writable=tuple(map(str, confined.writable)),
+            environment={**self._environment(confined), **confined.environment},
+            limits=limits,
+            ledger=confined.ledger,
+        )
+        if self.kind != "none":
+            refuse_unless_usable(confined, self.private)
+            self._refuse_network(confined, relay)
+            own = readable(names=self.kind == "landlock")
+            spec = spec._replace(readable=(*own, *map(str, confined.extra_read_only)))
+        if self.kind == "landlock":
+            spec = spec._replace(temporary=str(self.temporary))
+        elif self.kind == "bubblewrap":
+            spec = spec._replace(
+                borrowed=tuple(map(str, unseen(_PROGRAM))),
+                links=links(),
+                bubblewrap=self.program,
+                relay=str(relay or ""),
+            )
+        start = (interpreter(), "-E", "-s", "-S", str(_PROGRAM), "start")
+        passed = (spec.ledger,) if spec.ledger >= 0 else ()
+        return Launch((*start, *command), {VARIABLE: spec.as_text()}, "/", passed)
+
+    def _refuse_network(self, confined: Confined, relay: Path | None) -> None:
+        if self.kind == "landlock" and confined.network != "none":
+            raise SandboxRefused(
+                "commands have no network in this sandbox",
+                hint="It needs bubblewrap (`nanobot doctor` says how); web_fetch works.",
+            )
+        if (relay is not None) != (confined.network == "relay"):
+            raise SandboxRefused("a command with network needs a relay, and one without has none")
+
+    def _environment(self, confined: Confined) -> dict[str, str]:
+        """Small and fixed; nothing of ours is inherited."""
+        own = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent", "LOGNAME": "agent"}
+        if self.kind == "bubblewrap":
+            own |= {"HOME": "/tmp/home", "TMPDIR": "/tmp"}  # noqa: S108 - in the sandbox
+        elif self.kind == "none":
+            own["HOME"] = os.path.expanduser("~")  # noqa: PTH111 - `Path.home` raises where there is none
+        if confined.network == "relay":
+            for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+                own |= {name: _PROXY, name.lower(): _PROXY}
+            own |= {"NO_PROXY": _NOWHERE, "no_proxy": _NOWHERE, "NODE_USE_ENV_PROXY": "1"}
+        return own
+
+
+def unseen(*programs: Path) -> tuple[Path, ...]:
+    """What programs of ours run on, as far as commands do not see it anyway."""
+    paths = (Path(os.path.realpath(sys.base_prefix)), *programs)
+    return tuple(path for path in paths if not path.is_relative_to("/usr"))
+
+
+@cache
+def interpreter() -> str:
+    """The Python that this one was made from, without its virtual environment."""
+    return os.path.realpath(sys.executable)
+
+
+_SYSTEMS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+_TOO_MUCH = frozenset(("/", "/home", "/run", "/tmp", "/var", "/opt", "/mnt"))  # noqa: S108
+
+
+def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
+    """Raise `SandboxRefused` for what would give a command more than was meant. Blocks briefly."""
+    for below in confined.read_only:
+        names = below.rstrip("/").split("/")
+        if not all(names) or any(name in {".", ".."} or "\0" in name for name in names):
+            raise SandboxRefused(f"{below!r} is not a path below the workspace")
+    ours, beside = (
+        [_real(path) for path in private],
+        (*confined.writable, *confined.extra_read_only),
+    )
+    for path in (confined.workspace, *beside):
+        if not path.is_absolute() or ".." in path.parts or "\0" in str(path):
+            raise SandboxRefused(f"{path} is not a full path")
+        inside = path in beside and any(map(_real(path).is_relative_to, ours))
+        if inside or any(folder.is_relative_to(_real(path)) for folder in ours):
+            raise SandboxRefused(f"{path} is not given to commands: nanobot's own files are there")
+    _refuse_unless_apart(confined)
+
+
+def _refuse_unless_apart(confined: Confined) -> None:
+    """Trees that can be written are folders of their own and not the system's."""
+    trees: list[Path] = []
+    for path in (confined.workspace, *confined.writable):
+        tree = _real(path)
+        if not path.is_dir():
+            raise SandboxRefused(f"there is no folder {path}")
+        if str(tree) in _TOO_MUCH or any(map(tree.is_relative_to, _SYSTEMS)):
+            raise SandboxRefused(f"commands may not write in {path}: the system lives there")
+        # What is mounted last would win, whatever was meant.
+        if any(tree.is_relative_to(one) or one.is_relative_to(tree) for one in trees):
+            raise SandboxRefused(f"{path} lies in another folder that can be written, or around it")
+        trees.append(tree)
+    for path in confined.extra_read_only:
+        if any(map(_real(path).is_relative_to, trees)):
+            raise SandboxRefused(f"{path} lies in a folder that can be written")
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))

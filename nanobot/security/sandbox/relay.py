@@ -42,30 +42,23 @@ async def network_relay(egress: Egress) -> AsyncIterator[Path]:
         door.setblocking(False)
         door.bind(str(path))
         door.listen(1)
-        relay.open(door)
+        relay.background.start(relay.take_listener(door), name="network relay")
         try:
             yield path
         finally:
-            await relay.close()
+            relay.close()
+            await relay.background.drain(0)
 
 
 class _Relay:
+    """Serves whoever comes to the listener that is handed in at the door."""
+
     def __init__(self, egress: Egress) -> None:
         self._egress = egress
-        self._background = Background()
+        self.background = Background()
         self._server: asyncio.Server | None = None
 
-    def open(self, door: socket.socket) -> None:
-        """Serve whoever comes to the listener that is handed in at the door."""
-        self._background.start(self._take_listener(door), name="network relay")
-
-    async def close(self) -> None:
-        """Serve nobody any more."""
-        if self._server is not None:
-            self._server.close()
-        await self._background.drain(0)
-
-    async def _take_listener(self, door: socket.socket) -> None:
+    async def take_listener(self, door: socket.socket) -> None:
         """From the first who comes, which is before any command runs; nobody comes after."""
         loop = asyncio.get_running_loop()
         way, _ = await loop.sock_accept(door)
@@ -81,11 +74,15 @@ class _Relay:
             )
             await loop.sock_sendall(way, b"+")
 
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
     def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._background) > _CONNECTIONS:
+        if len(self.background) > _CONNECTIONS:
             writer.close()
             return
-        self._background.start(self._serve(reader, writer), name="network relay")
+        self.background.start(self._serve(reader, writer), name="network relay")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

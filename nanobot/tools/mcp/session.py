@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any
 from nanobot import __version__
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Confined, FindSandbox, Launch, network_relay
-from nanobot.security.sandbox.kinds import PATH, readable
+from nanobot.security.sandbox import PATH, Confined, Launch, readable
+from nanobot.security.sandbox.finding import FindSandbox
+from nanobot.security.sandbox.relay import network_relay
 from nanobot.text import printable, visible
 from nanobot.tooling import ToolResult
 from nanobot.tools.mcp.pipes import Bounds, program

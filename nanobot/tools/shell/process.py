@@ -5,8 +5,8 @@ in whatever way, the rest of its group is killed, and so is all of it when this 
 
 What it prints becomes plain text, without colours, cursor movements and other orders to a terminal.
 However much that is, what is kept in memory stays small, and whoever watches sees it at a pace that
-a screen can follow. All commands share one measure of how fast they are read, so that there is time
-left for everything else: a flood makes its program wait.
+a screen can follow. A flood is read slowly, so that there is time left for everything else: it
+makes its program wait.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.security.sandbox import Launch
-from nanobot.tasks import Background
 
 KEPT = 100_000
 """Characters that are kept of the beginning of an output, and as many of its end."""
@@ -36,26 +36,42 @@ _FIRST_WORD = re.compile(r"\A\S{0,4000}(?=\s)")
 _SHOWN_PER_SECOND = 4_000
 _LONGEST_LINE = 2_000
 
+_ORDERS = re.compile(
+    "\x1b\\[[0-?]*[ -/]*[@-~]"  # colours, cursor movements
+    "|\x1b[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)"  # titles, links and other strings
+    "|\x1b[ -/]*[0-OQ-WYZ\\\\`-~]"
+)
+_UNSEEN = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)))
+
 
 class Output:
-    """The beginning and the end of what was printed since it was last taken."""
+    """What a command prints, as plain text; every end of a line is a newline, and what is no UTF-8
+    becomes U+FFFD. The beginning and the end of what came since it was last taken are kept, and
+    `show` is given whole lines: a secret that is cut in two would not be found."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
-        self._head = self._tail = ""
-        self._gone = 0
+    def __init__(
+        self, clock: Clock, show: Callable[[str], None] | None = None, kept: int = KEPT
+    ) -> None:
+        self._clock, self._show, self._kept = clock, show, kept
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._begun = self._head = self._tail = ""
+        self._gone = self._skipped = 0
+        self._since, self._room = clock.monotonic(), _SHOWN_PER_SECOND
 
-    def add(self, text: str) -> None:
-        """More was printed."""
-        room = self._kept - len(self._head)
-        self._head += text[:room]
-        tail = self._tail + text[room:]
-        excess = max(0, len(tail) - self._kept)
-        self._tail, self._gone = tail[excess:], self._gone + excess
+    def feed(self, chunk: bytes, *, final: bool = False) -> None:
+        """More was printed, wherever it was cut."""
+        text = self._begun + self._decoder.decode(chunk, final)
+        end = 1 + max(text.rfind("\n"), text.rfind("\r", 0, max(0, len(text) - 1)))
+        if final or len(text) - end > _LONGEST_LINE:
+            end = len(text)
+        self._begun = text[end:]
+        self._add(text[:end])
 
     def take(self) -> str:
         """What came since the last time; a note stands where the middle is left out. It begins
         and ends between words where there are any near: half of a secret would not be found."""
+        begun, self._begun = self._begun, ""
+        self._add(begun)
         head, tail, gone = self._head, self._tail, self._gone
         self._head, self._tail, self._gone = "", "", 0
         if not gone:
@@ -65,143 +81,37 @@ class Output:
         left_out = total - len(head) - len(tail)
         return f"{head}\n[… {left_out:,} characters are left out here …]\n{tail}"
 
-    def __bool__(self) -> bool:
-        return bool(self._head)
+    def _add(self, text: str) -> None:
+        text = _ORDERS.sub("", text).replace("\r\n", "\n").replace("\r", "\n").translate(_UNSEEN)
+        room = self._kept - len(self._head)
+        self._head += text[:room]
+        tail = self._tail + text[room:]
+        excess = max(0, len(tail) - self._kept)
+        self._tail, self._gone = tail[excess:], self._gone + excess
+        if text and self._show:
+            self._show_some(self._show, text)
 
-
-class Showing:
-    """Shows output as it comes, in whole lines: a secret that is cut in two would not be found."""
-
-    def __init__(self, show: Callable[[str], None], clock: Clock) -> None:
-        self._show, self._clock = show, clock
-        self._begun = ""
-        self._skipped = 0
-        self._since, self._room = clock.monotonic(), _SHOWN_PER_SECOND
-
-    def add(self, text: str) -> None:
-        """More was printed."""
-        lines, newline, rest = text.rpartition("\n")
-        if newline:
-            self._lines(f"{self._begun}{lines}\n")
-            self._begun = rest
-        else:
-            self._begun += rest
-        if len(self._begun) > _LONGEST_LINE:
-            self.end()
-
-    def end(self) -> None:
-        """Nothing more will come, or none that belongs to the line."""
-        begun, self._begun = self._begun, ""
-        if begun:
-            self._lines(begun)
-
-    def _lines(self, text: str) -> None:
+    def _show_some(self, show: Callable[[str], None], text: str) -> None:
         now = self._clock.monotonic()
         if now - self._since >= 1.0:
             self._since, self._room = now, _SHOWN_PER_SECOND
         fits = len(text) <= self._room
         shown = text if fits else text[: text.rfind("\n", 0, self._room) + 1]
-        left_out = len(text) - len(shown)
-        if shown and self._skipped:
-            shown = f"[… {self._skipped:,} characters are not shown …]\n{shown}"
-            self._skipped = 0
-        self._skipped += left_out
-        self._room = 0 if left_out else self._room - len(shown)
+        self._room = self._room - len(shown) if fits else 0
         if shown:
-            self._show(shown)
-
-
-_PER_SECOND = 2_000_000
-_AT_ONCE = 4_000_000
-
-
-class ReadRate:
-    """`per_second` bytes, of which `at_once` may come together after a rest."""
-
-    def __init__(
-        self, clock: Clock, per_second: int = _PER_SECOND, at_once: int = _AT_ONCE
-    ) -> None:
-        self._clock = clock
-        self._per_second, self._at_once = per_second, at_once
-        self._since, self._left = clock.monotonic(), float(at_once)
-
-    async def keep(self, size: int) -> None:
-        """So many bytes were read: wait until there may be more."""
-        now = self._clock.monotonic()
-        rested = (now - self._since) * self._per_second
-        self._since, self._left = now, min(self._at_once, self._left + rested) - size
-        if self._left < 0:
-            await self._clock.sleep(-self._left / self._per_second)
-
-
-_ORDERS = re.compile(
-    "\x1b\\[[0-?]*[ -/]*[@-~]"  # colours, cursor movements
-    "|\x1b[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)"  # titles, links and other strings
-    "|\x1b[ -/]*[0-OQ-WYZ\\\\`-~]"
-)
-_BEGUN = re.compile("(?:\x1b(?:\\[[0-?]*[ -/]*|[\\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?|\r)\\Z")
-_HIGH = re.compile("[\x80-\x9f]+")
-_LOW = dict.fromkeys((*range(9), *range(11, 32), 127))
-_LONGEST_ORDER = 1_000
-"""Characters for which the end of an order is waited for."""
-
-
-class PlainText:
-    """Reads bytes as they come, wherever they were cut; what is no UTF-8 becomes U+FFFD."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = ""
-
-    def feed(self, chunk: bytes) -> str:
-        """The text that is complete with `chunk`; every end of a line is a newline."""
-        return self._plain(self._decoder.decode(chunk))
-
-    def end(self) -> str:
-        """The text that was still waited with."""
-        text = self._plain(self._decoder.decode(b"", final=True))
-        rest, self._held = self._held, ""
-        return text + _cleaned(rest)
-
-    def _plain(self, text: str) -> str:
-        text = self._held + text
-        begun = _BEGUN.search(text, max(0, len(text) - _LONGEST_ORDER))
-        end = begun.start() if begun else len(text)
-        self._held = text[end:]
-        return _cleaned(text[:end])
-
-
-def _cleaned(text: str) -> str:
-    text = _ORDERS.sub("", text) if "\x1b" in text else text
-    text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-    if text.isascii():
-        return text.translate(_LOW)
-    return _HIGH.sub("", text).translate(_LOW)
-
-
-async def first_of(
-    clock: Clock, seconds: float | None, *tasks: asyncio.Future[Any]
-) -> asyncio.Future[Any] | None:
-    """The first of `tasks` that is done, None where `seconds` pass before (None: without end).
-
-    Cancelling it cancels none of them.
-    """
-    timer = Background()
-    waited = set(tasks)
-    if seconds is not None:
-        waited.add(timer.start(clock.sleep(seconds), name="a time limit"))
-    try:
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        timer.cancel()
-        await timer.drain(0)
-    return next((task for task in tasks if task.done()), None)
+            note = f"[… {self._skipped:,} characters are not shown …]\n" if self._skipped else ""
+            self._skipped = 0
+            show(note + shown)
+        self._skipped += len(text) - len(shown)
 
 
 GRACE = 2.0
 """Seconds between the request to end and the end."""
 
 _CHUNK = 64 * 1024
+_FREE, _PER_SECOND = 4_000_000, 1_000_000
+"""Bytes of an output that are read as they come, and how fast the rest is read."""
+
 _DRAIN = 5.0
 """Seconds in which the pipe of a command that is gone must close: until then the sandbox clears
 away what the command left, and has its say."""
@@ -227,15 +137,12 @@ class Ending:
 
 
 class Process:
-    """A command, from its launch to its end. `rate` is how fast its output is read; `show` is given
-    what it prints, as far as a screen can follow."""
+    """A command, from its launch to its end. `show` is given what it prints, as far as a screen can
+    follow."""
 
-    def __init__(
-        self, clock: Clock, rate: ReadRate, show: Callable[[str], None] | None = None
-    ) -> None:
-        self.output = Output()
-        self._clock, self._rate = clock, rate
-        self._showing = Showing(show, clock) if show else None
+    def __init__(self, clock: Clock, show: Callable[[str], None] | None = None) -> None:
+        self.output = Output(clock, show)
+        self._clock = clock
         self._unwanted = asyncio.Event()
 
     def kill(self) -> None:
@@ -249,31 +156,34 @@ class Process:
             reading = tasks.create_task(self._read(pipe))
             exited = tasks.create_task(child.wait())
             unwanted = tasks.create_task(self._unwanted.wait())
-            first = await first_of(self._clock, seconds, exited, unwanted)
+            await self._first_of(seconds, exited, unwanted)
+            how: How = "timed out"
+            if exited.done() or unwanted.done():
+                how = "exited" if exited.done() else "killed"
             unwanted.cancel()
-            if first is not exited:
+            if how != "exited":
                 _signal(child, signal.SIGTERM)
-                await first_of(self._clock, GRACE, exited)
+                await self._first_of(GRACE, exited)
             _signal(child, signal.SIGKILL)
             code = await exited
-            await first_of(self._clock, _DRAIN, reading)
+            await self._first_of(_DRAIN, reading)
             reading.cancel()  # where something that left the group still holds the pipe
-        how: How = "timed out" if first is None else "exited" if first is exited else "killed"
         return Ending(how, code, seconds)
 
-    async def _read(self, pipe: asyncio.StreamReader) -> None:
-        plain = PlainText()
-        while chunk := await pipe.read(_CHUNK):
-            self._add(plain.feed(chunk))
-            await self._rate.keep(len(chunk))
-        self._add(plain.end())
-        if self._showing:
-            self._showing.end()
+    async def _first_of(self, seconds: float | None, *tasks: asyncio.Task[Any]) -> None:
+        """Wait until one of them is done or `seconds` have passed (None: without end)."""
+        waiting = asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        with suppress(TimeoutError):
+            await (waiting if seconds is None else within(self._clock, seconds, waiting))
 
-    def _add(self, text: str) -> None:
-        self.output.add(text)
-        if self._showing and text:
-            self._showing.add(text)
+    async def _read(self, pipe: asyncio.StreamReader) -> None:
+        size = 0
+        while chunk := await pipe.read(_CHUNK):
+            self.output.feed(chunk)
+            size += len(chunk)
+            if size > _FREE:
+                await self._clock.sleep(len(chunk) / _PER_SECOND)
+        self.output.feed(b"", final=True)
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ from nanobot.security.sandbox import Launch
 from nanobot.tasks import Background
 from nanobot.text import printable
 from nanobot.tooling import TurnContext
-from nanobot.tools.shell.process import GRACE, Ending, Process, ReadRate
+from nanobot.tools.shell.process import GRACE, Ending, Process
 
 _LAST_TICK = 5  # CLOCK_REALTIME_COARSE
 _PAUSE = 0.001
@@ -127,7 +127,6 @@ class Processes:
         self._per_session, self._in_all = per_session, in_all
         self._new_name = new_name
         self._table: dict[str, Running] = {}
-        self._rate = ReadRate(clock)
         self._at_work: set[Running] = set()
         self._quiet: Counter[str] = Counter()
         self._quiet_ended = asyncio.Event()
@@ -159,7 +158,7 @@ class Processes:
         """
         self.refuse_if_held(caller)
         self._make_room(caller, background)
-        process = Process(self._clock, self._rate, None if background else caller.show)
+        process = Process(self._clock, None if background else caller.show)
         running = Running(self._new_name(), command, caller, process, background, seconds, mounted)
         self._table[running.id] = running
         if hold := self._holds.get(caller.scope):

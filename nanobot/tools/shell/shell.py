@@ -18,7 +18,9 @@ from pydantic import Field
 from nanobot.errors import ToolError
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
-from nanobot.security.sandbox import Confined, FindSandbox, Launch, Sandbox, network_relay
+from nanobot.security.sandbox import Confined, Launch, Sandbox
+from nanobot.security.sandbox.finding import FindSandbox
+from nanobot.security.sandbox.relay import network_relay
 from nanobot.text import printable
 from nanobot.tooling import Arguments, TurnContext
 from nanobot.tools.shell.processes import Running

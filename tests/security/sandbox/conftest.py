@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.security.sandbox import Found, Sandbox, find_sandbox
+from nanobot.security.sandbox import Sandbox
+from nanobot.security.sandbox.finding import Found, find_sandbox
 from tests.security.sandbox.ground import Ground
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nanobot.security.sandbox import Confined, SandboxRefused
-from nanobot.security.sandbox.kinds import Bubblewrap, Landlock, Unconfined
+from nanobot.security.sandbox import Confined, Sandbox, SandboxRefused
 
-KINDS = (Bubblewrap("/usr/bin/bwrap"), Landlock(Path("/nowhere")))
+KINDS = (Sandbox("bubblewrap", program="/usr/bin/bwrap"), Sandbox("landlock"))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_too_much_is_refused(home: Path, given: dict[str, object], reason: str) 
         else:
             fields[name] = home / str(value) if name == "workspace" else value
     for kind in KINDS:
-        guarded = type(kind)(*(getattr(kind, kind.__slots__[0]), (home / "home",)))
+        guarded = replace(kind, private=(home / "home",))
         with pytest.raises(SandboxRefused, match=reason):
             guarded.launch(("true",), Confined(**fields))  # type: ignore[arg-type]
 
@@ -65,5 +65,5 @@ def test_what_is_given_beside_the_home_is_given(home: Path) -> None:
     confined = Confined(
         home / "home/workspace", extra_read_only=(home / "other/inner",), read_only=("AGENTS.md",)
     )
-    for kind in (*KINDS, Unconfined()):
+    for kind in (*KINDS, Sandbox("none")):
         assert kind.launch(("true",), confined).argv[-1] == "true"

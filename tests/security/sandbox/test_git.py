@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.security.confine import autorun
-from nanobot.security.sandbox import Found, Sandbox
+from nanobot.security.sandbox import Sandbox
+from nanobot.security.sandbox.finding import Found
 from tests.security.sandbox.conftest import working
 from tests.security.sandbox.ground import SECRET, Ended, Ground
 

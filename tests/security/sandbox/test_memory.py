@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.security.confine.watcher import is_used_up
-from nanobot.security.sandbox import Found, Launch, Sandbox
-from nanobot.security.sandbox.kinds import Landlock
+from nanobot.security.sandbox import Launch, Sandbox
+from nanobot.security.sandbox.finding import Found
 from tests.security.sandbox.conftest import working
 from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, ended, started
 
@@ -185,7 +185,7 @@ async def test_a_temporary_folder_in_memory_counts_as_memory(
     every_sandbox: dict[str, Found], ground: Ground
 ) -> None:
     working(every_sandbox["landlock"])
-    sandbox = Landlock(Path("/dev/shm"))
+    sandbox = Sandbox("landlock", temporary=Path("/dev/shm"))
     fill = "for i in 1 2 3 4; do head -c 40000000 /dev/zero > $TMPDIR/$i; done; sleep 600"
     end = await ground.run(sandbox, fill, memory_megabytes=120)
     assert end.complaints == "nanobot: stopped: more than 120 MB of memory\n"

@@ -10,8 +10,8 @@ from ipaddress import IPv4Address
 import pytest
 
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Sandbox, SandboxRefused, network_relay
-from nanobot.security.sandbox.kinds import Landlock
+from nanobot.security.sandbox import Sandbox, SandboxRefused
+from nanobot.security.sandbox.relay import network_relay
 from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, ended
 
 HEADER = """
@@ -95,7 +95,7 @@ async def test_without_its_relay_a_command_does_not_start(
 def test_landlock_says_that_it_has_no_network(ground: Ground) -> None:
     confined = replace(ground.confined, network="relay")
     with pytest.raises(SandboxRefused, match="no network in this sandbox") as refused:
-        Landlock(ground.folder).launch(("true",), confined, ground.outside / "relay")
+        Sandbox("landlock").launch(("true",), confined, ground.outside / "relay")
     assert "bubblewrap" in refused.value.hint
 
 

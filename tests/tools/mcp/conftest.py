@@ -15,7 +15,7 @@ import pytest
 
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Found
+from nanobot.security.sandbox.finding import Found
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry

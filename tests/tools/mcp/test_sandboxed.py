@@ -15,8 +15,7 @@ import pytest
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Found, find_sandbox
-from nanobot.security.sandbox.finding import Wanted
+from nanobot.security.sandbox.finding import Found, Wanted, find_sandbox
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult
 from nanobot.tooling.registry import ToolRegistry

@@ -7,16 +7,16 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Confined, Found, Launch, Sandbox
+from nanobot.security.sandbox import Confined, Kind, Launch, Sandbox
+from nanobot.security.sandbox.finding import Found
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
@@ -24,13 +24,16 @@ from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.shell import Exec, ExecKill, ExecRead, Limits, Processes, Shell
 
 
-@dataclass
-class Open:
+class Open(Sandbox):
     """A sandbox that shuts nothing in."""
 
-    kind: Literal["bubblewrap", "landlock", "none"] = "bubblewrap"
+    kind: Kind
     notes: str = ""
-    seen: list[tuple[Confined, Path | None]] = field(default_factory=list)
+    __setattr__ = object.__setattr__
+
+    def __init__(self) -> None:
+        super().__init__("bubblewrap")
+        self.seen: list[tuple[Confined, Path | None]] = []
 
     def launch(
         self, command: Sequence[str], confined: Confined, relay: Path | None = None
