@@ -125,7 +125,6 @@ def _make(options: argparse.Namespace) -> int:
     from nanobot.config.load import load_settings
     from nanobot.io import storage_errors
     from nanobot.upkeep import backups
-    from nanobot.upkeep.archive import check_recipient
     from nanobot.upkeep.snapshot import OPERATION, Snapshot
 
     home = options.home
@@ -135,8 +134,6 @@ def _make(options: argparse.Namespace) -> int:
     order = order_of(settings)
     recipient = options.recipient or order.recipient
     order = replace(order, media=order.media and not options.no_media, recipient=recipient)
-    if recipient:
-        check_recipient(recipient)
     with backups.exclusive_backup(home), _progress("packed") as progress:
         operate(home, OPERATION)
         with storage_errors(home):

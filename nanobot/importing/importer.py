@@ -29,7 +29,6 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import (
     ASIDE,
     CONFIG,
-    OUR_MARKS,
     Found,
     Kind,
     Report,
@@ -118,8 +117,7 @@ def _schedule(given: Fields) -> str:
     kind = given.text("kind")
     if kind == "every":
         seconds = max(0, given.number("every_ms") or 0) // 1_000
-        units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-        return next(f"every {seconds // size}{unit}" for unit, size in units if not seconds % size)
+        return f"every {seconds}s" if seconds % 60 else f"every {seconds // 60}m"
     if kind == "at":
         due = _time(given.number("at_ms"))
         return f"at {due.isoformat()}" if due else "at"
@@ -333,15 +331,6 @@ class Import:
             report.ask(
                 f"Skills rest until you have looked at them ({', '.join(skills[:10])}):"
                 " `nanobot skills list`, then `nanobot skills enable NAME`."
-            )
-        if any((self._source.home / name).exists() for name in OUR_MARKS):
-            report.ask(
-                "This nanobot has used that home as well: what was said to it there was not taken."
-            )
-        if "workspace/AGENTS.md" in targets:
-            report.ask(
-                "Read workspace/AGENTS.md: it may tell the agent of tools and commands that only"
-                " the other program has."
             )
         unowned = [n for n in OURS if people.allowed.get(n) and not people.owners.get(n)]
         if unowned and not self._owners:

@@ -92,12 +92,12 @@ def make_identity(path: Path, made_at: str) -> str:
     return public
 
 
-def check_recipient(recipient: str) -> None:
-    """Raise `NanobotError` where this is no public key."""
+def public_key(recipient: str) -> object:
+    """The key to encrypt with. Raises `NanobotError` where this is none."""
     from pyrage import RecipientError, x25519
 
     try:
-        x25519.Recipient.from_str(recipient)
+        return x25519.Recipient.from_str(recipient)
     except RecipientError:
         raise NanobotError(f"{recipient!r} is not an age public key", hint=_KEYGEN) from None
 
@@ -123,11 +123,13 @@ def encrypting(out: BinaryIO, recipient: str) -> Iterator[BinaryIO]:
     if not recipient:
         yield out
         return
-    from pyrage import EncryptError, encrypt_io, x25519
+    from pyrage import EncryptError, encrypt_io
+
+    public = public_key(recipient)
 
     def encrypt(plain: BinaryIO) -> None:
         try:
-            encrypt_io(plain, out, [x25519.Recipient.from_str(recipient)])
+            encrypt_io(plain, out, [public])
         except (EncryptError, OSError) as error:
             raise NanobotError(f"the backup cannot be written: {error}") from error
 

@@ -34,7 +34,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked, storage_errors, sync_folder
 from nanobot.tasks import Periodic
 from nanobot.text import expanduser
-from nanobot.upkeep.archive import Progress, check_recipient, encrypting, pack
+from nanobot.upkeep.archive import Progress, encrypting, pack, public_key
 from nanobot.upkeep.contents import BACKUPS, SNAPSHOT, WORKSPACE, Head, stays_inside, walk
 from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.snapshot import BackupOperations, Snapshot
@@ -155,7 +155,7 @@ def make_backup(
     there then that was not before.
     """
     if order.recipient:
-        check_recipient(order.recipient)
+        public_key(order.recipient)
     _expect_apart(home, target)
     if target.exists():
         raise NanobotError(f"{target} exists already", hint="Give it another name.")
