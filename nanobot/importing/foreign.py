@@ -167,9 +167,8 @@ class Secrets:
 OURS = ("telegram", "whatsapp")
 """Channels that both programs have; a terminal is everywhere."""
 
-UNIFIED = "unified:default"
-"""One conversation for all channels, where the other program was set up so."""
-
+_UNIFIED = "unified"
+"""In place of a channel: one conversation for all, where the other program was set up so."""
 _LOOPBACK = ("", "127.0.0.1", "localhost", "::1")
 _JID = re.compile(r"\+?([0-9]{5,20})(?::[0-9]+)?(?:@(?:s\.whatsapp\.net|c\.us))?", re.ASCII)
 _TOPIC = re.compile(r":topic:([0-9]+)\Z")
@@ -194,11 +193,6 @@ class People:
         """Whether a sender is the owner."""
         return sender_id in self.owners.get(channel, ())
 
-    def is_private(self, key: str) -> bool:
-        """Whether a conversation with this key (of ours) is one with the owner alone."""
-        channel, _, chat = key.partition(":")
-        return channel == TERMINAL or self.is_owner(channel, chat)
-
 
 def people_of(config: Fields, pairing: Fields, chosen: Sequence[str]) -> People:
     """Who is in the lists of the configuration and of its pairing; `chosen` are the owner's
@@ -220,7 +214,7 @@ def people_of(config: Fields, pairing: Fields, chosen: Sequence[str]) -> People:
     hosts = {"api": config.inner("api"), "websocket": channels.get("websocket", Fields({}))}
     mine |= {name for name, server in hosts.items() if server.text("host") in _LOOPBACK}
     if all(name in mine for name, channel in channels.items() if channel.get("enabled") is True):
-        mine.add(UNIFIED.partition(":")[0])
+        mine.add(_UNIFIED)
     return People(allowed, owners, tuple(unclear), frozenset(mine | {TERMINAL, "sdk"}))
 
 

@@ -291,12 +291,6 @@ class Import:
                 self._report.changed(f"The job “{name}”: {note}.")
         if taken:
             self._files.write("state/jobs.json", [encoded(Jobs(tuple(taken)))])
-        pending = self._files.get(store.root, "cron/action.jsonl")
-        if pending and pending.size:
-            self._report.ask(
-                "Look at the jobs (`nanobot cron list`): changes to them that the other program had"
-                " not made yet were not made here either."
-            )
         self._files.converted("jobs", store, "state/jobs.json" if taken else "", "", len(taken))
 
     def _workspace(self) -> None:
@@ -390,11 +384,6 @@ def prepare(
     in_place = place == found.home
     if not in_place:
         _refuse(found, place)
-    if place.is_mount():
-        raise NanobotError(
-            f"{place} is a mount point, which cannot be renamed",
-            hint=f"Import into a folder in it: --to {place / 'home'}",
-        )
     report = Import(found, place, None, clock.now(), owners).run()
     return Plan(found, place, _free(place) if in_place else None, owners, report)
 

@@ -25,7 +25,7 @@ from typing import BinaryIO
 
 from nanobot.bus.events import TERMINAL
 from nanobot.importing.files import Found, Root, Transfer, opened
-from nanobot.importing.foreign import OURS, UNIFIED, Fields, People, is_group, key_of
+from nanobot.importing.foreign import OURS, Fields, People, is_group, key_of
 from nanobot.messages import ATTACHED, Message
 from nanobot.session.records import (
     SUFFIX,
@@ -62,7 +62,6 @@ class Head:
     updated: datetime | None = None
     consolidated: int = 0
     summary: str = ""
-    route: str = ""
     unfinished: bool = False
     ours: bool = False
 
@@ -155,7 +154,6 @@ def head_of(source: Iterable[bytes]) -> Head:
                 updated=moment(fields.get("updated_at")),
                 consolidated=max(0, archived),
                 summary=extra.inner("_last_summary").text("text"),
-                route=extra.text("last_channel"),
                 unfinished=bool(extra.get("runtime_checkpoint") or extra.get("pending_user_turn")),
                 ours="first_seq" in fields,
             )
@@ -215,13 +213,10 @@ class Conversations:
         self._keys: dict[str, str] = {}
 
     def run(self) -> None:
-        """Take them all, those last that are of no single chat."""
-        for file, head in sorted(
-            self._candidates(),
-            key=lambda one: (one[1].key != UNIFIED, one[1].updated or _NEVER),
-            reverse=True,
-        ):
-            key, note = self._key(head), ""
+        """Take them all, those used last first."""
+        found = list(self._candidates())
+        for file, head in sorted(found, key=lambda one: one[1].updated or _NEVER, reverse=True):
+            key, note = key_of(head.key), ""
             if head.ours:
                 note = "what was said to this nanobot before the import"
             elif not key:
@@ -256,13 +251,6 @@ class Conversations:
             stem = found.place.name.removesuffix(SUFFIX)
             named = _decoded(stem) if is_coded else stem.replace("_", ":", 1)
             yield found, replace(head, key=head.key or named)
-
-    def _key(self, head: Head) -> str:
-        """The key here. One conversation for all channels goes on where it was held last, if only
-        the owner spoke in it and reads there."""
-        routed = key_of(head.route) if head.key == UNIFIED else ""
-        goes_on = "unified" in self._people.mine and self._people.is_private(routed)
-        return routed if goes_on and routed not in self._keys else key_of(head.key)
 
     def _convert(self, key: str, head: Head, found: Found) -> None:
         conversation = Conversation(key, head, self._media, self._metadata(key))

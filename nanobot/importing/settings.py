@@ -27,20 +27,10 @@ from nanobot.text import visible
 
 _GATEWAYS: Mapping[str, str] = {
     "openrouter": "https://openrouter.ai/api/v1",
-    "orcarouter": "https://api.orcarouter.ai/v1",
-    "edenai": "https://api.edenai.run/v3",
-    "opencode": "https://opencode.ai/zen/v1",
-    "opencode_zen": "https://opencode.ai/zen/v1",
-    "opencode_go": "https://opencode.ai/zen/go/v1",
     "huggingface": "https://router.huggingface.co/v1",
-    "skywork": "https://api.apifree.ai/agent/v1",
     "aihubmix": "https://aihubmix.com/v1",
     "siliconflow": "https://api.siliconflow.cn/v1",
-    "novita": "https://api.novita.ai/openai",
     "volcengine": "https://ark.cn-beijing.volces.com/api/v3",
-    "volcengine_coding_plan": "https://ark.cn-beijing.volces.com/api/coding/v3",
-    "byteplus": "https://ark.ap-southeast.bytepluses.com/api/v3",
-    "byteplus_coding_plan": "https://ark.ap-southeast.bytepluses.com/api/coding/v3",
     "modelscope": "https://api-inference.modelscope.cn/v1",
 }
 """Servers of models of many makers, by the other program's names for them."""
@@ -55,13 +45,8 @@ _MAKERS: Mapping[str, tuple[str, ...]] = {
     "moonshot": ("https://api.moonshot.ai/v1", "moonshot", "kimi"),
     "minimax": ("https://api.minimax.io/v1", "minimax"),
     "mistral": ("https://api.mistral.ai/v1", "stral"),
-    "stepfun": ("https://api.stepfun.com/v1", "stepfun", "step-"),
-    "xiaomi_mimo": ("https://api.xiaomimimo.com/v1", "xiaomi_mimo"),
-    "longcat": ("https://api.longcat.chat/openai/v1", "longcat"),
-    "ant_ling": ("https://api.ant-ling.com/v1", "ant_ling"),
     "nvidia": ("https://integrate.api.nvidia.com/v1", "nvidia", "nemotron"),
     "groq": ("https://api.groq.com/openai/v1", "groq"),
-    "qianfan": ("https://qianfan.baidubce.com/v2", "qianfan", "ernie"),
 }
 """Servers of those who make models, and parts of a model's name that tell its maker."""
 
@@ -69,22 +54,12 @@ _LOCAL: Mapping[str, str] = {
     "vllm": "http://localhost:8000/v1",
     "ollama": "http://localhost:11434/v1",
     "lm_studio": "http://localhost:1234/v1",
-    "atomic_chat": "http://localhost:1337/v1",
-    "ovms": "http://localhost:8000/v3",
 }
-
-_UNREACHED: Mapping[str, str] = {
-    "azure_openai": "Azure's own API",
-    "bedrock": "AWS Bedrock",
-    "openai_codex": "a sign-in of Codex",
-    "github_copilot": "a sign-in of GitHub Copilot",
-    "xai_grok": "a sign-in of Grok",
-    "kimi_coding": "Anthropic's API",
-    "minimax_anthropic": "Anthropic's API",
-}
-
-_LAST_PART = ("aihubmix", "volcengine_coding_plan", "byteplus_coding_plan")
-"""Servers that know a model by what follows the last `/` of its name."""
+_UNREACHED = (
+    "azure_openai", "bedrock", "openai_codex", "github_copilot", "xai_grok", "kimi_coding",
+    "minimax_anthropic",
+)  # fmt: skip
+"""Those with an API or a sign-in of their own."""
 
 
 class NoServer(Exception):
@@ -99,14 +74,12 @@ def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, 
     name = given if given not in ("", "auto") else _guessed(model, providers)
     entry = _entries(providers).get(name, Fields({}))
     url = entry.text("api_base").rstrip("/") or address_of(name)
-    if name in _UNREACHED:
-        raise NoServer(f"{_UNREACHED[name]} is not supported here")
-    if not url:
-        raise NoServer(f"the provider {name} has no address" if name else "no provider has a key")
+    if not name:
+        raise NoServer("no provider has a key")
+    if name in _UNREACHED or not url:
+        raise NoServer(f"the provider {name} is not supported here")
     first, slash, rest = model.partition("/")
-    if name in _LAST_PART:
-        model = model.rpartition("/")[2]
-    elif slash and name not in _GATEWAYS and first.replace("-", "_").lower() == name:
+    if slash and name not in _GATEWAYS and first.replace("-", "_").lower() == name:
         model = rest
     return model, url, name, entry
 
@@ -119,20 +92,15 @@ def address_of(provider: str) -> str:
 
 def _guessed(model: str, providers: Fields) -> str:
     """As the other program goes about it: by the name's first part, by words in it, a local server,
-    then whatever has a key, those that serve every model first."""
+    then whatever has a key or an address, those that serve every model first."""
     lower = model.lower()
-    prefix = lower.rpartition("/")[0].partition("/")[0].replace("-", "_")
+    prefix, slash, _ = lower.partition("/")
     entries = _entries(providers)
-    usable = [name for name, entry in entries.items() if entry.text("api_key")]
-    addressed = [name for name, entry in entries.items() if entry.text("api_base")]
-    local = [name for name in _LOCAL if name in addressed]
-    if prefix in (*usable, *local, *_UNREACHED):
-        return prefix
+    usable = [n for n, entry in entries.items() if entry.text("api_key") or entry.text("api_base")]
     worded = [name for name, (_, *words) in _MAKERS.items() if any(word in lower for word in words)]
-    is_named = bool(prefix and address_of(prefix))  # a maker: no local server is meant
-    order = (*worded, *(() if is_named else local), *_GATEWAYS, *_MAKERS, *usable)
-    known = {*usable, *local}
-    return next((name for name in order if name in known), next(iter(addressed), ""))
+    local = () if slash else _LOCAL  # a maker is named
+    order = (prefix.replace("-", "_"), *worded, *local, *_GATEWAYS, *_MAKERS, *usable)
+    return next((name for name in order if name in usable), "")
 
 
 def _entries(providers: Fields) -> Mapping[str, Fields]:
@@ -150,13 +118,6 @@ _PAGE = "websocket"
 """The page that the other program serves to its own machine; it is always on."""
 _LISTENERS: Mapping[str, str] = {"groq": "whisper-large-v3", "openai": "whisper-1"}
 """Servers that turn speech into text, with their models."""
-_MISSED: Mapping[tuple[str, ...], str] = {
-    ("agents", "defaults", "reasoning_effort"): "reasoningEffort has no counterpart.",
-    ("api", "api_key"): "There is no OpenAI-compatible API here.",
-    ("tools", "exec", "path_append"): "tools.exec.pathAppend is not taken: see tools.exec.paths.",
-    ("tools", "restrict_to_workspace"): "Tools never leave the workspace here.",
-}
-"""Settings without a counterpart, and what is said about them."""
 _ODD = re.compile(r"_*[^A-Za-z0-9-]+")
 
 
@@ -200,9 +161,6 @@ class Conversion:
             owner={name: list(ids) for name, ids in self.people.owners.items() if name in OURS},
             channels=self._channels(config.inner("channels")),
         )
-        for (*path, name), said in _MISSED.items():
-            if config.inner(*path).get(name):
-                self.report.changed(said)
         if unfit := self.secrets.unfit:
             self.report.ask(
                 f"Copy these again by hand: {', '.join(unfit)}. Each holds a line break or another"

@@ -159,7 +159,7 @@ def test_half_an_emoji_in_the_history_is_taken_as_its_escape(tmp_path: Path) -> 
     assert r"cut short \ud83d" in (new / "history.jsonl").read_text()
 
 
-def test_one_conversation_for_all_channels_goes_to_nobody_but_the_owner(tmp_path: Path) -> None:
+def test_one_conversation_for_all_channels_is_kept_and_continued_nowhere(tmp_path: Path) -> None:
     source = copied("014", tmp_path / "old")
     sessions = source / "workspace" / "sessions"
     for path in sessions.iterdir():

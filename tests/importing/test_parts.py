@@ -73,9 +73,6 @@ def test_whose_a_channel_is_is_not_guessed_where_somebody_else_could_talk_on_it(
     everybody: dict[str, object] = {"channels": {"slack": others, "discord": discord}}
     everybody["api"] = {"host": "0.0.0.0"}
     assert mine(everybody) == {"discord", "websocket"}
-    people = people_of(Fields({}), Fields({}), ("telegram:7",))
-    assert people.is_private("telegram:7")
-    assert not people.is_private("telegram:-1005")
 
 
 @pytest.mark.parametrize(
