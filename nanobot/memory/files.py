@@ -132,12 +132,9 @@ class Readable:
         """What stands in it, empty where there is no file."""
         return (self._place.read_bytes(LIMIT) or b"").decode("utf-8", "replace")
 
-    def append(self, paragraph: str) -> None:
-        """Add a paragraph, durably. Raises `StorageError`."""
-        self._add(_encoded(paragraph), torn=b"")
-
     def ensure(self, paragraph: str) -> None:
-        """Add a paragraph unless it stands there; complete one that was cut short."""
+        """Add a paragraph, durably, unless it stands there; complete one that was cut short. Raises
+        `StorageError`."""
         wanted = _encoded(paragraph)
         standing = self._place.read_bytes(LIMIT) or b""
         if wanted in standing.replace(b"\r\n", b"\n"):

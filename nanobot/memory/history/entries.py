@@ -1,27 +1,22 @@
-"""A history entry: its line in `history.jsonl`, its paragraph in HISTORY.md, its place in the file.
+"""A history entry: its line in `history.jsonl`, and its paragraph in HISTORY.md. Pure.
 
-Pure. Decoding forgives what a person's editor may do to a line, such as a byte order mark in front;
-what is no entry is None. Lone surrogates (half of an emoji that a program cut) survive as JSON
-escapes. `Contents` knows which entries a file has and where they stand; the entries stay in the
-file, so that a history of years takes fifty bytes of memory an entry.
+Decoding forgives what a person's editor may do to a line, such as a byte order mark in front; what
+is no entry is None. Lone surrogates (half of an emoji that a program cut) survive as JSON escapes.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
-from array import array
-from bisect import bisect_right
 from codecs import BOM_UTF8
-from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, cast, get_args
 
-from nanobot.io import FileState, json_line
+from nanobot.io import json_line
 from nanobot.memory.text.lines import Operation
+from nanobot.providers.endpoint import items, string
 from nanobot.session.records import decode_fields, natural
 
 EntryType = Literal["consolidation", "raw", "import", "digest"]
@@ -74,8 +69,7 @@ def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
     """The entry on a line, None where there is none. `zone` is for a time that names no offset."""
     try:
         text = line.removeprefix(BOM_UTF8).decode("utf-8", "surrogatepass")
-        fields = json.loads(text)
-        return _entry(cast("dict[str, object]", fields), zone) if _is_entry(fields) else None
+        return _entry(json.loads(text), zone)
     except (ValueError, RecursionError, OverflowError):
         return None
 
@@ -95,7 +89,7 @@ def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
         cursor=cursor if cursor < MOST else 0,
         timestamp=_time(fields.get("timestamp"), now).replace(microsecond=0),
         type="import",
-        session=key if isinstance(key, str) else "",
+        session=string(key),
         first=0,
         last=0,
         summary=text,
@@ -121,19 +115,6 @@ def cursor_on(line: bytes) -> int:
     """The cursor that a line which is no entry seems to have held, 0 for none."""
     found = _CURSOR.search(line)
     return int(found[1]) if found else 0
-
-
-def parted(content: bytes, read: int, zone: tzinfo | None) -> tuple[bytes, dict[str, list[bytes]]]:
-    """A file's lines as those that stay, and those up to cursor `read`, by month (`2026-03`)."""
-    kept: list[bytes] = []
-    moving: dict[str, list[bytes]] = defaultdict(list)
-    for line in content.splitlines(keepends=True):
-        entry = decode(line, zone)
-        if entry is None or entry.cursor > read or not line.endswith(b"\n"):
-            kept.append(line)
-        else:
-            moving[f"{entry.timestamp:%Y-%m}"].append(line.rstrip(b"\r\n"))
-    return b"".join(kept), moving
 
 
 def paragraph_of(entry: HistoryEntry) -> str:
@@ -167,28 +148,31 @@ def _time(value: object, now: datetime) -> datetime:
     return when if when.tzinfo else when.replace(tzinfo=now.tzinfo)
 
 
-def _is_entry(fields: object) -> bool:
+def _entry(fields: dict[str, object], zone: tzinfo | None) -> HistoryEntry | None:
     match fields:
         case {"cursor": bool()}:
-            return False
-        case {"cursor": int(cursor), "timestamp": str(), "type": str(kind), "summary": str()}:
-            return 0 < cursor < MOST and kind in get_args(EntryType)
-    return False
-
-
-def _entry(fields: dict[str, object], zone: tzinfo | None) -> HistoryEntry:
-    when = datetime.fromisoformat(str(fields["timestamp"]))
-    session = fields.get("session")
+            return None
+        case {
+            "cursor": int(cursor),
+            "timestamp": str(time),
+            "type": str(kind),
+            "summary": str(text),
+        }:
+            if not (0 < cursor < MOST and kind in get_args(EntryType)):
+                return None
+        case _:
+            return None
+    when = datetime.fromisoformat(time)
     first, last = _range(fields.get("range"))
-    operations = map(Operation.from_json, _items(fields.get("operations")))
+    operations = map(Operation.from_json, items(fields.get("operations")))
     return HistoryEntry(
-        cursor=cast("int", fields["cursor"]),
+        cursor=cursor,
         timestamp=when if when.tzinfo else when.replace(tzinfo=zone),
-        type=cast("EntryType", fields["type"]),
-        session=session if isinstance(session, str) else "",
+        type=cast("EntryType", kind),
+        session=string(fields.get("session")),
         first=first,
         last=last,
-        summary=str(fields["summary"]),
+        summary=text,
         key_facts=_texts(fields.get("key_facts")),
         operations=tuple(operation for operation in operations if operation),
         origin=_texts(fields.get("origin")),
@@ -204,97 +188,5 @@ def _range(value: object) -> tuple[int, int]:
     return 0, 0
 
 
-def _items(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(item for item in _items(value) if isinstance(item, str) and item)
-
-
-class Spot(NamedTuple):
-    """Where an entry stands: its line is `size` bytes from `start` on. The rest as in the entry."""
-
-    cursor: int
-    start: int
-    size: int
-    session: str
-    first: int
-    last: int
-
-    @classmethod
-    def of(cls, entry: HistoryEntry, start: int, size: int) -> Spot:
-        """The spot of `entry`."""
-        return cls(entry.cursor, start, size, entry.session, entry.first, entry.last)
-
-
-class Contents:
-    """What a file with this fingerprint holds, by cursor; of two with the same one the first.
-
-    `highest` is the highest cursor on any line, also where the line is no entry. `committed` is the
-    highest seq of each session that an entry stands for. `foreign` says that some lines are of
-    another program's kind.
-    """
-
-    def __init__(
-        self,
-        fingerprint: FileState | None,
-        found: Iterable[Spot] = (),
-        highest: int = 0,
-        *,
-        foreign: bool = False,
-    ) -> None:
-        self.fingerprint = fingerprint
-        self.highest, self.foreign = highest, foreign
-        self.committed: dict[str, int] = {}
-        self._cursors, self._starts, self._sizes = array("q"), array("q"), array("q")
-        self._sessions, self._firsts, self._lasts = list[str](), array("q"), array("q")
-        for spot in sorted(found, key=lambda spot: spot.cursor):
-            if spot.cursor not in self._cursors[-1:]:
-                self._add(spot)
-
-    def grow(self, fingerprint: FileState | None, spot: Spot) -> None:
-        """The file has one more line, an entry whose cursor is higher than all others."""
-        self._add(spot)
-        self.fingerprint = fingerprint
-
-    def after(self, cursor: int) -> list[Spot]:
-        """The entries with a higher cursor, in order."""
-        return [self._spot(at) for at in range(bisect_right(self._cursors, cursor), len(self))]
-
-    def cursors(self, after: int) -> Sequence[int]:
-        """The cursors of the entries with a higher one than `after`, in order."""
-        return self._cursors[bisect_right(self._cursors, after) :]
-
-    def get(self, cursor: int) -> Spot | None:
-        """The entry with this cursor."""
-        at = bisect_right(self._cursors, cursor) - 1
-        return self._spot(at) if at >= 0 and self._cursors[at] == cursor else None
-
-    def covering(self, session: str, seq: int) -> Spot | None:
-        """The latest entry that stands for message `seq` of a session."""
-        spots = map(self._spot, reversed(range(len(self))))
-        return next((s for s in spots if s.session == session and s.first <= seq <= s.last), None)
-
-    def __len__(self) -> int:
-        return len(self._cursors)
-
-    def _spot(self, at: int) -> Spot:
-        return Spot(
-            self._cursors[at],
-            self._starts[at],
-            self._sizes[at],
-            self._sessions[at],
-            self._firsts[at],
-            self._lasts[at],
-        )
-
-    def _add(self, spot: Spot) -> None:
-        self.highest = max(self.highest, spot.cursor)
-        self.committed[spot.session] = max(spot.last, self.committed.get(spot.session, 0))
-        self._cursors.append(spot.cursor)
-        self._starts.append(spot.start)
-        self._sizes.append(spot.size)
-        self._sessions.append(sys.intern(spot.session))
-        self._firsts.append(spot.first)
-        self._lasts.append(spot.last)
+    return tuple(item for item in items(value) if isinstance(item, str) and item)

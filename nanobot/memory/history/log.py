@@ -1,28 +1,29 @@
 """The history of conversations: `memory/history.jsonl`, and `memory/HISTORY.md` for people.
 
-Append-only, one JSON object a line; an entry is committed once its line is synced. What always
-holds:
+Append-only, one JSON object a line; an entry is committed once its line is synced. Invariants:
 
 - the files are the truth. `.cursor` says how far HISTORY.md has been told, and how far cursors were
   given; cursors are never reused, whatever an editor does to the files;
 - a broken line is skipped and left where it is; a last line that was cut short is set aside;
-- an entry that moved to `history/YYYY-MM.jsonl` may for a moment stand in both files, and is read
-  once;
 - each entry's paragraph reaches HISTORY.md once, also when a crash or a full disk kept it back.
 
-Everything here blocks. In memory is only where each entry stands (`contents`): to be asked costs a
-few system calls while nothing changed, and an entry is read when it is asked for.
+Earlier versions moved old entries to `history/YYYY-MM.jsonl`; they are read there. An entry that
+stands in two files is read once.
+
+Everything here blocks. In memory is only where each entry stands: to be asked costs a few system
+calls while nothing changed, and an entry is read when it is asked for.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from heapq import merge
-from itertools import groupby
+from typing import NamedTuple
 
 from loguru import logger
 
@@ -31,18 +32,57 @@ from nanobot.errors import NanobotError, StorageError, WriteConflict
 from nanobot.io import FileState
 from nanobot.memory.files import LIMIT, LineFile, Readable, redact_file, redacted_lines
 from nanobot.memory.history import entries
-from nanobot.memory.history.entries import Contents, EntryType, HistoryEntry, Spot
+from nanobot.memory.history.entries import EntryType, HistoryEntry
 from nanobot.security.paths import Place, Root
 
-__all__ = ["HISTORY", "READABLE", "ROTATED", "EntryType", "HistoryEntry", "HistoryLog"]
+__all__ = ["HISTORY", "EntryType", "HistoryEntry", "HistoryLog"]
 
 HISTORY = "memory/history.jsonl"
-READABLE = "memory/HISTORY.md"
-ROTATED = "memory/history"
+_READABLE = "memory/HISTORY.md"
+_ROTATED = "memory/history"
 _CURSOR = "memory/.cursor"
 _DREAM_CURSOR = "memory/.dream_cursor"
 _APPLIED = "memory/.applied"
 _ATTEMPTS = 5
+
+
+class _Spot(NamedTuple):
+    """Where an entry stands: its line is `size` bytes from `start` on. The rest as in the entry."""
+
+    cursor: int
+    start: int
+    size: int
+    session: str
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What a file with this fingerprint holds: its entries in the order of their cursors, and the
+    highest seq of each session that one of them stands for. `highest` is the highest cursor on any
+    line, also where that is no entry; `foreign`: some lines are of another program's kind."""
+
+    fingerprint: FileState | None
+    spots: list[_Spot] = field(default_factory=list)
+    committed: dict[str, int] = field(default_factory=dict)
+    highest: int = 0
+    foreign: bool = False
+
+    def add(self, entry: HistoryEntry, start: int, size: int) -> None:
+        """One more entry, wherever it belongs; of two with one cursor the first counts."""
+        at = bisect_right(self.spots, entry.cursor, key=lambda spot: spot.cursor)
+        if at and self.spots[at - 1].cursor == entry.cursor:
+            return
+        session = sys.intern(entry.session)
+        spot = _Spot(entry.cursor, start, size, session, entry.first, entry.last)
+        self.spots.insert(at, spot)
+        self.highest = max(self.highest, entry.cursor)
+        self.committed[session] = max(entry.last, self.committed.get(session, 0))
+
+    def after(self, cursor: int) -> list[_Spot]:
+        """The entries with a higher cursor, in order."""
+        return self.spots[bisect_right(self.spots, cursor, key=lambda spot: spot.cursor) :]
 
 
 class HistoryLog:
@@ -52,14 +92,12 @@ class HistoryLog:
     """
 
     def __init__(self, root: Root, clock: Clock, *, prefix: str = "") -> None:
-        self._root = root
-        self._clock = clock
-        self._prefix = prefix
+        self._root, self._clock, self._prefix = root, clock, prefix
         self._lock = threading.RLock()
         self._live = self._lines_of(self._place(HISTORY))
-        self._readable = Readable(self._place(READABLE))
-        self._contents: dict[str, Contents] = {}
-        self._told: int | None = None
+        self._readable = Readable(self._place(_READABLE))
+        self._contents: dict[str, _Contents] = {}
+        self._recovered = False
 
     def append(self, entry: HistoryEntry) -> HistoryEntry:
         """Commit an entry; return it with its cursor. Raises `StorageError`: nothing was committed.
@@ -67,7 +105,7 @@ class HistoryLog:
         That HISTORY.md could not be written is only logged; it is made up for later.
         """
         with self._lock:
-            if self._told is None:
+            if not self._recovered:
                 self.recover()
             when = entry.timestamp.replace(microsecond=0)
             entry = replace(entry, cursor=self.last_cursor() + 1, timestamp=when)
@@ -75,8 +113,9 @@ class HistoryLog:
             self._live.append(line)
             now = self._live.fingerprint
             if now is not None and _grew(known.fingerprint, now, len(line)):
-                known.grow(now, Spot.of(entry, now.size - len(line), len(line) - 1))
-            self._tell_people()
+                known.add(entry, now.size - len(line), len(line) - 1)
+                known.fingerprint = now
+            self._write_readable()
             return entry
 
     def entries(self, after: int = 0) -> list[HistoryEntry]:
@@ -86,22 +125,22 @@ class HistoryLog:
     def cursors(self, after: int = 0) -> list[int]:
         """The cursors higher than `after`, in order; no entry is read."""
         with self._lock:
-            return list(self._cursors(after))
+            return sorted({spot.cursor for known in self._all() for spot in known.after(after)})
 
     def count(self) -> int:
         """How many entries there are."""
-        with self._lock:
-            return sum(1 for _ in self._cursors(0))
+        return len(self.cursors())
 
     def get(self, cursor: int) -> HistoryEntry | None:
         """The entry with this cursor."""
-        return next(iter(self._read(lambda contents: _one(contents.get(cursor)))), None)
+        found = self._read(lambda contents: contents.after(cursor - 1)[:1])
+        return found[0] if found and found[0].cursor == cursor else None
 
     def last_cursor(self) -> int:
         """The highest cursor that was ever given, 0 for none."""
         with self._lock:
             given = (known.highest for known in self._all())
-            return max(0, *given, self._hint(_CURSOR), self._hint(_DREAM_CURSOR))
+            return max(0, *given, self._hint(_CURSOR) or 0, self._hint(_DREAM_CURSOR) or 0)
 
     def committed(self, session: str) -> int:
         """The highest seq of a session that an entry stands for, 0 for none."""
@@ -110,9 +149,13 @@ class HistoryLog:
 
     def covering(self, session: str, seq: int) -> HistoryEntry | None:
         """The latest entry that stands for message `seq` of a session."""
-        return next(
-            reversed(self._read(lambda contents: _one(contents.covering(session, seq)))), None
-        )
+
+        def chosen(contents: _Contents) -> list[_Spot]:
+            spots = (s for s in reversed(contents.spots) if s.session == session)
+            return [spot for spot in spots if spot.first <= seq <= spot.last][:1]
+
+        found = self._read(chosen)
+        return found[-1] if found else None
 
     def recover(self) -> None:
         """Finish what a crash cut short; import a HISTORY.md of the older kind, and lines of
@@ -122,47 +165,14 @@ class HistoryLog:
         """
         with self._lock:
             self._live.mend()
-            self._told = self._hint(_CURSOR) or -1
-            self.import_older()
+            self._import_older()
             self._adopt_foreign()
-            self._tell_people(after_a_crash=True)
-
-    def import_older(self) -> int:
-        """Take over a HISTORY.md that has no history.jsonl beside it; return its paragraphs.
-
-        Each becomes an entry of type `import`. HISTORY.md stays as it is.
-        """
-        with self._lock:
-            if self._live.fingerprint is not None or self._rotated():
-                return 0
-            now = self._clock.now().replace(microsecond=0)
-            found = entries.paragraphs_in(self._readable.text())
-            start = self.last_cursor() + 1
-            imported = [
-                HistoryEntry(number, entries.time_of(text, now), "import", "", 0, 0, text)
-                for number, text in enumerate(found, start)
-            ]
-            if imported:
-                content = b"".join(map(entries.encode, imported))
-                self._place(HISTORY).write_bytes(content, expected=None)
-                logger.info("{} older history paragraphs were imported", len(imported))
-            return len(imported)
-
-    def _adopt_foreign(self) -> None:
-        """Make entries of lines that another program wrote."""
-        if not self._contents_of(self._live).foreign:
-            return
-        content = self._place(HISTORY).read_bytes(LIMIT) or b""
-        taken = {spot.cursor for known in self._all() for spot in known.after(0)}
-        new = entries.adopted(content, taken, self.last_cursor(), self._clock.now())
-        with suppress(WriteConflict):  # an editor saved just now: next time
-            self._place(HISTORY).write_bytes(new, expected=content)
-            logger.info("{}: lines of another program were taken over", self._live.path)
-        self._contents.clear()
+            self._recovered = True
+            self._write_readable()
 
     def dream_cursor(self) -> int:
         """Up to which entry Dream has learned, 0 for none."""
-        return self._number(_DREAM_CURSOR)
+        return self._number(_DREAM_CURSOR) or 0
 
     def set_dream_cursor(self, cursor: int) -> None:
         """Remember it, durably."""
@@ -185,172 +195,143 @@ class HistoryLog:
         """Remember, durably, that the changes up to this entry are carried out."""
         self._place(_APPLIED).write_bytes(b"%d\n" % cursor)
 
-    def _applied(self) -> int | None:
-        with suppress(NanobotError):
-            content = (self._place(_APPLIED).read_bytes(LIMIT) or b"").strip()
-            if content.isdigit() and len(content) < len(str(entries.MOST)):
-                return int(content) if int(content) <= self.last_cursor() else None
-        return None
-
-    def rotate(self, least_bytes: int = 2_000_000) -> int:
-        """Where history.jsonl has that size, move what Dream has read to a file per month.
-
-        Returns how many entries moved. They are copied and synced before they are taken away, so a
-        crash in between leaves them in both places, which is harmless.
-        """
-        with self._lock:
-            standing = self._live.fingerprint
-            if standing is None or standing.size < least_bytes:
-                return 0
-            content = self._place(HISTORY).read_bytes(LIMIT) or b""
-            zone = self._clock.now().tzinfo
-            kept, moving = entries.parted(content, self.dream_cursor(), zone)
-            for name, lines in moving.items():
-                file = self._lines_of(self._place(f"{ROTATED}/{name}.jsonl"))
-                there = {line for _, line in file.lines()}
-                if missing := [line for line in lines if line not in there]:
-                    file.append(b"".join(line + b"\n" for line in missing))
-            moved = sum(map(len, moving.values()))
-            if moved:
-                try:
-                    self._place(HISTORY).write_bytes(kept, expected=content)
-                except WriteConflict:  # an editor saved just now: next time
-                    return 0
-            self._contents.clear()
-            return moved
-
     def rewrite(self, redact: Callable[[str], str]) -> int:
         """Put every text in the history through `redact`; return how many files changed.
 
         Lines that were set aside and broken ones are included; cursors stay.
         """
         with self._lock:
-            folder = self._place("memory")
-            if folder.stat() is None:
-                return 0
-            lines, whole = [*self._rotated(), self._place(HISTORY)], [self._place(READABLE)]
+            memory, rotated = self._place("memory"), self._place(_ROTATED)
+            beside = [place for place in _files_in(memory) if ".jsonl.corrupt-" in place.relative]
+            whole = [self._place(_READABLE), *beside]
             whole += [
-                folder.child(entry.name)
-                for entry in folder.entries()
-                if entry.kind == "file" and entry.name.startswith("history.jsonl.corrupt-")
+                place for place in _files_in(rotated) if not place.relative.endswith(".jsonl")
             ]
-            rotated = self._place(ROTATED)
-            if rotated.stat() is not None:
-                names = (entry.name for entry in rotated.entries() if entry.kind == "file")
-                whole += [rotated.child(name) for name in names if not name.endswith(".jsonl")]
+            lines = [self._place(file.path) for file in self._files()]
             every_line = partial(redacted_lines, redact=redact)
-            by_line = sum(redact_file(place, every_line) for place in lines)
-            by_text = sum(redact_file(place, redact) for place in whole)
+            changed = sum(redact_file(place, every_line) for place in lines)
+            changed += sum(redact_file(place, redact) for place in whole)
             self._contents.clear()
-            return by_line + by_text
+            return changed
 
-    def _tell_people(self, *, after_a_crash: bool = False) -> None:
-        """Add to HISTORY.md what it was not told; a failure is made up for by the next call."""
+    def _import_older(self) -> None:
+        """Take over a HISTORY.md that has no history.jsonl beside it, which stays as it is. Each
+        paragraph becomes an entry of type `import`."""
+        if self._live.fingerprint is not None or len(self._files()) > 1:
+            return
+        now = self._clock.now().replace(microsecond=0)
+        texts = entries.paragraphs_in(self._readable.text())
+        imported = [
+            HistoryEntry(number, entries.time_of(text, now), "import", "", 0, 0, text)
+            for number, text in enumerate(texts, self.last_cursor() + 1)
+        ]
+        if imported:
+            content = b"".join(map(entries.encode, imported))
+            self._place(HISTORY).write_bytes(content, expected=None)
+            logger.info("{} older history paragraphs were imported", len(imported))
+
+    def _adopt_foreign(self) -> None:
+        """Make entries of lines that another program wrote."""
+        if not self._contents_of(self._live).foreign:
+            return
+        content = self._place(HISTORY).read_bytes(LIMIT) or b""
+        taken = {spot.cursor for known in self._all() for spot in known.spots}
+        new = entries.adopted(content, taken, self.last_cursor(), self._clock.now())
+        with suppress(WriteConflict):  # an editor saved just now: next time
+            self._place(HISTORY).write_bytes(new, expected=content)
+            logger.info("{}: lines of another program were taken over", self._live.path)
+        self._contents.clear()
+
+    def _write_readable(self) -> None:
+        """Add to HISTORY.md what it lacks, whole or in part; a failure is made up for by the next
+        call. Where the mark is missing, the newest entry alone is looked at: what a person took out
+        stays out."""
         last = self.last_cursor()
-        told = self._told if self._told is not None and self._told >= 0 else last - 1
-        new = [entry for entry in self.entries(told) if entry.type != "import"]
+        told = self._hint(_CURSOR) or last - 1
         try:
-            for number, entry in enumerate(new):
-                paragraph = entries.paragraph_of(entry)
-                # What an attempt before may have written, wholly or in part.
-                if after_a_crash or number < len(new) - 1:
-                    self._readable.ensure(paragraph)
-                else:
-                    self._readable.append(paragraph)
+            for entry in self.entries(told):
+                if entry.type != "import":
+                    self._readable.ensure(entries.paragraph_of(entry))
             if last and last != self._hint(_CURSOR):
                 self._place(_CURSOR).write_bytes(b"%d\n" % last)
-            self._told = last
         except NanobotError as error:
             logger.warning("HISTORY.md is behind: {}", error)
 
-    def _read(self, chosen: Callable[[Contents], list[Spot]]) -> list[HistoryEntry]:
+    def _read(self, chosen: Callable[[_Contents], list[_Spot]]) -> list[HistoryEntry]:
         """The entries that `chosen` names in each file, in order, each once."""
         with self._lock:
             for _ in range(_ATTEMPTS):
                 found = dict[int, HistoryEntry]()
-                for file in self._files():
-                    contents = self._contents_of(file)
-                    spots = [spot for spot in chosen(contents) if spot.cursor not in found]
-                    read = self._read_at(file, contents.fingerprint, spots)
-                    if read is None:  # an editor saved just now
-                        break
-                    found |= {entry.cursor: entry for entry in read}
-                else:
+                if all(self._add_from(file, chosen, found) for file in self._files()):
                     return [found[cursor] for cursor in sorted(found)]
         raise StorageError(self._place(HISTORY).shown, "another program changes it again and again")
 
-    def _read_at(
-        self, file: LineFile, standing: FileState | None, spots: list[Spot]
-    ) -> list[HistoryEntry] | None:
-        """The entries at these spots; None where the file changed."""
+    def _add_from(
+        self,
+        file: LineFile,
+        chosen: Callable[[_Contents], list[_Spot]],
+        found: dict[int, HistoryEntry],
+    ) -> bool:
+        """Add to `found` what it lacks; False where an editor saved the file just now."""
+        contents = self._contents_of(file)
+        spots = [spot for spot in chosen(contents) if spot.cursor not in found]
         if not spots:
-            return []
+            return True
         begin = min(spot.start for spot in spots)
-        content = file.part(begin, max(spot.start + spot.size for spot in spots), standing)
+        end = max(spot.start + spot.size for spot in spots)
+        content = file.part(begin, end, contents.fingerprint)
         if content is None:
-            return None
-        zone = self._clock.now().tzinfo
-        starts = ((spot.start - begin, spot.size) for spot in spots)
-        found = (entries.decode(content[start : start + size], zone) for start, size in starts)
-        return [entry for entry in found if entry]
+            return False
+        for spot in spots:
+            line = content[spot.start - begin : spot.start - begin + spot.size]
+            if entry := entries.decode(line, self._clock.now().tzinfo):
+                found[entry.cursor] = entry
+        return True
 
-    def _cursors(self, after: int) -> Iterator[int]:
-        """In order, each once; an entry that is moving stands in two files."""
-        every = merge(*(known.cursors(after) for known in self._all()))
-        return (cursor for cursor, _ in groupby(every))
-
-    def _all(self) -> list[Contents]:
+    def _all(self) -> list[_Contents]:
         return [self._contents_of(file) for file in self._files()]
 
     def _files(self) -> list[LineFile]:
-        """What moved first: it is what counts where an entry stands in two files."""
-        return [*map(self._lines_of, self._rotated()), self._live]
+        """The older ones first: they count where an entry stands in two files."""
+        moved = _files_in(self._place(_ROTATED))
+        lines = [self._lines_of(place) for place in moved if place.relative.endswith(".jsonl")]
+        return [*lines, self._live]
 
-    def _contents_of(self, file: LineFile) -> Contents:
+    def _contents_of(self, file: LineFile) -> _Contents:
         """What a file holds; it is gone through only if it changed since the last time."""
         fingerprint = file.fingerprint  # before the read: a change in between is seen next time
         known = self._contents.get(file.path)
         if known is None or known.fingerprint != fingerprint:
-            known = self._gone_through(file, fingerprint)
-            self._contents[file.path] = known
+            known = self._contents[file.path] = self._gone_through(file, fingerprint)
         return known
 
-    def _gone_through(self, file: LineFile, fingerprint: FileState | None) -> Contents:
-        if fingerprint is None:
-            return Contents(None)
-        now = self._clock.now()
-        found, broken, highest, foreign = list[Spot](), 0, 0, False
-        for start, line in file.lines():
-            entry = entries.decode(line, now.tzinfo)
-            if entry is None:
-                is_foreign = entries.decode_foreign(line, now) is not None
-                foreign = foreign or is_foreign
-                broken += not is_foreign
-                highest = max(highest, entries.cursor_on(line))
-            else:
-                found.append(Spot.of(entry, start, len(line)))
+    def _gone_through(self, file: LineFile, fingerprint: FileState | None) -> _Contents:
+        found, broken, now = _Contents(fingerprint), 0, self._clock.now()
+        for start, line in file.lines() if fingerprint is not None else ():
+            if (entry := entries.decode(line, now.tzinfo)) is not None:
+                found.add(entry, start, len(line))
+                continue
+            foreign = entries.decode_foreign(line, now) is not None
+            found.foreign = found.foreign or foreign
+            broken += not foreign
+            found.highest = max(found.highest, entries.cursor_on(line))
         if broken:
             logger.warning("{}: {} broken lines skipped, left in the file", file.path, broken)
-        return Contents(fingerprint, found, highest, foreign=foreign)
+        return found
 
-    def _rotated(self) -> list[Place]:
-        folder = self._place(ROTATED)
-        entry = folder.stat()
-        if entry is None or entry.kind != "folder":
-            return []
-        names = (entry.name for entry in folder.entries() if entry.kind == "file")
-        return [folder.child(name) for name in names if name.endswith(".jsonl")]
+    def _applied(self) -> int | None:
+        applied = self._hint(_APPLIED)
+        return applied if applied is not None and applied <= self.last_cursor() else None
 
-    def _hint(self, path: str) -> int:
-        """The number in a file; 0 where it cannot be read either."""
+    def _hint(self, path: str) -> int | None:
+        """The number in a file; None where it cannot be read either."""
         with suppress(NanobotError):
             return self._number(path)
-        return 0
+        return None
 
-    def _number(self, path: str) -> int:
-        content = self._place(path).read_bytes(LIMIT) or b""
-        text = content.strip()
-        return int(text) if text.isdigit() and len(text) < len(str(entries.MOST)) else 0
+    def _number(self, path: str) -> int | None:
+        text = (self._place(path).read_bytes(LIMIT) or b"").strip()
+        return int(text) if text.isdigit() and len(text) < len(str(entries.MOST)) else None
 
     def _lines_of(self, place: Place) -> LineFile:
         return LineFile(place, self._clock, lambda line: entries.decode(line, None) is not None)
@@ -359,12 +340,15 @@ class HistoryLog:
         return self._root.place(f"{self._prefix}{path}")
 
 
-def _one(spot: Spot | None) -> list[Spot]:
-    return [spot] if spot else []
+def _files_in(folder: Place) -> list[Place]:
+    entry = folder.stat()
+    if entry is None or entry.kind != "folder":
+        return []
+    return [folder.child(one.name) for one in folder.entries() if one.kind == "file"]
 
 
-def _grew(before: FileState | None, after: FileState | None, size: int) -> bool:
+def _grew(before: FileState | None, after: FileState, size: int) -> bool:
     """Whether a file only became longer by `size` bytes, so that it need not be read again."""
     if before is None:
-        return after is not None and after.size == size
-    return after is not None and after.inode == before.inode and after.size == before.size + size
+        return after.size == size
+    return after.inode == before.inode and after.size == before.size + size
