@@ -46,24 +46,6 @@ _REPORT_CHARACTERS = 12_000
 _LABEL_CHARACTERS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Equipment:
-    """What a helper works with: its runner, the tools on offer, and its system prompt."""
-
-    runner: AgentRunner
-    tools: Toolset
-    instructions: str
-
-
-@dataclass(frozen=True, slots=True)
-class HelperLimits:
-    """`at_once` work at the same time over all conversations, half of them for others than the
-    owner; `minutes` for one."""
-
-    at_once: int = 4
-    minutes: float = 30.0
-
-
 class _Log(TurnLog):
     """Keeps what a helper has read."""
 
@@ -98,24 +80,28 @@ class _Helper:
 
 
 class Helpers:
-    """Runs them. `equip` gives what a helper of a scope works with; what one has
-    left running in `processes` ends with it."""
+    """Runs them with `runner`, whose tools are theirs, and `instructions` as their system prompt.
+    `at_once` work at the same time over all conversations, half of them for others than the owner;
+    each has some `minutes`. What one has left running in `processes` ends with it."""
 
     def __init__(
         self,
         *,
-        equip: Callable[[str], Equipment],
+        runner: AgentRunner,
+        instructions: str,
         journal: Journal,
         bus: MessageBus,
         processes: Processes,
         clock: Clock,
-        limits: HelperLimits = HelperLimits(),
+        at_once: int = 4,
+        minutes: float = 30.0,
         new_id: Callable[[], str] = lambda: secrets.token_hex(3),
     ) -> None:
-        self._equip, self._journal, self._bus, self._processes = equip, journal, bus, processes
-        self._clock, self._new_id, self._limits = clock, new_id, limits
-        self._places = asyncio.Semaphore(limits.at_once)
-        self._places_of_others = asyncio.Semaphore(max(1, limits.at_once // 2))
+        self._runner, self._instructions, self._minutes = runner, instructions, minutes
+        self._journal, self._bus, self._processes = journal, bus, processes
+        self._clock, self._new_id = clock, new_id
+        self._places = asyncio.Semaphore(at_once)
+        self._places_of_others = asyncio.Semaphore(max(1, at_once // 2))
         self._tasks = Background()
         self._at_work: dict[str, _Helper] = {}
 
@@ -194,11 +180,11 @@ class Helpers:
         log = _Log(task)
         working = Background()
         run = working.start(self._work(helper, log), name=helper.key)
-        timer = working.start(self._clock.sleep(self._limits.minutes * 60), name="its time")
+        timer = working.start(self._clock.sleep(self._minutes * 60), name="its time")
         try:
             await asyncio.wait((run, timer), return_when=asyncio.FIRST_COMPLETED)
             if not run.done():
-                text = _ended(helper, f"ran out of its {self._limits.minutes:g} minutes")
+                text = _ended(helper, f"ran out of its {self._minutes:g} minutes")
             elif (error := run.exception()) is not None:
                 text = _ended(helper, f"failed: {_reason(error)}")
             else:
@@ -209,9 +195,8 @@ class Helpers:
         return text, tuple(dict.fromkeys((*helper.origins, *origins_of(log.messages))))
 
     async def _work(self, helper: _Helper, log: _Log) -> str:
-        equipment = self._equip(helper.caller.scope)
-        messages = (system_message(equipment.instructions), user_message(helper.task))
-        tokens = sum(message.tokens for message in messages) + equipment.tools.tokens
+        messages = (system_message(self._instructions), user_message(helper.task))
+        tools = Toolset.of(self._runner.tools.specs(helper.caller.scope))
         caller = replace(
             helper.caller,
             session_key=helper.key,
@@ -219,9 +204,7 @@ class Helpers:
             origins=lambda: tuple({*helper.origins, *origins_of(log.messages)}),
             begun_by="helper",
         )
-        prompt = Prompt(messages, equipment.tools, tokens)
-        turn = await equipment.runner.run(prompt, caller, log=log)
-        return turn.text
+        return (await self._runner.run(Prompt(messages, tools), caller, log=log)).text
 
     def _message(self, helper: _Helper, text: str, origins: Sequence[str]) -> InboundMessage:
         caller = helper.caller

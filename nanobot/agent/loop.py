@@ -117,7 +117,7 @@ class AgentLoop:
         self._queue.let_in(key)
         signs = (
             asked.wait(),
-            self._queue.reached(key),
+            self._queue.lanes.run(key),
             self._clock.sleep(_SUSPECT_SECONDS),
         )
         tasks = [self._background.start(sign, name=f"suspect {key}") for sign in signs]
@@ -137,7 +137,7 @@ class AgentLoop:
                 ran = await self._stop_turn(other) or ran
             if waiting:
                 set_aside = partial(self._set_aside, session_key, waiting)
-                await self._queue.in_lane(session_key, set_aside)
+                await self._queue.lanes.run(session_key, set_aside)
         finally:  # what could not be set aside waits on, and so does what came after the /stop
             self._queue.give_back(waiting)
             self._queue.let_in(session_key)

@@ -5,8 +5,8 @@ To the chat of its own conversation the tool may send anything. Another chat is 
 people are in it who may talk to the agent now, and only from the owner's conversation: that is a
 risk, for which the owner may have to be asked (see `nanobot.tooling.policy`). What is sent is in
 the outbox when the call returns, and files are kept as they were read, so that it arrives whatever
-happens afterwards. The files of a question are remembered by their content, and a call whose files
-have changed since is refused. What another conversation learns of it carries the taint of
+happens afterwards. For another chat they are kept when the call is judged: what the owner was shown
+is what is sent. What another conversation learns of it carries the taint of
 whatever was read before it was written.
 """
 
@@ -16,7 +16,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -92,7 +92,7 @@ class SendMessage(Tool):
     others: Reachable
     clock: Clock
     received: Received = lambda _, __: None
-    shown: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    shown: dict[tuple[str, str], list[Media]] = field(default_factory=dict)
     new_name: Callable[[], str] = lambda: secrets.token_hex(8)
     name = MESSAGE
     description = (
@@ -109,9 +109,11 @@ class SendMessage(Tool):
         address = await self._address(arguments.chat.strip(), caller, here)
         if address == here:
             return None
-        channel = address.channel
-        told, digests = await asyncio.to_thread(self._judged, arguments.media, caller, channel)
-        self._remember(caller.turn_id, arguments, digests)
+        media = arguments.media, caller, address.channel
+        told, kept = await asyncio.to_thread(self._kept, *media)
+        self.shown[caller.turn_id, arguments.model_dump_json()] = kept
+        if len(self.shown) > _MOST_REMEMBERED:
+            del self.shown[next(iter(self.shown))]
         titles = dict(await asyncio.to_thread(self.others.chats))
         there = _shown(address.key, titles.get(address.key, ""))
         lines = [f"to: {there}, now", *told, arguments.text.strip()]
@@ -122,13 +124,13 @@ class SendMessage(Tool):
             raise ToolError("there is nothing to send", hint="Give a text, files, or both.")
         here = caller.address
         address = await self._address(arguments.chat.strip(), caller, here)
-        channel = address.channel
-        files, digests = await asyncio.to_thread(self._kept, arguments.media, caller, channel)
-        if address != here and self._forget(caller.turn_id, arguments) != digests:
-            raise ToolError(
-                "a file has changed since this call was judged, so nothing was sent",
-                hint="Call again to send it as it is now.",
-            )
+        key = (caller.turn_id, arguments.model_dump_json())
+        if address == here:
+            _, files = await asyncio.to_thread(self._kept, arguments.media, caller, here.channel)
+        elif key in self.shown:
+            files = self.shown.pop(key)
+        else:
+            raise ToolError("what was judged is not known any more", hint="Call again to send it.")
         message = OutboundMessage(
             address.channel, address.chat_id, arguments.text.strip(),
             tuple(files),
@@ -155,48 +157,20 @@ class SendMessage(Tool):
         await asyncio.to_thread(_refuse_closed, self.others, wanted)
         return Address.of(wanted)
 
-    def _remember(self, turn_id: str, arguments: MessageArguments, digests: list[str]) -> None:
-        """Files with these digests were shown for a call."""
-        self._forget(turn_id, arguments)
-        self.shown[turn_id, arguments.model_dump_json()] = digests
-        if len(self.shown) > _MOST_REMEMBERED:
-            del self.shown[next(iter(self.shown))]
-
-    def _forget(self, turn_id: str, arguments: MessageArguments) -> list[str] | None:
-        return self.shown.pop((turn_id, arguments.model_dump_json()), None)
-
-    def _files(
+    def _kept(
         self, paths: Sequence[str], caller: TurnContext, channel: str
-    ) -> Iterator[tuple[Place, bytes, str]]:
-        """The files as they are now, one after the other, each with its SHA-256. Blocks; raises
-        `ToolError`."""
+    ) -> tuple[list[str], list[Media]]:
+        """Keep the files as they are now: what to show of them, and they. Blocks; raises
+        `ToolError` and `StorageError`."""
         most = min(self.split.limits_of(channel).file_bytes or MOST_BYTES, MOST_BYTES)
-        roots = self.roots(caller)
+        roots, told, media = self.roots(caller), [], []
         for path in paths:
             place = self.received(path, caller) or roots.place(path)
             content = _content(place, most, channel)
-            yield place, content, hashlib.sha256(content).hexdigest()
-
-    def _judged(
-        self, paths: Sequence[str], caller: TurnContext, channel: str
-    ) -> tuple[list[str], list[str]]:
-        """What to show of the files, and their digests. Blocks; raises `ToolError`."""
-        told, digests = [], []
-        for place, content, digest in self._files(paths, caller, channel):
+            digest = hashlib.sha256(content).hexdigest()
             told.append(f"file: {place.shown} ({len(content):,} bytes, sha256 {digest[:12]})")
-            digests.append(digest)
-        return told, digests
-
-    def _kept(
-        self, paths: Sequence[str], caller: TurnContext, channel: str
-    ) -> tuple[list[Media], list[str]]:
-        """Keep the files as they are now; they and their digests. Blocks; raises `ToolError` and
-        `StorageError`."""
-        media, digests = [], []
-        for place, content, digest in self._files(paths, caller, channel):
             media.append(self.store.put_outgoing(content, printable(place.names[-1])))
-            digests.append(digest)
-        return media, digests
+        return told, media
 
     async def _keep(self, message: OutboundMessage, there: Address, caller: TurnContext) -> str:
         """Let the other conversation know what was said there; what to add where it does not."""

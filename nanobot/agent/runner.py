@@ -114,10 +114,6 @@ INTERRUPTED = (
     "interrupted: this call had started when nanobot was stopped or crashed; the outcome is"
     " unknown; check before repeating it"
 )
-MOST_CALLS = 32
-"""Calls of one reply that run."""
-
-TOO_MANY = f"this call did not run: one reply may make {MOST_CALLS} calls; repeat it in the next"
 OUT_OF = (
     "[nanobot: the limit of {} for one turn is reached. Answer now in plain text with what"
     " you have, and say what is left to do.]"
@@ -295,13 +291,11 @@ class _Run:
 
     async def _call_all(self, calls: Sequence[ToolCall]) -> None:
         images: list[Message] = []
-        for group in groups_of(calls[:MOST_CALLS], self._tools.has_effects):
+        for group in groups_of(calls, self._tools.has_effects):
             results = await asyncio.gather(*map(self._call, group))
             for call, (result, seconds) in zip(group, results, strict=True):
                 await self._record(call, result, seconds)
                 images.extend(await self._image_message(call, result))
-        for call in calls[MOST_CALLS:]:
-            await self._record(call, ToolResult(TOO_MANY, is_error=True, trusted=True), 0.0)
         for message in images:
             self.add((message,))
             await self.log.told(message)

@@ -72,17 +72,26 @@ class Lanes:
         """How many jobs of a key have not begun."""
         return len(self._waiting.get(key, ()))
 
-    async def reached(self, key: str) -> None:
-        """Return when the jobs of a key that are there now have run."""
-        if key not in self._waiting:
+    async def run(self, key: str, job: Job | None = None) -> None:
+        """Run `job` after all that is there for `key` now, and raise what it raises; without one,
+        return when the jobs that are there have run."""
+        if job is None and key not in self._waiting:
             return
-        done = asyncio.Event()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        async def mark() -> None:
-            done.set()
+        async def settle() -> None:
+            try:
+                if job is not None:
+                    await job()
+            except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
+                if not ended.done():
+                    ended.set_exception(error)
+            else:
+                if not ended.done():
+                    ended.set_result(None)
 
-        self.submit(key, mark)
-        await done.wait()
+        self.submit(key, settle)
+        await ended
 
     @asynccontextmanager
     async def pausing(self, key: str) -> AsyncIterator[None]:
@@ -146,7 +155,7 @@ class SessionQueue:
         background: Background,
         clock: Clock,
     ) -> None:
-        self._commands, self._lanes, self._screen = commands, lanes, screen
+        self._commands, self.lanes, self._screen = commands, lanes, screen
         self._background, self._clock = background, clock
         self._waiting: dict[str, deque[InboxEntry]] = {}
         self._paused: set[str] = set()
@@ -167,7 +176,7 @@ class SessionQueue:
         key = entry.message.session_key
         self.newest = max(self.newest, entry.id)
         self._waiting.setdefault(key, deque()).append(entry)
-        self._lanes.submit(key, partial(self._next, key))
+        self.lanes.submit(key, partial(self._next, key))
 
     def keep(self, entry: InboxEntry) -> None:
         """The same, but nothing of its session is handled until `let_in`."""
@@ -186,7 +195,7 @@ class SessionQueue:
         """Handle what waits in a session."""
         self._paused.discard(key)
         for _ in self._waiting.get(key, ()):
-            self._lanes.submit(key, partial(self._next, key))
+            self.lanes.submit(key, partial(self._next, key))
 
     def let_in_later(self, key: str, seconds: float) -> None:
         """The same after a while."""
@@ -245,27 +254,6 @@ class SessionQueue:
         """In front of the others, in this order: they were taken and not handled."""
         for entry in reversed(entries):
             self._waiting.setdefault(entry.message.session_key, deque()).appendleft(entry)
-
-    async def reached(self, key: str) -> None:
-        """Return when what waits in a session's lane now has been handled."""
-        await self._lanes.reached(key)
-
-    async def in_lane(self, key: str, job: Callable[[], Awaitable[None]]) -> None:
-        """Run a job in a session's lane, after all that is there; raises what it raises."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        async def settle() -> None:
-            try:
-                await job()
-            except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
-                if not ended.done():
-                    ended.set_exception(error)
-            else:
-                if not ended.done():
-                    ended.set_result(None)
-
-        self._lanes.submit(key, settle)
-        await ended
 
     async def _next(self, key: str) -> None:
         """One job of a lane: the next message, unless a turn took it or it may not be handled."""

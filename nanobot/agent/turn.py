@@ -42,7 +42,6 @@ from nanobot.errors import (
     NanobotError,
     ProviderBusy,
     ProviderError,
-    ProviderGarbage,
     ProviderRejected,
     ProviderUnavailable,
     StorageError,
@@ -229,7 +228,8 @@ class Turns:
         since = turn.entries[0].received_at or now.timestamp()
         waited = now.timestamp() - since  # not since it was sent: we may have been off then
         gone_by = turn.inbound.begun_by == "heartbeat"  # another one comes by itself
-        if not is_passing(error) or waited > hours * 3600 or gone_by:
+        is_passing = isinstance(error, ProviderBusy | ProviderUnavailable)
+        if not is_passing or waited > hours * 3600 or gone_by:
             await self._end(session, turn, "failed", failure_text(error), reason=str(error))
             return
         outages = turn.entries[0].outages
@@ -488,11 +488,6 @@ _ENDS = {
 }
 
 
-def is_passing(error: ProviderError) -> bool:
-    """Whether the same request may work later, so that the message should wait for it."""
-    return isinstance(error, ProviderBusy | ProviderUnavailable)
-
-
 def waiting_text(error: ProviderError, hours: float) -> str:
     """The one notice while the model is out."""
     return (
@@ -501,7 +496,6 @@ def waiting_text(error: ProviderError, hours: float) -> str:
     )
 
 
-_OUT = "The model could not be reached for too long: {said}.{hint} /retry runs the message again."
 _FAILURES: Sequence[tuple[type[Exception], str]] = (
     (BudgetSpent, "I cannot answer: {said}.{hint} /retry then runs this message again."),
     (
@@ -509,10 +503,7 @@ _FAILURES: Sequence[tuple[type[Exception], str]] = (
         "This conversation does not fit the model's context window, even shortened. /new starts a"
         " fresh one; lower model.context_window if the model's is smaller. ({said})",
     ),
-    (ProviderRejected, "The model refused the request: {said}.{hint} Then /retry runs it again."),
-    (ProviderGarbage, "The model's answer could not be used: {said}.{hint} /retry asks again."),
-    (ProviderBusy, _OUT),
-    (ProviderUnavailable, _OUT),
+    (ProviderError, "The model gave no answer: {said}.{hint} /retry runs the message again."),
     (
         Exception,
         "Something broke inside nanobot ({kind}). Your message is kept, the details are in the log;"

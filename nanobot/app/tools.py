@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from nanobot.agent.helpers import Equipment, HelperLimits, Helpers, Spawn
+from nanobot.agent.helpers import Helpers, Spawn
 from nanobot.agent.messaging import SendMessage
 from nanobot.agent.notifier import remind
 from nanobot.agent.prompt import PromptRoom
@@ -35,7 +35,6 @@ from nanobot.memory.scopes import OWNER, is_group
 from nanobot.memory.search.library import PdfLimits, PdfUnreadable, read_pages
 from nanobot.memory.search.tool import SearchMemory
 from nanobot.memory.tools import Documents, Note, UpdateMemory
-from nanobot.providers.port import Toolset
 from nanobot.security.access.book import new_code
 from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
@@ -307,33 +306,29 @@ def build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
     """Helper agents, with some of `tools`."""
     settings, clock = base.settings, base.clock
     wanted = settings.tools.helpers
-    room = PromptRoom(settings.model.prompt_tokens, models.counter)
-
-    def equip(scope: str) -> Equipment:
-        few = tools.only(HELPER_TOOLS)
-        runner = AgentRunner(
-            models.provider,
-            few,
-            clock,
-            max_iterations=wanted.max_iterations,
-            max_tokens=settings.limits.tokens_per_turn,
-            room=room,
-        )
-        text = render(
-            "helper.md",
-            workspace=str(base.stores.workspace.path),
-            system=platform.system(),
-            python=platform.python_version(),
-        )
-        return Equipment(runner, Toolset.of(few.specs(scope)), text.strip())
-
+    runner = AgentRunner(
+        models.provider,
+        tools.only(HELPER_TOOLS),
+        clock,
+        max_iterations=wanted.max_iterations,
+        max_tokens=settings.limits.tokens_per_turn,
+        room=PromptRoom(settings.model.prompt_tokens, models.counter),
+    )
+    instructions = render(
+        "helper.md",
+        workspace=str(base.stores.workspace.path),
+        system=platform.system(),
+        python=platform.python_version(),
+    )
     return Helpers(
-        equip=equip,
+        runner=runner,
+        instructions=instructions.strip(),
         journal=base.stores.journal,
         bus=base.bus,
         processes=base.processes,
         clock=clock,
-        limits=HelperLimits(wanted.max_concurrent, wanted.timeout_minutes),
+        at_once=wanted.max_concurrent,
+        minutes=wanted.timeout_minutes,
     )
 
 

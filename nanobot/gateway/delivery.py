@@ -50,7 +50,7 @@ class Screen:
         """Return when what was queued for a chat has been shown, or after a moment."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
-                await self._lanes.reached(f"{channel}:{chat_id}")
+                await self._lanes.run(f"{channel}:{chat_id}")
 
     async def close(self) -> None:
         """Stop showing."""

@@ -12,8 +12,6 @@ import pytest
 from nanobot.agent.helpers import (
     MOST_OF_ONE,
     MOST_OF_OTHERS,
-    Equipment,
-    HelperLimits,
     Helpers,
     Spawn,
 )
@@ -24,7 +22,6 @@ from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import ProviderUnavailable, StorageError
 from nanobot.messages import ToolCall
-from nanobot.providers.port import Toolset
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.tooling import Arguments, OwnersPolicy, Risk, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
@@ -84,22 +81,24 @@ class Bench:
     gone: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
 
     def __post_init__(self) -> None:
+        self.build()
+
+    def build(self) -> None:
+        """Helpers with this model and these tools."""
         ids = iter(f"h{number}" for number in range(1, 100))
         self.helpers = Helpers(
-            equip=self._equip,
+            runner=AgentRunner(self.model, self.registry, self.clock),
+            instructions="You help.",
             journal=self.journal,
             bus=Reports(self),
             processes=Tidying(self),
             clock=self.clock,
             new_id=lambda: next(ids),
-            limits=HelperLimits(at_once=2, minutes=5),
+            at_once=2,
+            minutes=5,
         )
         self.tools = ToolRegistry()
         self.tools.register(Spawn(self.helpers))
-
-    def _equip(self, scope: str) -> Equipment:
-        runner = AgentRunner(self.model, self.registry, self.clock)
-        return Equipment(runner, Toolset.of(self.registry.specs(scope)), f"You help {scope}.")
 
     async def spawn(self, task: str = "find out", caller: TurnContext = CALLER) -> ToolResult:
         arguments = f'{{"task": "{task}", "label": "digging"}}'
@@ -137,7 +136,7 @@ async def test_it_sees_its_task_and_nothing_else(bench: Bench) -> None:
     await bench.spawn("count the stars")
     await bench.report()
     texts = [message.text for message in bench.model.prompts[0].messages]
-    assert texts == ["You help owner.", "count the stars"]
+    assert texts == ["You help.", "count the stars"]
 
 
 @pytest.mark.parametrize("begun_by", ["job", "heartbeat", "helper", "report"])
@@ -167,6 +166,7 @@ async def test_what_needs_the_owners_word_is_refused_to_a_helper(bench: Bench) -
             return Risk("exec", "do harm", "all of it")
 
     bench.registry = ToolRegistry(policy=OwnersPolicy({"exec": "ask"}))
+    bench.build()
     tool = Risky()
     bench.registry.register(tool)
     bench.model.then(calls("probe", text="x"), says("could not"))
@@ -235,6 +235,7 @@ async def test_stop_ends_those_of_one_conversation_without_a_report(bench: Bench
 async def test_one_conversation_has_only_so_many(bench: Bench) -> None:
     gate = Gate()
     bench.model = ScriptedModel(hold=gate, author=lambda _: says("done"))
+    bench.build()
     for _ in range(MOST_OF_ONE):
         assert not (await bench.spawn()).is_error
     assert "wait for them" in (await bench.spawn()).text

@@ -298,12 +298,15 @@ async def test_the_owner_judges_the_address_and_the_content_of_each_file(desk: D
     )
 
 
-async def test_a_file_that_changes_while_the_owner_judges_it_is_not_sent(desk: Desk) -> None:
+async def test_a_file_that_changes_while_the_owner_judges_it_is_sent_as_it_was_shown(
+    desk: Desk,
+) -> None:
     file = desk.put("a.txt", b"before")
     desk.approver.meanwhile = lambda: file.write_bytes(b"secret")
-    refusal = await desk.complains(TAINTED, media=["a.txt"], chat="telegram:8")
-    assert "has changed" in refusal
     assert not (await desk.call(TAINTED, media=["a.txt"], chat="telegram:8")).is_error
+    ((_, outgoing),) = desk.sent
+    (media,) = outgoing.parts[0].media
+    assert (desk.home / media.ref).read_bytes() == b"before"
 
 
 async def test_an_unknown_chat_is_refused_with_those_there_are(desk: Desk) -> None:

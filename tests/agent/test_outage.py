@@ -282,8 +282,8 @@ async def test_a_message_that_waited_too_long_ends_with_a_clear_text(tmp_path: P
         await channel.say("hello")
         texts = await channel.received(2)
     assert texts[1] == (
-        "The model could not be reached for too long: the model server cannot be reached. /retry"
-        " runs the message again."
+        "The model gave no answer: the model server cannot be reached. /retry runs the message"
+        " again."
     )
     assert await window(tmp_path) == [("user", "hello")]
 
@@ -296,7 +296,7 @@ async def test_a_restart_gives_nobody_more_patience(tmp_path: Path) -> None:
         await clock.until_sleeping()
     clock = FakeClock(clock.now() + timedelta(hours=25))
     async with running(tmp_path, ScriptedModel(fails(OUT)), channel, clock=clock):
-        assert "for too long" in (await channel.received(2))[1]
+        assert "gave no answer" in (await channel.received(2))[1]
 
 
 @pytest.mark.parametrize(
@@ -304,12 +304,12 @@ async def test_a_restart_gives_nobody_more_patience(tmp_path: Path) -> None:
     [
         (
             ProviderRejected("the key is wrong", status=401, hint="Check model.api_key."),
-            "The model refused the request: the key is wrong. Check model.api_key. Then /retry runs"
-            " it again.",
+            "The model gave no answer: the key is wrong. Check model.api_key. /retry runs the"
+            " message again.",
         ),
         (
             ProviderGarbage("HTML instead of an answer"),
-            "The model's answer could not be used: HTML instead of an answer. /retry asks again.",
+            "The model gave no answer: HTML instead of an answer. /retry runs the message again.",
         ),
         (
             ContextTooLong("too long", status=400),

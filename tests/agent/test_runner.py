@@ -11,8 +11,6 @@ from nanobot.agent.hooks import AgentHook, Hooks, TurnEvent
 from nanobot.agent.runner import (
     AT_ONCE,
     INTERRUPTED,
-    MOST_CALLS,
-    TOO_MANY,
     AgentRunner,
     Begun,
     Turn,
@@ -115,15 +113,6 @@ async def test_only_so_many_run_at_once() -> None:
         assert len(tool.called) <= AT_ONCE
         gate.opened.set()
     assert len(tool.called) == AT_ONCE + 1
-
-
-async def test_what_one_reply_calls_beyond_the_limit_does_not_run_and_says_so() -> None:
-    tool = Probe()
-    many = together(*(calls("probe", text=str(n)) for n in range(MOST_CALLS + 2)))
-    turn = await run(ScriptedModel(many, says("done")), tool)
-    results = [m.content for m in turn.new_messages if m.role == "tool"]
-    assert results[:MOST_CALLS] == tool.called == [str(n) for n in range(MOST_CALLS)]
-    assert results[MOST_CALLS:] == [f"Error: {TOO_MANY}"] * 2
 
 
 async def test_other_tools_run_one_after_the_other() -> None:

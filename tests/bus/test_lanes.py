@@ -103,7 +103,7 @@ async def test_a_lane_is_gone_when_empty_and_comes_back(work: Work) -> None:
     work.gates["1"].set()
     await settle()
     assert lanes.waiting("a") == 0
-    await asyncio.wait_for(lanes.reached("a"), 1)
+    await asyncio.wait_for(lanes.run("a"), 1)
     lanes.submit("a", work.job("3"))
     await settle()
     assert work.ended == ["1", "2", "3"]
@@ -147,7 +147,7 @@ async def test_drain_cancels_what_outlasts_the_grace_and_takes_nothing_more(work
     lanes.submit("a", work.job("too late"))
     await settle()
     assert (work.begun, work.ended, work.running) == (["endless"], [], 0)
-    await asyncio.wait_for(lanes.reached("a"), 1)
+    await asyncio.wait_for(lanes.run("a"), 1)
 
 
 async def test_cancel_ends_a_drain_at_once(work: Work) -> None:

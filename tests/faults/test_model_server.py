@@ -155,29 +155,29 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> N
 FINAL: dict[str, tuple[Sequence[Step], str]] = {
     "401": (
         [unauthorized("sk-secret-key")],
-        "The model refused the request: the model server at {url} refused the request (401):"
+        "The model gave no answer: the model server at {url} refused the request (401):"
         " Incorrect API key provided: [api key]. Check model.api_key: the server does not accept"
-        " it. Then /retry runs it again.",
+        " it. /retry runs the message again.",
     ),
     "HTML with status 200": (
         [FAULTS["HTML with status 200"]()] * 3,
-        "The model's answer could not be used: the model server at {url} answered with a web page."
-        " /retry asks again.",
+        "The model gave no answer: the model server at {url} answered with a web page."
+        " /retry runs the message again.",
     ),
     "no choices": (
         [FAULTS["empty choices"]()] * 3,
-        "The model's answer could not be used: the model server at {url} answered with no choices."
-        " /retry asks again.",
+        "The model gave no answer: the model server at {url} answered with no choices."
+        " /retry runs the message again.",
     ),
     "null content": (
         [Answer(None)] * 2,
-        "The model's answer could not be used: the model gave an empty answer, twice."
-        " /retry asks again.",
+        "The model gave no answer: the model gave an empty answer, twice."
+        " /retry runs the message again.",
     ),
     "a body of 50 MB": (
         [Huge(), Huge(), Huge()],
-        "The model's answer could not be used: the model server at {url} answered with more than"
-        " 8388608 bytes. /retry asks again.",
+        "The model gave no answer: the model server at {url} answered with more than"
+        " 8388608 bytes. /retry runs the message again.",
     ),
     "context length exceeded": (
         [context_length_exceeded()],
