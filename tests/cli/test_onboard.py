@@ -155,10 +155,10 @@ def test_with_questions_the_owner_is_found_and_the_rest_of_the_file_stays(
         *("onboard", "--no-test", "--base-url", model.base_url, "--api-key-env", "MY_KEY"),
         *("--model-name", "other-model", "--telegram-base-url", telegram.base_url),
     )
-    typed(monkeypatch, telegram.token, "7", "4", "Ada", "UTC", "5", "n")
+    typed(monkeypatch, telegram.token, "7", "n", "y", "Ada", "UTC", "n")
     assert "Nothing was written." in here(*asked).stdout
     assert (home / "config.yaml").read_text() == MINE
-    typed(monkeypatch, telegram.token, "7", "4", "Ada", "UTC", "5", "y")
+    typed(monkeypatch, telegram.token, "7", "n", "y", "Ada", "UTC", "y")
     done = here(*asked)
     assert done.returncode == 0, done.stderr
     new = (home / "config.yaml").read_text()
@@ -194,7 +194,7 @@ def test_answers_that_end_too_early_leave_everything_as_it_was(
 ) -> None:
     home.mkdir()
     (home / "config.yaml").write_text(MINE)
-    typed(monkeypatch, "4", "Ada")
+    typed(monkeypatch, "n", "n", "n", "y", "Ada")
     done = here("onboard")
     assert done.returncode == 1
     assert "ended before everything was asked" in done.stderr

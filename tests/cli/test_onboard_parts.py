@@ -244,10 +244,10 @@ async def test_a_step_that_fails_is_taken_again_and_the_others_stay(tmp_path: Pa
     (tmp_path / "config.yaml").write_text("agent:\n  timezone: UTC\n")
     key = "sk-\u200bcopied-from-a-page"
     person = ScriptedPerson(
-        *("you", "Ada", "Europe/Berlin"),
-        *("the model", "Another server", "http://127.0.0.1:9/v1", key, "y", "tiny", "8000"),
+        *("y", "Another server", "http://127.0.0.1:9/v1", key, "y", "tiny", "8000"),
         *("y", "None yet"),
-        "nothing more",
+        *("n", "n"),
+        *("y", "Ada", "Europe/Berlin"),
     )
     before = Before.read(tmp_path, {})
     options = build_parser().parse_args(["onboard", "--no-test"])
@@ -258,34 +258,6 @@ async def test_a_step_that_fails_is_taken_again_and_the_others_stay(tmp_path: Pa
     assert dict(part.told) == {
         "model": "the built-in one, offline", "you": "Ada", "time zone": "Europe/Berlin"
     }  # fmt: skip
-
-
-async def test_of_a_step_that_is_taken_again_nothing_stays_of_what_it_said_before(
-    tmp_path: Path,
-) -> None:
-    async with FakeOpenAI(api_key="sk-a") as first, FakeOpenAI() as second:
-        (tmp_path / "config.yaml").write_text(
-            f"model:\n  name: fake-model\n  base_url: {first.base_url}\n  api_key: ${{A}}\n"
-            "  context_window: 32000\nagent:\n  timezone: UTC\n"
-        )
-        (tmp_path / "secrets.env").write_text("A=sk-a\n")
-        (tmp_path / "secrets.env").chmod(0o600)
-        person = ScriptedPerson(
-            *("the model", "Another server", second.base_url, "sk-b", "8000"),
-            *("the model", "None yet"),
-            *("the model", "Another server", first.base_url, "", "32000"),
-            *("you", "Ada", "Europe/Berlin", "you", "", "UTC"),
-            "nothing more",
-        )
-        before = Before.read(tmp_path, {})
-        options = build_parser().parse_args(["onboard", "--no-test"])
-        options.home = tmp_path
-        part = await Steps(person, options, load_settings(tmp_path, {}), before).all()
-        new = before.new_in(part)
-        assert (new.changes, new.secrets, new.basics) == ((), {}, {"Name": "Ada"})
-        assert dict(part.told) == {
-            "model": f"fake-model at {first.base_url}", "you": "Ada", "time zone": "UTC"
-        }  # fmt: skip
 
 
 @pytest.mark.parametrize("base_url", ["", "http://127.0.0.1:9/v1"])

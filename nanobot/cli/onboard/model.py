@@ -166,7 +166,7 @@ async def _choose(
 ) -> Candidate | None:
     """What to try; None for leaving it as it is. `last` is what is set, or was said last."""
     menu = [f"{one.name} on this machine: {_few(one.models)}" for one in servers]
-    menu += ["OpenAI's API, with a key", "Another server with an OpenAI-compatible API"]
+    menu += ["Another server with an OpenAI-compatible API, or OpenAI's own"]
     menu += ["None yet: the small built-in model, which knows only a few tricks"]
     is_set = present.provider != "offline"
     if is_set:
@@ -178,31 +178,24 @@ async def _choose(
         server = servers[chosen]
         name = last.name if last.base_url == server.base_url else ""
         return await _named(person, Candidate(name, server.base_url), server.models)
-    match chosen - len(servers):
-        case 0:
-            if not is_official(last.base_url):
-                last = Candidate(key=os.environ.get("OPENAI_API_KEY", ""))
-            person.say("Keys are made at https://platform.openai.com/api-keys.")
-            return await _at_server(person, last, clock, official=True)
-        case 1:
-            return await _at_server(person, last, clock, official=False)
-        case _:
-            return Candidate(offline=True)
+    if chosen == len(servers):
+        return await _at_server(person, last, clock)
+    return Candidate(offline=True)
 
 
 def _few(models: Sequence[str]) -> str:
     return ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
 
 
-async def _at_server(person: Person, last: Candidate, clock: Clock, *, official: bool) -> Candidate:
-    """A model at a server that wants a key, or perhaps wants one."""
-    question = "The API key" if official else "The API key, if it wants one"
+async def _at_server(person: Person, last: Candidate, clock: Clock) -> Candidate:
+    """A model at a server that perhaps wants a key."""
     while True:
-        if not official:
-            base_url = await _address(person, "" if is_official(last.base_url) else last.base_url)
-            if base_url != last.base_url:
-                last = Candidate(base_url=base_url)  # a key is for one server
-        last = replace(last, key=await person.ask(question, last.key, secret=True))
+        base_url = await _address(person, last.base_url)
+        if base_url != last.base_url:
+            last = Candidate(base_url=base_url)  # a key is for one server
+        usual = os.environ.get("OPENAI_API_KEY", "") if is_official(base_url) else ""
+        asked = "The API key, if it wants one"
+        last = replace(last, key=await person.ask(asked, last.key or usual, secret=True))
         try:
             models = await served_models(last.base_url, last.key, clock, seconds=_LIST_SECONDS)
             if not models and urlsplit(last.base_url).path in ("", "/"):
@@ -221,7 +214,6 @@ async def _at_server(person: Person, last: Candidate, clock: Clock, *, official:
 
 async def _address(person: Person, known: str) -> str:
     while True:
-        person.say("Such as https://openrouter.ai/api/v1 or http://192.168.1.5:8000/v1.")
         try:
             return _checked_url(await person.ask("Its address, up to and including /v1", known))
         except NanobotError as error:

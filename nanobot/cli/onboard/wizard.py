@@ -125,8 +125,8 @@ def _head(person: Person, text: str) -> None:
 class Steps:
     """The steps for one home; `settings` and `before` are as they are before the first.
 
-    What the command line says is not asked for. A first run goes through all of them, a later one
-    asks which.
+    What the command line says is not asked for. A first run goes through model and person, and
+    everything else only if that is wanted.
     """
 
     def __init__(
@@ -136,67 +136,54 @@ class Steps:
         self._attended, self._test = not options.non_interactive, not options.no_test
         self._settings, self._before = settings, before
         self._clock = SystemClock(settings.agent.timezone)
-        self._channels = sorted({point.name for point in entry_points(group=GROUP)})
-        self._parts: dict[str, Part] = {}
-        """What each step found out when it was last taken: half of an earlier answer, such as the
-        address of another server, must not stay beneath a later one."""
 
     async def all(self) -> Part:
         """What is to be written in the end. Raises `NanobotError`."""
         options, is_first = self._options, not self._before.config
-        present = self._settings.model
+        channels = sorted({point.name for point in entry_points(group=GROUP)})
+        steps: dict[str, Callable[[], Awaitable[Part]]] = {"model": self._model}
+        steps |= {name: partial(self._channel, name, {}) for name in channels}
+        steps["you"] = self._you
+        given: dict[str, Callable[[], Awaitable[Part]]] = {
+            name: partial(self._channel, name, values)
+            for name, values in _given_channels(options).items()
+        }
         if is_about_model(options):
-            given = partial(given_model, self._person, options, present, self._before, self._clock)
-            await self._take("model", given)
+            given["model"] = self._given_model
         elif is_first and not self._attended:
             hint = "Say --model-name, --base-url or, to try nanobot out, --offline."
             raise NanobotError("which model shall answer?", hint=hint)
-        for name, values in _given_channels(options).items():
-            await self._take(name, partial(self._channel, name, values))
         if options.owner_name or options.timezone:
-            await self._take("you", self._given_you)
-        if self._attended:
-            await (self._everything() if is_first else self._chosen())
-        return sum(self._parts.values(), Part())
+            given["you"] = self._given_you
+        parts = []
+        for name, step in steps.items():
+            is_wanted = is_first and name in ("model", "you")
+            if name in given:
+                parts.append(await self._take(given[name]))
+            elif self._attended and (is_wanted or await self._is_wanted(name)):
+                parts.append(await self._take(step))
+        return sum(parts, Part())
 
-    async def _everything(self) -> None:
-        """One after the other, less what was given; each channel only if it is wanted."""
-        if "model" not in self._parts:
-            await self._take("model", self._model)
-        for name in self._channels:
-            if name not in self._parts and await self._person.confirm(
-                f"Set {_titled(name)} up?", default=False
-            ):
-                await self._take(name, partial(self._channel, name, {}))
-        if "you" not in self._parts:
-            await self._take("you", self._you)
+    def _is_wanted(self, name: str) -> Awaitable[bool]:
+        is_there = name in self._settings.channels or name in ("model", "you")
+        question = f"Change {_titled(name)}?" if is_there else f"Set {_titled(name)} up?"
+        return self._person.confirm(question, default=False)
 
-    async def _chosen(self) -> None:
-        """What is chosen from a menu, until it is enough."""
-        steps: list[tuple[str, Callable[[], Awaitable[Part]]]] = [("model", self._model)]
-        steps += [(name, partial(self._channel, name, {})) for name in self._channels]
-        steps += [("you", self._you)]
-        menu = ["the model", *map(_titled, self._channels), "you", "nothing more"]
-        while True:
-            if told := sum(self._parts.values(), Part()).told:
-                self._person.say("\nSo far:\n" + table(told, margin=2).rstrip("\n"))
-            at = await self._person.choose("\nWhat shall be changed?", menu, len(steps))
-            if at == len(steps):
-                return
-            await self._take(*steps[at])
-
-    async def _take(self, topic: str, step: Callable[[], Awaitable[Part]]) -> None:
+    async def _take(self, step: Callable[[], Awaitable[Part]]) -> Part:
         """Take a step. Where it fails, a person keeps the answers of the others."""
         while True:
             try:
-                self._parts[topic] = await step()
+                return await step()
             except NanobotError as error:
                 if isinstance(error, Unanswered) or not self._attended:
                     raise
                 self._person.say(f"That did not work: {error.for_people()}")
-                if await self._person.confirm("Go through this step again?"):
-                    continue
-            return
+                if not await self._person.confirm("Go through this step again?"):
+                    return Part()
+
+    def _given_model(self) -> Awaitable[Part]:
+        present = self._settings.model
+        return given_model(self._person, self._options, present, self._before, self._clock)
 
     def _model(self) -> Awaitable[Part]:
         _head(self._person, "The model")
@@ -204,7 +191,7 @@ class Steps:
         return ask_model(self._person, present, self._before, self._clock, test=self._test)
 
     async def _channel(self, name: str, given: Mapping[str, str]) -> Part:
-        """The adapter asks; where it changes nothing, what it found out earlier holds."""
+        """The adapter asks."""
         if self._attended:
             _head(self._person, _titled(name))
         channel = self._settings.channels.get(name)
@@ -221,22 +208,20 @@ class Steps:
         setup: Setup = point.load()
         with lent(self._settings.home, name):  # so that what the person writes is seen here
             result = await setup(request)
-        if result is None:
-            return self._parts.get(name, Part())
-        return _part_of_channel(name, result, self._before)
+        return Part() if result is None else _part_of_channel(name, result, self._before)
 
     async def _given_you(self) -> Part:
         zone = _checked_zone(self._options.timezone) if self._options.timezone else ""
         return self._part_of_you(self._options.owner_name, zone)
 
     async def _you(self) -> Part:
-        person, said = self._person, self._parts.get("you", Part()).basics
+        person = self._person
         _head(person, "You")
         person.say("What you say here stands in workspace/USER.md, where you can add to it.")
         known = basics_of(self._options.home).get(_NAME, "")
         asked = "What are you called? (Enter to leave it open)"
-        name = await person.ask(asked, said.get(_NAME, known))
-        zone = said.get(_ZONE) or self._settings.agent.timezone or system_zone_name(os.environ)
+        name = await person.ask(asked, known)
+        zone = self._settings.agent.timezone or system_zone_name(os.environ)
         while True:
             answer = await person.ask("Your time zone", zone or "UTC")
             try:
@@ -258,8 +243,9 @@ class Steps:
 
 
 def _titled(name: str) -> str:
-    """A channel's name as it is written."""
-    return {"whatsapp": "WhatsApp"}.get(name, name.capitalize())
+    """What a step is about, as it is written."""
+    special = {"whatsapp": "WhatsApp", "model": "the model", "you": "what is known of you"}
+    return special.get(name, name.capitalize())
 
 
 def _checked_zone(name: str) -> str:
