@@ -22,9 +22,8 @@ from pydantic import BaseModel
 
 from nanobot.cli.parser import build_parser
 from nanobot.config.channels import installed_channels, options_model
-from nanobot.config.memory import OwnerSettings
 from nanobot.config.schema import Json, definition_of, definitions
-from nanobot.config.settings import SECTIONS, ChannelSettings
+from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings
 
 ROOT = Path(__file__).parent.parent
 GROUPS: Mapping[str, Sequence[str]] = {

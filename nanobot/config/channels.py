@@ -15,8 +15,7 @@ from pydantic import BaseModel, ValidationError
 from nanobot.bus.events import TERMINAL
 from nanobot.config.document import Document, KeyPath, Value, suggestion
 from nanobot.config.load import validate
-from nanobot.config.memory import OwnerSettings
-from nanobot.config.settings import ChannelSettings
+from nanobot.config.settings import ChannelSettings, OwnerSettings
 from nanobot.errors import NanobotError
 
 SETTINGS_GROUP = "nanobot.channel_settings"

@@ -33,7 +33,7 @@ from nanobot.config.document import (
 )
 from nanobot.config.model import completed
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, Settings, keys_of
-from nanobot.config.values import Unfit, no_key, secrets_in
+from nanobot.config.values import Strict, Unfit, secrets_in, walk
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -274,10 +274,14 @@ def validate(
     """
     if not section and not any(field.is_required() for field in model.model_fields.values()):
         return model.model_construct()  # spares building its validator
+    details: Sequence[ErrorDetails] = ()
     try:
-        return model.model_validate(_given(dict(section)), extra="forbid", context=document.home)
+        checked = model.model_validate(_given(dict(section)), extra="forbid")
     except ValidationError as error:
         details = error.errors(include_url=False)
+    else:
+        _note_faults(document, checked, path)
+        return checked
     for detail in details:
         where = (*path, *(step for step in detail["loc"] if step != "[key]"))
         if detail["type"] == "extra_forbidden":
@@ -292,8 +296,6 @@ def validate(
 
 def _sentence(document: Document, detail: ErrorDetails, path: KeyPath) -> tuple[str, str]:
     kind, context = detail["type"], detail.get("ctx", {})
-    if kind == "fault":
-        return context["message"], context["hint"]
     if isinstance(unfit := context.get("error"), Unfit):
         return str(unfit), unfit.hint
     if kind in _SENTENCES:
@@ -349,10 +351,20 @@ def _checked(document: Document) -> Settings:
         sections |= {"owner": check_owner(document), "channels": check_channels(document)}
     document.raise_if_any()
     # Every part is checked; checking the whole again would cost a tenth of the start-up time.
-    settings = _completed(document, Settings.model_construct(home=document.home, **sections))
+    settings = _completed(Settings.model_construct(home=document.home, **sections))
+    for fault in settings.faults(document.home):
+        document.problem(fault.key, fault.message, fault.hint)
     document.raise_if_any()
     _warn_of_tools(document, settings)
     return settings
+
+
+def _note_faults(document: Document, value: object, path: KeyPath) -> None:
+    """Note which keys do not go together, in a section and in those within."""
+    for where, section in walk(value, path):
+        if isinstance(section, Strict):
+            for fault in section.faults(document.home):
+                document.problem((*where, *fault.key), fault.message, fault.hint)
 
 
 def _hint_for(key: str) -> str:
@@ -365,21 +377,10 @@ def _hint_for(key: str) -> str:
     return suggestion(key, [*SECTIONS, *BY_CHANNEL])
 
 
-def _completed(document: Document, settings: Settings) -> Settings:
-    """The settings with what sections take from each other; notes what is wrong between them."""
-    model, memory, http, backup = settings.model, settings.memory, settings.http, settings.backup
+def _completed(settings: Settings) -> Settings:
+    """The settings with what sections take from each other."""
+    model, memory, http = settings.model, settings.memory, settings.http
     embeddings = completed(memory.embeddings, model.base_url, model.api_key)
-    if embeddings.lacks_key:
-        fault = no_key("memory", "embeddings", "api_key")
-        document.problem(fault.key, fault.message, fault.hint)
-    shown = [*settings.tools.exec.paths]
-    for server in settings.mcp.servers.values():
-        shown += (*server.paths, *server.writable)
-    if backup.folder and any(
-        backup.place(settings.home).is_relative_to(Path(path).resolve()) for path in shown
-    ):
-        fault = backup.exposed()
-        document.problem(("backup", *fault.key), fault.message, fault.hint)
     hosts = (*http.public_hosts, *_webhook_hosts(settings))
     return settings.model_copy(
         update={

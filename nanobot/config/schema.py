@@ -25,8 +25,7 @@ from nanobot.config.channels import (
     installed_channels,
     options_model,
 )
-from nanobot.config.memory import OwnerSettings
-from nanobot.config.settings import SECTIONS, ChannelSettings
+from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings
 
 Json = dict[str, Any]
 

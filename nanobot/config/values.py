@@ -5,36 +5,28 @@ pydantic's own: addresses, keys, counts, durations, variables of programs, folde
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from nanobot.config import home_folder
 from nanobot.errors import ToolError
 
 if TYPE_CHECKING:
     from nanobot.cron.schedule import Schedule
 
 
+KeyPath = tuple[str | int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Keys that do not go together. `key` is the one to change, relative to the section."""
 
-    key: tuple[str | int, ...]
+    key: KeyPath
     message: str
     hint: str
 
@@ -54,46 +46,31 @@ class Strict(BaseModel):
         """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
         return ()
 
-    @model_validator(mode="after")
-    def _keys_go_together(self, info: ValidationInfo) -> Self:
-        home = info.context if isinstance(info.context, Path) else home_folder()
-        wrong = [
-            InitErrorDetails(
-                type=PydanticCustomError(
-                    "fault", "{message}", {"message": fault.message, "hint": fault.hint}
-                ),
-                loc=fault.key,
-                input=None,
-            )
-            for fault in self.faults(home)
-        ]
-        if wrong:
-            raise ValidationError.from_exception_data(type(self).__name__, wrong)
-        return self
-
 
 class NoSecret(SecretStr):
     """A value among secrets that plainly is none."""
 
 
-def secrets_in(
-    value: object, path: tuple[str | int, ...] = ()
-) -> Iterator[tuple[tuple[str | int, ...], SecretStr]]:
-    """Every secret within a validated value, those of adapters' settings included, with the way to
+def walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
+    """A validated value and every value within, adapters' settings included, each with the way to
     it from `path`, which is where the value stands."""
-    if isinstance(value, NoSecret):
-        return
-    if isinstance(value, SecretStr):
-        yield path, value
-    elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from secrets_in(getattr(value, name), (*path, name))
+    yield path, value
+    inner: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, BaseModel):
+        inner = ((name, getattr(value, name)) for name in type(value).model_fields)
     elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from secrets_in(item, (*path, str(key)))
+        inner = ((str(key), item) for key, item in value.items())
     elif isinstance(value, tuple | list | set | frozenset):
-        for index, item in enumerate(value):
-            yield from secrets_in(item, (*path, index))
+        inner = enumerate(value)
+    for step, item in inner:
+        yield from walk(item, (*path, step))
+
+
+def secrets_in(value: object) -> Iterator[tuple[KeyPath, SecretStr]]:
+    """Every secret within a validated value, with the way to it."""
+    for path, found in walk(value):
+        if isinstance(found, SecretStr) and not isinstance(found, NoSecret):
+            yield path, found
 
 
 OFFICIAL_API = "https://api.openai.com/v1"
@@ -157,44 +134,40 @@ def _checked_key(secret: SecretStr) -> SecretStr:
     return SecretStr(key)
 
 
-def _checked_host(text: str) -> str:
-    from nanobot.security.egress.urls import parse_host  # rarely needed, as the next two
+def _parsed_by(parse: Callable[[str], str], message: str, hint: str) -> AfterValidator:
+    """A text as `parse` gives it, which is loaded where it is needed and raises `ValueError` or
+    `ToolError` for what is none."""
 
-    try:
-        return parse_host(text.strip())
-    except ToolError:
-        raise Unfit(
-            "must be a host name or an address alone",
-            "Write it like bot.example.org or 127.0.0.1, without http:// and port.",
-        ) from None
+    def check(text: str) -> str:
+        try:
+            return parse(text.strip())
+        except (ValueError, ToolError) as error:
+            if isinstance(error, Unfit):
+                raise
+            raise Unfit(message, hint) from None
+
+    return AfterValidator(check)
 
 
-def _checked_rule(text: str) -> str:
+def _host(text: str) -> str:
+    from nanobot.security.egress.urls import parse_host
+
+    return parse_host(text)
+
+
+def _rule(text: str) -> str:
     from nanobot.security.egress.dialling import parse_exceptions
 
-    rule = text.strip().lower()
-    try:
-        parsed = parse_exceptions([rule])
-    except ValueError:
-        raise Unfit(
-            "must be a host name, an address or a network, perhaps with a port",
-            "Write it like nas.lan, 127.0.0.1:8000, [::1]:8000 or 192.168.1.0/24.",
-        ) from None
-    if any(network.prefixlen == 0 for network, _ in parsed.networks):
+    rule = text.lower()
+    if any(network.prefixlen == 0 for network, _ in parse_exceptions([rule]).networks):
         raise Unfit("must not allow every address", "Name the hosts or networks that you mean.")
     return rule
 
 
-def _checked_domain(text: str) -> str:
+def _domain(text: str) -> str:
     from nanobot.security.egress.dialling import parse_domains
 
-    try:
-        return parse_domains([text])[0]
-    except ValueError:
-        raise Unfit(
-            "is not a domain",
-            "Write it like example.org, which stands for all names below it as well.",
-        ) from None
+    return parse_domains([text])[0]
 
 
 def checked_id(text: str) -> str:
@@ -215,15 +188,36 @@ Url = Annotated[str, AfterValidator(_checked_url)]
 ApiKey = Annotated[SecretStr, AfterValidator(_checked_key)]
 Name = Annotated[str, Field(min_length=1)]
 PersonId = Annotated[str, AfterValidator(checked_id)]
-HostName = Annotated[str, AfterValidator(_checked_host)]
+HostName = Annotated[
+    str,
+    _parsed_by(
+        _host,
+        "must be a host name or an address alone",
+        "Write it like bot.example.org or 127.0.0.1, without http:// and port.",
+    ),
+]
 Count = Annotated[int, Field(ge=1)]
 Duration = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 Megabytes = Annotated[int, Field(ge=1, le=1_024)]
 ServerUrl = Annotated[str, AfterValidator(_checked_server)]
 ProxyUrl = Annotated[SecretStr, AfterValidator(_checked_proxy)]
-Domain = Annotated[str, AfterValidator(_checked_domain)]
-HostRule = Annotated[str, AfterValidator(_checked_rule)]
+Domain = Annotated[
+    str,
+    _parsed_by(
+        _domain,
+        "is not a domain",
+        "Write it like example.org, which stands for all names below it as well.",
+    ),
+]
+HostRule = Annotated[
+    str,
+    _parsed_by(
+        _rule,
+        "must be a host name, an address or a network, perhaps with a port",
+        "Write it like nas.lan, 127.0.0.1:8000, [::1]:8000 or 192.168.1.0/24.",
+    ),
+]
 
 
 def is_official(base_url: str) -> bool:
