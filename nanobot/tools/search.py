@@ -3,9 +3,7 @@
 A glob pattern without a slash matches names at any depth, as people mean it. Matching takes time
 linear in the names of the path for each name of the pattern, whatever the pattern.
 
-Python's `re` can take exponential time on thirty characters, and holds the interpreter's lock all
-the while: neither a bound on the length of lines nor a look at the clock between them helps. So a
-regular expression that a model wrote is matched in a process of its own (`matching`), which is
+A regular expression that a model wrote is matched in a process of its own (`matching`), which is
 killed when its time is up.
 """
 
@@ -14,22 +12,23 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 import warnings
-from asyncio.subprocess import Process
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from pydantic import Field
 
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import Entry, Place
+from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tools import matching
-from nanobot.tools.matching import Answer, Request, Source
+from nanobot.tools.matching import Answer, Request
 from nanobot.tools.reading import binary_kind, fitting, missing
+
+SECONDS = 10.0
 
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 _MAX_PATTERN, _MAX_CHOICES = 300, 64
@@ -79,62 +78,6 @@ def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
     return reached[-1]
 
 
-_AT_ONCE = 64 * 1024
-"""Bytes that wait for the process at most, beside the portion that they are of."""
-
-
-class Matcher:
-    """Runs a request in a process of its own, for at most `seconds`."""
-
-    def __init__(self, seconds: float = matching.SECONDS) -> None:
-        self._seconds = seconds
-
-    async def match(self, request: Request, portions: Iterator[Sequence[Source]]) -> Answer:
-        """The matches. The sources come in `portions`, which are asked for in a thread, one when
-        the process has taken the last: so no more is held than that. Raises `ToolError` when the
-        pattern takes too long, and what `portions` raises."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", "-B", "-W", "ignore", matching.__file__,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={},
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(self._seconds):
-                with suppress(BrokenPipeError, ConnectionResetError):  # it ended: see below
-                    await _feed(process, request, portions)
-                assert process.stdout is not None
-                output = await process.stdout.read()
-                await process.wait()
-        except TimeoutError as error:
-            raise ToolError(
-                f"the pattern took longer than {self._seconds:g} seconds",
-                hint="Avoid repeats inside repeats such as (a+)+, or search less.",
-            ) from error
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode != 0:
-            raise ToolError("the search was stopped: it needed too much time or memory")
-        lines, shown, matched, files = json.loads(output)
-        return Answer(tuple(lines), shown, matched, files)
-
-
-async def _feed(process: Process, request: Request, portions: Iterator[Sequence[Source]]) -> None:
-    pipe = process.stdin
-    assert pipe is not None
-    pipe.write(json.dumps(request).encode() + b"\n")
-    while (portion := await asyncio.to_thread(next, portions, None)) is not None:
-        for source in portion:
-            pipe.write(json.dumps([source.name, len(source.content)]).encode() + b"\n")
-            for start in range(0, len(source.content), _AT_ONCE):
-                pipe.write(source.content[start : start + _AT_ONCE])
-                await pipe.drain()
-    pipe.close()  # asyncio logs a broken pipe where waiting for this is cancelled
-
-
 MAX_VISITED = 50_000
 """Entries that one search looks at."""
 
@@ -142,9 +85,6 @@ MAX_FOUND = 200
 MAX_SEARCHED_FILE = 5_000_000
 MAX_SEARCHED = 30_000_000
 """Bytes that one grep reads, of one file and of all."""
-
-_PORTION = 256 * 1024
-"""Bytes that are read before they are searched, but for a single larger file."""
 
 
 class FindFilesArguments(Arguments):
@@ -194,7 +134,6 @@ class Grep(Tool):
     """Lines by regular expression."""
 
     roots: RootsOf
-    matcher: Matcher = field(default_factory=Matcher)
     name = "grep"
     description = (
         "Search the content of files by a regular expression; shows path:line: text. "
@@ -205,50 +144,70 @@ class Grep(Tool):
     async def __call__(self, arguments: GrepArguments, caller: TurnContext) -> ToolResult:
         _refuse_invalid(arguments.pattern)
         start = self.roots(caller).place(arguments.path)
-        reading = _Reading(await asyncio.to_thread(_chosen, start, arguments.glob))
+        return await asyncio.to_thread(self._search, start, arguments)
+
+    def _search(self, start: Place, arguments: GrepArguments) -> ToolResult:
+        texts = _Texts(_chosen(start, arguments.glob))
         request = Request(arguments.pattern, arguments.ignore_case, arguments.context, MAX_FOUND)
-        answer = await self.matcher.match(request, reading.portions())
-        lines = list(answer.lines)
-        shown, notes = fitting(lines, len(lines)), []
-        if len(shown) < len(lines) or answer.shown < answer.matched:
+        answer = match(request, texts.read())
+        shown, notes = fitting(answer.lines, len(answer.lines)), []
+        if len(shown) < len(answer.lines) or answer.shown < answer.matched:
             notes.append(
                 f"[cut: {answer.matched} lines match in {answer.files} files; "
                 "narrow the pattern or the path]"
             )
-        if reading.skipped:
+        if texts.skipped:
             notes.append(
-                f"[{reading.skipped} files were too large or too many and were not searched]"
+                f"[{texts.skipped} files were too large or too many and were not searched]"
             )
-        if not lines:
-            notes.insert(0, f"no line matches in {reading.searched} files")
+        if not answer.lines:
+            notes.insert(0, f"no line matches in {texts.searched} files")
         return ToolResult("\n".join(shown + notes))
 
 
-class _Reading:
-    """Reads files for a search. At its end it knows how many were `searched`, and how many had to
-    be left out (`skipped`)."""
+def match(request: Request, texts: Iterable[tuple[str, bytes]], seconds: float = SECONDS) -> Answer:
+    """The lines that match in texts with names. Blocks. Raises `ToolError` when the pattern takes
+    too long."""
+
+    def written() -> Iterator[bytes]:
+        yield json.dumps(request).encode() + b"\n"
+        for name, content in texts:
+            yield json.dumps([name, len(content)]).encode() + b"\n"
+            yield content
+
+    try:
+        output = run_worker(Path(matching.__file__), (), written(), WorkerLimits(seconds))
+    except WorkerFailed as error:
+        raise ToolError(
+            f"the search {error}",
+            hint="Avoid repeats inside repeats such as (a+)+, or search less.",
+        ) from error
+    return Answer(*json.loads(output))
+
+
+class _Texts:
+    """Files for a search, read one at a time. At the end it is known how many were `searched`, and
+    how many had to be left out (`skipped`)."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = places
         self.searched = self.skipped = 0
 
-    def portions(self) -> Iterator[list[Source]]:
-        """The texts among them, some at a time."""
-        portion: list[Source] = []
-        room, size = MAX_SEARCHED, 0
+    def read(self) -> Iterator[tuple[str, bytes]]:
+        """The texts among them, each with the name of its file."""
+        room = MAX_SEARCHED
         for place in self._places:
-            content = _content(place, min(room, MAX_SEARCHED_FILE))
-            if content is None:
+            try:
+                content = place.read_bytes(min(room, MAX_SEARCHED_FILE)) or b""
+            except PathRefused:
+                continue  # a hard link: for tools it is not there
+            except (StorageError, ToolError):
                 self.skipped += 1
-            elif not binary_kind(content):
-                portion.append(Source(place.shown, content))
+                continue
+            if not binary_kind(content):
                 self.searched += 1
                 room -= len(content)
-                size += len(content)
-            if size >= _PORTION:
-                yield portion
-                portion, size = [], 0
-        yield portion
+                yield place.shown, content
 
 
 def _chosen(start: Place, glob: str) -> list[Place]:
@@ -276,17 +235,6 @@ def _files(start: Place) -> Iterator[tuple[Place, tuple[str, ...]]]:
     for place, entry in _below(start):
         if entry.kind == "file":
             yield place, place.names[len(start.names) :]
-
-
-def _content(place: Place, limit: int) -> bytes | None:
-    try:
-        return place.read_bytes(limit)
-    except StorageError:
-        return None
-    except PathRefused:
-        return b""  # a hard link: for tools it is not there
-    except ToolError:
-        return None
 
 
 def _refuse_invalid(pattern: str) -> None:

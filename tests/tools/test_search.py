@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tracemalloc
 from contextlib import suppress
@@ -14,8 +13,8 @@ from hypothesis import strategies as st
 
 from nanobot.errors import ToolError
 from nanobot.tooling.registry import MAX_RESULT
-from nanobot.tools.matching import Request, Source
-from nanobot.tools.search import Matcher, compile_glob
+from nanobot.tools.matching import Request
+from nanobot.tools.search import compile_glob, match
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Desk
@@ -133,39 +132,15 @@ async def test_an_invalid_expression_comes_back_with_the_escaped_one(desk: Desk)
     await desk.complains("grep", pattern="(" * 900)
 
 
-async def test_a_catastrophic_expression_cannot_hold_up_the_event_loop() -> None:
-    # In this process the timer below could never fire: `re` does not give way.
+def test_a_catastrophic_expression_is_stopped() -> None:
     with pytest.raises(ToolError, match="took longer"):
-        await Matcher(seconds=0.2).match(
-            Request("(a+)+$", False, 0, 10), iter([[Source("a", b"a" * 60 + b"b")]])
-        )
+        match(Request("(a+)+$", False, 0, 10), [("a", b"a" * 60 + b"b")], seconds=0.2)
 
 
-def has_children() -> bool:
-    """Whether this process has children, running or not yet waited for."""
-    try:
-        os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return True
-
-
-async def test_a_stopped_search_leaves_no_process_behind() -> None:
-    searching = Matcher(seconds=60).match(
-        Request("(a+)+$", False, 0, 10), iter([[Source("a", b"a" * 60 + b"b")]])
-    )
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(searching, 0.1)
-    assert not has_children()
-
-
-async def test_a_search_that_is_cut_off_while_it_is_fed_logs_no_broken_pipe() -> None:
-    complaints: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
-    sources = [Source("a", b"a" * 60 + b"b"), Source("b", b"x" * 90_000)]
+def test_a_search_that_is_cut_off_while_it_is_fed_is_stopped_as_well() -> None:
+    texts = [("a", b"a" * 60 + b"b"), ("b", b"x" * 90_000)]
     with pytest.raises(ToolError, match="took longer"):
-        await Matcher(seconds=0.3).match(Request("(a+)+$", False, 0, 10), iter([sources]))
-    assert complaints == []
+        match(Request("(a+)+$", False, 0, 10), texts, seconds=0.3)
 
 
 async def test_names_with_broken_bytes_do_not_stop_a_search(desk: Desk) -> None:

@@ -6,19 +6,13 @@ link is followed and nothing outside the folder is read; names that begin with a
 over; a document that cannot be read is one warning and no passages, never an error; sizes, pages,
 characters and time are bounded. Everything here blocks; callers on the event loop use a thread.
 
-A PDF comes from anywhere and its parser is a large program: so it runs in a child (`pdf_worker`,
-which imports nothing of nanobot) with limits on memory, time and output and without this process's
-environment. Whatever happens there is one `PdfUnreadable` here.
+A PDF is parsed in a child (`pdf_worker`). Whatever happens there is one `PdfUnreadable` here.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +22,7 @@ from loguru import logger
 
 from nanobot.errors import StorageError, ToolError
 from nanobot.security.paths import Entry, Place, Root
+from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 from nanobot.text import printable
 
 _WORKER = Path(__file__).with_name("pdf_worker.py")
@@ -49,33 +44,20 @@ class PdfLimits:
 
 def read_pages(content: bytes, limits: PdfLimits) -> list[tuple[int, str]]:
     """The pages that hold text, numbered from 1. Blocks. Raises `PdfUnreadable`."""
-    with tempfile.TemporaryFile() as output:
-        arguments = (limits.pages, limits.characters, int(limits.seconds) + 1, limits.megabytes)
-        try:
-            done = subprocess.run(  # noqa: S603 - our own interpreter and our own file
-                [sys.executable, "-P", str(_WORKER), *map(str, arguments)],
-                input=content,
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-                timeout=limits.seconds,
-                # Where modules are, and nothing else: no key, no proxy, no home.
-                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"},
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise PdfUnreadable(f"reading took longer than {limits.seconds:g} seconds") from error
-        except OSError as error:
-            raise PdfUnreadable(f"no process to read it with: {error.strerror}") from error
-        output.seek(0)
-        return _parsed(output.read(), done.returncode)
+    bounds = WorkerLimits(limits.seconds, limits.megabytes)
+    try:
+        answer = run_worker(_WORKER, (limits.pages, limits.characters), (content,), bounds)
+    except WorkerFailed as error:
+        raise PdfUnreadable(f"its parser {error}") from error
+    return _parsed(answer)
 
 
-def _parsed(answer: bytes, code: int) -> list[tuple[int, str]]:
+def _parsed(answer: bytes) -> list[tuple[int, str]]:
     """What the child wrote: `{"pages": [[1, "text"], …]}` or `{"error": "why"}`."""
     try:
         value = json.loads(answer)
     except ValueError as error:
-        raise PdfUnreadable(f"its parser ended with code {code}") from error
+        raise PdfUnreadable("its parser gave no answer") from error
     if isinstance(value, dict) and isinstance(value.get("error"), str):
         raise PdfUnreadable(value["error"])
     pages = value.get("pages") if isinstance(value, dict) else None

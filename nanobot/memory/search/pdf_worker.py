@@ -1,8 +1,8 @@
 """The child that reads a PDF from standard input and writes its text to standard output as JSON.
 
-    python pdf_worker.py PAGES CHARACTERS SECONDS MEGABYTES
+    python pdf_worker.py PAGES CHARACTERS
 
-It limits itself before the parser is even imported. A page that cannot be read is left out; a file
+A page that cannot be read is left out; a file
 that cannot be is an answer too: `{"error": …}`. Run by
 `nanobot.memory.search.library`, never imported.
 """
@@ -12,25 +12,8 @@ from __future__ import annotations
 import io
 import json
 import logging
-import resource
 import sys
 import warnings
-
-_LARGEST_ANSWER = 64 * 1024 * 1024
-
-
-def limit(seconds: int, megabytes: int) -> None:
-    """Bound processor time, memory and what may be written; leave no core file."""
-    memory = megabytes * 1024 * 1024
-    for what, most in (
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_FSIZE, _LARGEST_ANSWER),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        hard = resource.getrlimit(what)[1]
-        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (allowed, allowed))
 
 
 def pages(content: bytes, most: int, characters: int) -> list[tuple[int, str]]:
@@ -58,8 +41,7 @@ def pages(content: bytes, most: int, characters: int) -> list[tuple[int, str]]:
 
 def main() -> None:
     """Read, parse, answer."""
-    most, characters, seconds, megabytes = (int(text) for text in sys.argv[1:5])
-    limit(seconds, megabytes)
+    most, characters = int(sys.argv[1]), int(sys.argv[2])
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     answer: dict[str, object]

@@ -1,10 +1,10 @@
 """The child that reads HTML (UTF-8) from standard input and writes what it holds as JSON.
 
-    python page_worker.py page|hits URL CHARACTERS SECONDS MEGABYTES
+    python page_worker.py page|hits URL CHARACTERS
 
 `page` gives `{"title": …, "text": …}`, `hits` the results on a page of DuckDuckGo as
-`{"hits": [[title, url, snippet], …], "blocked": …}`, and what cannot be read `{"error": …}`. It
-limits itself before the parser is even imported. Run by `nanobot.tools.web.pages`, never imported,
+`{"hits": [[title, url, snippet], …], "blocked": …}`, and what cannot be read `{"error": …}`.
+Run by `nanobot.tools.web.pages`, never imported,
 and it imports nothing of nanobot.
 
 Markdown is headings, paragraphs, lists, links, tables and code; nothing else survives. The tree is
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -47,23 +46,9 @@ _BREAK = "\0"
 _MAX_DEPTH = 400
 """Elements below this many others are left out."""
 
-_LARGEST_ANSWER = 64 * 1024 * 1024
 _LONGEST_LINK = 1_000
 _MAIN_SHARE = 0.35
 """What calls itself the main part is believed if it holds this share of the page's text."""
-
-
-def limit(seconds: int, megabytes: int) -> None:
-    """Bound processor time, memory and what may be written; leave no core file."""
-    for what, most in (
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_AS, megabytes * 1024 * 1024),
-        (resource.RLIMIT_FSIZE, _LARGEST_ANSWER),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        hard = resource.getrlimit(what)[1]
-        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (allowed, allowed))
 
 
 def read_page(tree: LexborHTMLParser, url: str, characters: int) -> dict[str, object]:
@@ -355,9 +340,7 @@ def _is_data(row: LexborNode) -> bool:
 
 def main() -> None:
     """Read, parse, answer."""
-    mode, url = sys.argv[1:3]
-    characters, seconds, megabytes = (int(text) for text in sys.argv[3:6])
-    limit(seconds, megabytes)
+    mode, url, characters = sys.argv[1], sys.argv[2], int(sys.argv[3])
     answer: dict[str, object]
     try:
         from selectolax.lexbor import LexborHTMLParser

@@ -4,25 +4,20 @@ Pages lie about their encoding. Text in another encoding is hardly ever valid UT
 valid UTF-8 is taken for it; then what the server says, what the page says, and at last
 Windows-1252, in which every byte means something.
 
-A page comes from anywhere and an HTML parser is a large program in C: so it runs in a child with
-limits on memory, time and output and without this process's environment. Whatever happens there is
-one `ToolError` here. The child is `page_worker`, which imports nothing of nanobot.
+An HTML parser is a large program in C: it runs in a child (`page_worker`). Whatever happens there
+is one `ToolError` here.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from nanobot.errors import ToolError
+from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 
 _KNOWN = re.compile(
     r"utf-?(8|16|16le|16be|32)|us-ascii|ascii|iso-?8859-?[0-9]{1,2}|latin-?[0-9]{1,2}"
@@ -97,58 +92,33 @@ class HitsPage(BaseModel):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PageLimits:
-    """`characters` of text for one page, `seconds` and `megabytes` to read it."""
+MOST_CHARACTERS = 1_000_000
+"""Of text of one page."""
 
-    characters: int = 1_000_000
-    seconds: float = 10.0
-    megabytes: int = 1_024
+_LIMITS = WorkerLimits(seconds=10.0)
 
 
-_ORDINARY = PageLimits()
-
-
-def read_page(html: str, url: str, limits: PageLimits = _ORDINARY) -> Page:
+def read_page(
+    html: str, url: str, limits: WorkerLimits = _LIMITS, characters: int = MOST_CHARACTERS
+) -> Page:
     """The text of a page. Blocks. Raises `ToolError`."""
-    return _read(Page, "page", html, url, limits)
+    return _read(Page, ("page", url, characters), html, limits)
 
 
 def read_hits(html: str, url: str) -> HitsPage:
     """The results on a page of DuckDuckGo. Blocks. Raises `ToolError`."""
-    return _read(HitsPage, "hits", html, url, _ORDINARY)
+    return _read(HitsPage, ("hits", url, MOST_CHARACTERS), html, _LIMITS)
 
 
-def _read(
-    kind: type[T], mode: Literal["page", "hits"], html: str, url: str, limits: PageLimits
-) -> T:
+def _read(kind: type[T], asked: tuple[str, str, int], html: str, limits: WorkerLimits) -> T:
     try:
-        answer, code = _run(mode, html, url, limits)
-        page = kind.model_validate_json(answer)
+        content = html.encode("utf-8", "replace")
+        page = kind.model_validate_json(run_worker(_WORKER, asked, (content,), limits))
         reason = page.error
-    except subprocess.TimeoutExpired:
-        reason = f"reading took longer than {limits.seconds:g} seconds"
-    except OSError as error:
-        reason = f"no process to read it with ({error.strerror})"
+    except WorkerFailed as error:
+        reason = f"its reader {error}"
     except ValidationError:
-        reason = f"its reader ended with code {code}"
+        reason = "its reader gave no answer"
     if reason:
-        raise ToolError(f"the page {url} cannot be read: {reason}")
+        raise ToolError(f"the page {asked[1]} cannot be read: {reason}")
     return page
-
-
-def _run(mode: str, html: str, url: str, limits: PageLimits) -> tuple[bytes, int]:
-    numbers = (limits.characters, int(limits.seconds) + 1, limits.megabytes)
-    with tempfile.TemporaryFile() as output:
-        done = subprocess.run(  # noqa: S603 - our own interpreter and our own file
-            [sys.executable, "-P", "-S", str(_WORKER), mode, url, *map(str, numbers)],
-            input=html.encode("utf-8", "replace"),
-            stdout=output,
-            stderr=subprocess.DEVNULL,
-            timeout=limits.seconds,
-            # Where modules are, and nothing else: no key, no proxy, no home.
-            env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"},
-            check=False,
-        )
-        output.seek(0)
-        return output.read(), done.returncode

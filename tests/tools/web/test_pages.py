@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nanobot.errors import ToolError
-from nanobot.tools.web.pages import PageLimits, decode, read_page
+from nanobot.security.worker import WorkerLimits
+from nanobot.tools.web.pages import decode, read_page
 
 SITE = "https://site.example/a/b"
 PAGE = """<html><head><title>A &amp;  B</title><style>p{}</style></head><body>
@@ -65,16 +66,16 @@ def test_a_page_that_is_nothing_but_a_menu_is_shown_all_the_same() -> None:
 def test_a_page_that_takes_too_long_is_an_error() -> None:
     # The rules of HTML look at all open elements for each new one.
     with pytest.raises(ToolError, match="took longer than"):
-        read_page("<div>" * 200_000, SITE, PageLimits(seconds=0.1))
+        read_page("<div>" * 200_000, SITE, WorkerLimits(0.1))
 
 
 def test_a_page_that_takes_too_much_memory_is_an_error() -> None:
     with pytest.raises(ToolError, match="cannot be read"):
-        read_page("<p>a" * 1_000_000, SITE, PageLimits(megabytes=64))
+        read_page("<p>a" * 1_000_000, SITE, WorkerLimits(10.0, 64))
 
 
 def test_no_more_text_than_wanted_is_made_of_a_page() -> None:
-    assert len(read_page("<p>word</p>" * 10_000, SITE, PageLimits(characters=500)).text) == 500
+    assert len(read_page("<p>word</p>" * 10_000, SITE, characters=500).text) == 500
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Children that read what comes from anywhere (HTML, PDF, a pattern that the model wrote): parsers
+are large programs, and Python's `re` can take exponential time and holds the interpreter's lock.
+
+Invariant: a child has limits on memory, time and output and nothing of this process's environment.
+Its script imports nothing of nanobot and is given its input once the limits hold.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_LARGEST_ANSWER = 64 * 1024 * 1024
+
+
+class WorkerFailed(Exception):
+    """There is no answer; `str(error)` completes "it …"."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """`seconds` by the clock, and about as many of processor time; `megabytes` of memory."""
+
+    seconds: float
+    megabytes: int = 1_024
+
+
+def run_worker(
+    script: Path, arguments: Iterable[object], content: Iterable[bytes], limits: WorkerLimits
+) -> bytes:
+    """What `script` writes when it is given `content`, of which no more than a piece is held.
+    Blocks. Raises `WorkerFailed`, and what `content` raises."""
+    command = [sys.executable, "-P", "-S", "-B", str(script), *map(str, arguments)]
+    # Where modules are, and nothing else: no key, no proxy, no home.
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"}
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        try:
+            child = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+        except OSError as error:
+            raise WorkerFailed(f"could not be started ({error.strerror})") from error
+        alarm = threading.Timer(limits.seconds, child.kill)
+        alarm.start()
+        try:
+            _limit(child.pid, limits)
+            assert child.stdin is not None
+            with suppress(BrokenPipeError), child.stdin as pipe:
+                for piece in content:
+                    pipe.write(piece)
+            code = child.wait()
+        finally:
+            alarm.cancel()
+            child.kill()
+            child.wait()
+        if code and time.monotonic() - begun >= limits.seconds:
+            raise WorkerFailed(f"took longer than {limits.seconds:g} seconds")
+        if code:
+            raise WorkerFailed(f"ended with code {code}: it needed too much time or memory")
+        output.seek(0)
+        return output.read()
+
+
+def _limit(process: int, limits: WorkerLimits) -> None:
+    """Bound processor time, memory and what may be written; leave no core file."""
+    for what, most in (
+        (resource.RLIMIT_CPU, int(limits.seconds) + 1),
+        (resource.RLIMIT_AS, limits.megabytes * 1024 * 1024),
+        (resource.RLIMIT_FSIZE, _LARGEST_ANSWER),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        with suppress(ProcessLookupError):
+            hard = resource.prlimit(process, what)[1]
+            allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(process, what, (allowed, allowed))
