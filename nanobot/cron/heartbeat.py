@@ -16,8 +16,7 @@ from datetime import UTC, datetime, time, timedelta
 
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.clock import Clock
-from nanobot.cron.job import SMALL_STEP
-from nanobot.cron.wording import address_of, moment_text
+from nanobot.cron.job import SMALL_STEP, address_of, moment_text
 from nanobot.messages import SILENT
 from nanobot.tasks import Periodic
 from nanobot.templates import render

@@ -1,4 +1,5 @@
-"""Scheduled jobs: their values, when they run, and the document that keeps them.
+"""Scheduled jobs: their values, how somebody's words become one, the document that keeps them, and
+when they run. Pure but for the document.
 
 A job does not store its next due time. It stores up to when its due times are done with (`after`),
 and the next one follows from its schedule, so that a changed time zone applies at once. Invariants:
@@ -16,6 +17,7 @@ quarantined, an entry that cannot be read is kept whole, and so are unknown fiel
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -36,8 +38,9 @@ from pydantic import (
 from nanobot.bus.events import Address
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
 from nanobot.clock import find_zone
-from nanobot.cron.schedule import At, Every, Schedule, parse
+from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
 from nanobot.errors import NanobotError
+from nanobot.text import shortened
 
 KEPT_RUNS = 20
 """Due times that a job remembers to have run for."""
@@ -50,7 +53,7 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError(str(error)) from error
 
 
-def _schedule(text: object) -> Schedule:
+def _stored_schedule(text: object) -> Schedule:
     try:
         return parse(str(text))
     except NanobotError as error:
@@ -64,7 +67,9 @@ def _zone(name: str) -> str:
 
 
 _Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(datetime.isoformat)]
-_Schedule = Annotated[Schedule, PlainValidator(_schedule), PlainSerializer(lambda one: one.text)]
+_Schedule = Annotated[
+    Schedule, PlainValidator(_stored_schedule), PlainSerializer(lambda one: one.text)
+]
 _Zone = Annotated[str, AfterValidator(_zone)]
 _Name = Annotated[str, StringConstraints(min_length=1)]
 
@@ -160,6 +165,115 @@ class Jobs:
         such job."""
         changed = (change(job) if job.id == id else job for job in self.jobs)
         return replace(self, jobs=tuple(job for job in changed if job is not None))
+
+
+LEAST_INTERVAL = timedelta(seconds=60)
+MOST_NAME, MOST_MESSAGE = 60, 4_000
+
+_ALMOST_A_SECOND = timedelta(microseconds=999_999)
+_NAME_FROM_MESSAGE, _MOST_SCHEDULE = 40, 200
+_TIMED = re.compile(
+    r"\s*(?:(?:in|every)\s+(?:\d+[smhdw]\s*)+(?!\S)|at\s+\d{4}-\d\d-\d\d(?:[T\s]\s*\d\d?:\d\d\S*)?)",
+    re.IGNORECASE,
+)
+_EXPRESSION = re.compile(r"\s*(?:[\d*][\w*/,-]*\s+){3}(?:\S+\s+)\S+")
+_IN = re.compile(r"in\s+(.+)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job speaks, for whom (`scope`), at whose wish; `origins` as in `Job`."""
+
+    address: Address
+    scope: str
+    created_by: str
+    origins: tuple[str, ...] = ()
+
+
+def draft_job(
+    schedule: str,
+    message: str,
+    place: Place,
+    now: datetime,
+    *,
+    name: str = "",
+    zone: str = "",
+    reminder: bool = False,
+) -> Job:
+    """The job that is wanted, checked, without an id. `zone` is empty for the agent's, which is
+    that of `now`.
+
+    Raises `NanobotError`, `ScheduleError` among them, which says how it is written.
+    """
+    message, name, schedule = message.strip(), " ".join(name.split()), schedule.strip()
+    if not 0 < len(message) <= MOST_MESSAGE:
+        raise NanobotError(f"the message must have 1 to {MOST_MESSAGE:,} characters")
+    if len(schedule) > _MOST_SCHEDULE:
+        raise ScheduleError(f"{schedule[:_MOST_SCHEDULE]}…", "it is too long")
+    there = find_zone(zone) if zone else now.tzinfo
+    if there is None:
+        raise NanobotError(
+            f"there is no time zone {zone[:60]!r}", hint="Zones have names such as Europe/Berlin."
+        )
+    parsed = _schedule(schedule, now)
+    try:
+        first = parsed.next_after(now, there)
+    except OverflowError:
+        raise ScheduleError(schedule, "that is too far away") from None
+    if first is None:
+        clock = now.astimezone(there).isoformat(" ", "minutes")
+        raise ScheduleError(schedule, f"that time has passed (it is {clock})")
+    if isinstance(parsed, At) and parsed.time.tzinfo is not None:
+        zone = ""  # the offset says it all
+    made_at = now.astimezone(UTC)
+    return Job(
+        id="",
+        name=name[:MOST_NAME] or shortened(message, _NAME_FROM_MESSAGE),
+        schedule=parsed,
+        zone=zone,
+        message=message,
+        channel=place.address.channel,
+        chat_id=place.address.chat_id,
+        thread_id=place.address.thread_id,
+        scope=place.scope,
+        created_by=place.created_by,
+        created_at=made_at,
+        after=made_at.replace(microsecond=0),
+        origins=place.origins,
+        reminder=reminder,
+    )
+
+
+def split_schedule(text: str) -> tuple[str, str]:
+    """The schedule at the beginning of `text`, unchecked, and what follows it: `in 1h 30m`,
+    `every 2h`, `at 2026-12-01 09:00`, or the five fields of a cron expression."""
+    found = _TIMED.match(text) or _EXPRESSION.match(text)
+    return (found[0].strip(), text[found.end() :].strip()) if found else (text.strip(), "")
+
+
+def address_of(text: str) -> Address:
+    """A chat's address. Raises `NanobotError` for what is none."""
+    address = Address.of(text.strip())
+    if not (address.channel and address.chat_id):
+        raise NanobotError(
+            f"{text[:80]!r} is not a chat", hint="Chats are written as telegram:123."
+        )
+    return address
+
+
+def _schedule(text: str, now: datetime) -> Schedule:
+    if found := _IN.fullmatch(text):
+        try:
+            span = parse(f"every {found[1]}")
+        except ScheduleError:
+            raise ScheduleError(text, "after `in` comes a time such as 20m or 1h30m") from None
+        due = span.next_after(now + _ALMOST_A_SECOND)
+        assert due is not None
+        return parse(f"at {due.replace(microsecond=0).isoformat()}")
+    parsed = parse(text)
+    if isinstance(parsed, Every) and parsed.interval < LEAST_INTERVAL:
+        raise ScheduleError(text, "runs must be at least a minute apart")
+    return parsed
 
 
 _VERSION = 1
@@ -302,3 +416,23 @@ def _due_after(job: Job, moment: datetime, zone: tzinfo) -> datetime | None:
     while due is not None and due.astimezone(UTC) in job.runs:
         due = job.schedule.next_after(due, zone)
     return None if due is None else due.astimezone(UTC)
+
+
+def schedule_text(job: Job) -> str:
+    """Its schedule, with the zone where it has one of its own."""
+    return f"{job.schedule.text} ({job.zone})" if job.zone else job.schedule.text
+
+
+def moment_text(moment: datetime, zone: tzinfo) -> str:
+    """A moment as people in `zone` read it: `Mon 2026-03-02 09:00 +01:00`."""
+    local = moment.astimezone(zone)
+    return f"{local:%a %Y-%m-%d %H:%M} {local.isoformat()[-6:]}"
+
+
+def next_text(job: Job, now: datetime) -> str:
+    """When it is due next, for people."""
+    if not job.enabled:
+        return "paused"
+    zone = zone_of(job, now)
+    due = next_due(job, now)
+    return f"next {moment_text(due, zone)}" if due else "never due again"

@@ -21,23 +21,29 @@ from itertools import count
 
 from loguru import logger
 
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.clock import Clock
 from nanobot.cron.job import (
+    MOST_COUNTED,
     Job,
     Jobs,
     JobStore,
     Run,
     after_run,
     due_run,
+    moment_text,
     next_due,
     resumed,
+    schedule_text,
     set_back,
+    zone_of,
 )
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
-from nanobot.cron.wording import content_now, content_of, message_of
 from nanobot.errors import NanobotError
+from nanobot.messages import SILENT
 from nanobot.tasks import Background
+from nanobot.templates import render
+from nanobot.text import counted, one_line
 from nanobot.tooling import OWNER
 
 LONGEST_WAIT = 60.0
@@ -84,6 +90,7 @@ Publish = Callable[[InboundMessage], Awaitable[object]]
 """Puts a message into the inbox, durably; one that was there before is dropped."""
 
 _SHORTEST_WAIT = 0.01
+_LATE = timedelta(minutes=5)
 
 
 class CronService:
@@ -127,7 +134,7 @@ class CronService:
         return _found(await asyncio.to_thread(self._store.load), id, scope)
 
     async def add(self, draft: Job) -> Job:
-        """Schedule what `wording.draft` made, under an id of its own."""
+        """Schedule what `draft_job` made, under an id of its own."""
         most = MOST_JOBS if draft.scope == OWNER else MOST_OF_OTHERS
         if draft.scope != OWNER:
             _refuse_too_often(draft.schedule)
@@ -176,7 +183,7 @@ class CronService:
         if not await self._is_wanted(job):
             raise NanobotError("the people in its chat may not talk to nanobot")
         event = f"now:{wish or now.astimezone(UTC).isoformat()}"
-        await self._put_out(job, event, content_now(job, now), now)
+        await self._put_out(job, event, now, ", since somebody asked for it now", now)
         return job
 
     async def run_forever(self) -> None:
@@ -240,14 +247,15 @@ class CronService:
             logger.warning("job {} is paused: {} may not be reached any more", job.id, there)
             return await self._changed(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
-        await self._put_out(job, run.due.isoformat(), content_of(job, run, now), now)
+        late = _lateness(job, run, now)
+        await self._put_out(job, run.due.isoformat(), run.due, late, now)
         return await self._changed(
             job, lambda job: after_run(job, run) if job.begun == run else job
         )
 
-    async def _put_out(self, job: Job, event: str, content: str, now: datetime) -> None:
+    async def _put_out(self, job: Job, event: str, due: datetime, late: str, now: datetime) -> None:
         put = self._remind if job.reminder else self._publish
-        await put(message_of(job, event, content, now))
+        await put(message_of(job, event, due, late, now))
 
     async def _is_wanted(self, job: Job) -> bool:
         """Whether whoever it is for may still talk to the agent."""
@@ -294,6 +302,55 @@ def _found(jobs: Jobs, id: str, scope: str) -> Job:
     if job is None or scope not in (EVERYONES, job.scope):
         raise NanobotError(f"there is no job {id[:40]!r}", hint="The list shows the ids of jobs.")
     return job
+
+
+def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) -> InboundMessage:
+    """What a run puts into the inbox, or for a reminder what is sent; `event` tells the runs of a
+    job apart, and `late` says why it does not run when it is due."""
+    zone = zone_of(job, now)
+    was_due = f"{moment_text(due, zone)}{late}"
+    if job.reminder:
+        content = f"⏰ {job.message}" + (f"\n\n(due {was_due})" if late else "")
+    else:
+        content = render(
+            "job.md",
+            id=job.id,
+            called=one_line(job.name),
+            schedule=schedule_text(job),
+            made=job.created_at.astimezone(zone).strftime("%Y-%m-%d"),
+            by=one_line(f"{job.channel}:{job.created_by}") if job.created_by else "the owner",
+            due=moment_text(due, zone),
+            late=late,
+            message=job.message,
+            silent=SILENT,
+        )
+    return InboundMessage(
+        job.channel,
+        job.chat_id,
+        sender_id=NANOBOT,
+        content=content.rstrip("\n"),
+        event_id=f"cron:{job.id}:{event}",
+        timestamp=now,
+        thread_id=job.thread_id,
+        session_override=job.session_key,
+        is_group=job.scope.startswith("groups/"),
+        origin=f"job:{job.id}" if job.origins else NANOBOT,
+        sender_name=job.name,
+        begun_by="job",
+        scope=job.scope,
+        job=job.id,
+    )
+
+
+def _lateness(job: Job, run: Run, now: datetime) -> str:
+    """What a run is told where it is not on time; empty where it is."""
+    if run.missed:
+        count = "more than " if run.missed >= MOST_COUNTED and run.through != run.due else ""
+        times = counted(run.missed, "earlier time that was", "earlier times that were")
+        return f"; this run also stands for {count}{times} missed"
+    if now - run.due > _LATE:
+        return f"; it is late, now is {moment_text(now, zone_of(job, now))}"
+    return ""
 
 
 @contextmanager

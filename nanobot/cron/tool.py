@@ -15,7 +15,7 @@ who sees the jobs of all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -26,19 +26,18 @@ from pydantic import Field
 from nanobot.bus.events import TERMINAL, Address, Button
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
-from nanobot.cron.job import Job
-from nanobot.cron.service import EVERYONES, CronService
-from nanobot.cron.wording import (
+from nanobot.cron.job import (
+    Job,
     Place,
     address_of,
     draft_job,
-    fields_of,
-    list_text,
+    next_due,
     next_text,
-    reminder_set,
     schedule_text,
     split_schedule,
+    zone_of,
 )
+from nanobot.cron.service import EVERYONES, CronService
 from nanobot.errors import NanobotError, ToolError
 from nanobot.text import one_line, printable
 from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContext
@@ -124,6 +123,46 @@ class CronTool(Tool):
             zone=arguments.zone.strip(),
             reminder=arguments.action == "remind",
         )
+
+
+def reminder_set(job: Job, now: datetime) -> str:
+    """What a chat is told of a reminder that was made there."""
+    return f"Reminder set ({schedule_text(job)}, {next_text(job, now)}):\n\n{job.message}"
+
+
+def line_of(job: Job, now: datetime) -> str:
+    """A job in one line of Markdown."""
+    kind = "reminder: " if job.reminder else ""
+    when = f"{schedule_text(job)}, {next_text(job, now)}"
+    return f"- `{job.id}` {kind}{one_line(job.name)}: {when}, {one_line(job.address.key)}"
+
+
+def list_text(jobs: Iterable[Job], trouble: str, now: datetime) -> str:
+    """Jobs for a chat."""
+    lines = [line_of(job, now) for job in jobs] or ["Nothing is scheduled."]
+    return "\n".join([*([f"Careful: {trouble}", ""] if trouble else []), *lines])
+
+
+def fields_of(job: Job, now: datetime) -> dict[str, object]:
+    """A job for machines."""
+    zone = zone_of(job, now)
+    due = next_due(job, now) if job.enabled else None
+    return {
+        "id": job.id,
+        "name": job.name,
+        "schedule": job.schedule.text,
+        "zone": job.zone,
+        "message": job.message,
+        "reminder": job.reminder,
+        "chat": job.address.key,
+        "scope": job.scope,
+        "enabled": job.enabled,
+        "next": due.astimezone(zone).isoformat() if due else None,
+        "last": job.runs[-1].astimezone(zone).isoformat() if job.runs else None,
+        "created_by": job.created_by,
+        "created_at": job.created_at.astimezone(zone).isoformat(timespec="seconds"),
+        "origins": list(job.origins),
+    }
 
 
 async def _listed(service: CronService, scope: str, now: datetime) -> str:

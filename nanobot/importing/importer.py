@@ -22,9 +22,8 @@ from pathlib import Path
 from nanobot.bus.events import TERMINAL, Address
 from nanobot.clock import Clock
 from nanobot.config import command_for
-from nanobot.cron.job import Job, Jobs, encoded
+from nanobot.cron.job import Job, Jobs, Place, address_of, draft_job, encoded
 from nanobot.cron.schedule import Every
-from nanobot.cron.wording import Place, address_of, draft_job
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import (
     ASIDE,

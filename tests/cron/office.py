@@ -11,9 +11,8 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from nanobot.bus.events import Address, Button, InboundMessage
-from nanobot.cron.job import Job, JobStore
+from nanobot.cron.job import Job, JobStore, Place, draft_job
 from nanobot.cron.service import CronService
-from nanobot.cron.wording import Place, draft_job
 from nanobot.testing import FakeClock
 from tests.doubles.state import MemoryState
 
