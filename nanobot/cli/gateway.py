@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import queue
 import signal
@@ -135,12 +136,7 @@ def _run(options: argparse.Namespace) -> int:
     settings = load_settings(home)  # what is wrong is said before more is loaded
     import asyncio
 
-    from nanobot.app import build_gateway
-    from nanobot.clock import SystemClock
-    from nanobot.upkeep.heap import Heap
-
-    _begin_log(settings, on_console=True)
-    gateway = build_gateway(settings, routines=(Heap(SystemClock()),))
+    gateway = _build(settings, hosted=False)
     code = asyncio.run(gateway.run())
     if gateway.restart_requested:
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the very command line we are
@@ -205,10 +201,7 @@ class HostedGateway:
         settings = load_settings(self._home)  # what is wrong is said before more is loaded
         import asyncio
 
-        from nanobot.app import build_gateway
-
-        _begin_log(settings, on_console=False)
-        gateway = self._gateway = build_gateway(settings)
+        gateway = self._gateway = _build(settings, hosted=True)
         if self._stopping:  # asked before there was anything to ask
             return False
         asyncio.run(gateway.run(on_ready=lambda: self._ready.put(None), signals=False))
@@ -235,6 +228,24 @@ class HostedGateway:
                 self._gateway.request_stop()
         if self._thread.is_alive():
             self._thread.join()
+
+
+def _build(settings: Settings, *, hosted: bool) -> Gateway:
+    """Set up the log and the gateway; `hosted`: in a process that is not the gateway's alone.
+
+    What is loaded and built here stays, so the garbage collector does not look at it.
+    """
+    gc.disable()
+    try:
+        from nanobot.app import build_gateway
+        from nanobot.clock import SystemClock
+        from nanobot.upkeep.heap import Heap
+
+        _begin_log(settings, on_console=not hosted)
+        return build_gateway(settings, routines=() if hosted else (Heap(SystemClock()),))
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _begin_log(settings: Settings, *, on_console: bool) -> None:
