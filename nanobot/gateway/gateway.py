@@ -129,7 +129,7 @@ class Gateway:
             try:
                 await self._startup(signals)
                 logger.info("ready")
-                self._parts.systemd.ready()
+                self._parts.systemd.send("READY=1")
                 if on_ready is not None:
                     on_ready()
                 await self._stop.wait()
@@ -206,8 +206,8 @@ class Gateway:
         """Intake stops at once; turns get their grace; what is left resumes at the next start."""
         logger.info("stopping")
         parts, grace = self._parts, self._parts.shutdown_grace
-        (parts.systemd.restarting if self.restart_requested else parts.systemd.stopping)()
-        parts.systemd.extend(grace + _SETTLING_SECONDS)
+        parts.systemd.send("RELOADING=1" if self.restart_requested else "STOPPING=1")
+        parts.systemd.send(f"EXTEND_TIMEOUT_USEC={round((grace + _SETTLING_SECONDS) * 1e6)}")
         parts.bus.stop_intake()
         for task in self._housekeeping:
             task.cancel()

@@ -8,7 +8,7 @@ watchdog all use this judgement.
 
 - `HealthMonitor` looks at a running gateway without ever waiting for what hangs.
 - `Watchdog` gives signs of life as long as the event loop turns and nothing is stuck, and reports
-  changes. A thread of its own logs what a blocked event loop is doing.
+  changes. A timer beside it writes to standard error where a blocked event loop is.
 - `SystemdNotifier` speaks the protocol of `sd_notify(3)`. It never raises; without a service
   manager (`NOTIFY_SOCKET`) it does nothing.
 """
@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import os
 import re
 import socket
 import sys
-import threading
-import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -216,40 +214,6 @@ class HealthMonitor:
         return 0.0, self._journal.refusal
 
 
-class StallWatch:
-    """Watches the thread that calls `start`, which is to set `beat` from then on. `limit` seconds
-    without are too long."""
-
-    def __init__(self, limit: float = 30.0) -> None:
-        self._limit = limit
-        self.beat = threading.Event()
-        self._over = False
-        self._watched = 0
-
-    def start(self) -> None:
-        """Begin to watch."""
-        self._watched = threading.get_ident()
-        threading.Thread(target=self._watch, name="stall watch", daemon=True).start()
-
-    def stop(self) -> None:
-        """Watch no longer."""
-        self._over = True
-        self.beat.set()
-
-    def _watch(self) -> None:
-        while not self._over:
-            since = time.monotonic()
-            if not self.beat.wait(self._limit):
-                frame = sys._current_frames().get(self._watched)
-                where = "".join(traceback.format_stack(frame)) if frame else "its thread has ended"
-                seconds = time.monotonic() - since
-                logger.error(
-                    "the event loop has not turned for {:.0f} s; it is at\n{}", seconds, where
-                )
-                self.beat.wait()
-            self.beat.clear()
-
-
 _NOTIFY_SECONDS = 1.0
 """Seconds to wait for a manager whose queue is full."""
 
@@ -259,8 +223,7 @@ _LONGEST_STATUS = 300
 
 class SystemdNotifier:
     """Speaks to the service manager that `environ` names, if any. `watchdog_seconds` is how long it
-    waits for a sign of life before it kills the process, None where it does not: `alive()` is to be
-    called at least twice as often."""
+    waits for a sign of life (`WATCHDOG=1`) before it kills the process, None where it does not."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
@@ -273,42 +236,20 @@ class SystemdNotifier:
         wanted = self._address and microseconds and for_us
         self.watchdog_seconds = microseconds / 1_000_000 if wanted else None
 
-    def ready(self) -> None:
-        """All has started (again, after `restarting`)."""
-        self._send("READY=1")
-
-    def restarting(self) -> None:
-        """This process becomes a new gateway, which will say `ready`."""
-        self._send("RELOADING=1")
-
-    def stopping(self) -> None:
-        """The end has begun, and this process will not come back from it."""
-        self._send("STOPPING=1")
-
-    def alive(self) -> None:
-        """A sign of life for the watchdog."""
-        if self.watchdog_seconds is not None:
-            self._send("WATCHDOG=1")
-
-    def status(self, text: str) -> None:
-        """One line for people, which `systemctl status` shows."""
-        self._send("STATUS=" + " ".join(text.split())[:_LONGEST_STATUS])
-
-    def extend(self, seconds: float) -> None:
-        """Starting or stopping will take up to `seconds` more from now, however long is usual."""
-        self._send(f"EXTEND_TIMEOUT_USEC={max(1, round(seconds * 1_000_000))}")
-
-    def _send(self, message: str) -> None:
+    def send(self, state: str) -> None:
+        """Tell it a state such as `READY=1`."""
         if not self._address:
             return
         kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as out:
             out.settimeout(_NOTIFY_SECONDS)
             out.connect(self._address)
-            out.send(message.encode("utf-8", "replace"))
+            out.send(state.encode("utf-8", "replace"))
 
 
 BEAT_SECONDS = 10.0
+_STALL_SECONDS = 30.0
+"""An event loop that has not turned for that long is stuck: where is written to standard error."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -317,7 +258,6 @@ class Watchdog:
 
     def __init__(self, monitor: HealthMonitor, systemd: SystemdNotifier, clock: Clock) -> None:
         self._monitor, self._systemd, self._clock = monitor, systemd, clock
-        self._stall = StallWatch()
         self._status = self._told = ""
         allowed = systemd.watchdog_seconds
         self._seconds = min(BEAT_SECONDS, allowed / 3) if allowed else BEAT_SECONDS
@@ -326,14 +266,14 @@ class Watchdog:
     async def run_forever(self) -> None:
         """Until `stop`."""
         self._running = asyncio.current_task()
-        self._stall.start()
         try:
             while True:
-                self._stall.beat.set()
+                if sys.__stderr__ is not None:
+                    faulthandler.dump_traceback_later(_STALL_SECONDS, file=sys.__stderr__)
                 await self._look()
                 await self._clock.sleep(self._seconds)
         finally:
-            self._stall.stop()
+            faulthandler.cancel_dump_traceback_later()
 
     def stop(self) -> None:
         """Look no more."""
@@ -346,12 +286,12 @@ class Watchdog:
         except Exception as error:  # noqa: BLE001 - the boundary: the next look may go well
             logger.opt(exception=error).error("the health cannot be seen: {}", error)
             return
-        if not health.stuck:
-            self._systemd.alive()
+        if not health.stuck and self._systemd.watchdog_seconds is not None:
+            self._systemd.send("WATCHDOG=1")
         text = "; ".join(concern.text for concern in health.concerns)
         status = f"{health.state}: {text}" if text else health.state
         if status != self._status:
-            self._systemd.status(status)
+            self._systemd.send("STATUS=" + " ".join(status.split())[:_LONGEST_STATUS])
         self._status = status
         told = _NUMBER.sub("", status)  # how long it has been is no news for the log
         if told == self._told:

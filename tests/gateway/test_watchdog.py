@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +20,6 @@ from nanobot.gateway.channels import ChannelState
 from nanobot.gateway.health import (
     BEAT_SECONDS,
     HealthMonitor,
-    StallWatch,
     SystemdNotifier,
     Watchdog,
 )
@@ -158,26 +156,6 @@ async def test_a_disk_that_hangs_is_told_of_at_once_and_ends_the_signs_of_life(
         hanging.reports.works.set()
         await beats(clock, 20)
         assert "WATCHDOG=1" in manager.heard()
-
-
-def test_an_event_loop_that_is_stuck_is_told_of_with_the_place() -> None:
-    told = threading.Event()
-    lines: list[str] = []
-
-    def keep(line: str) -> None:
-        lines.append(line)
-        told.set()
-
-    sink = logger.add(keep, level="ERROR", format="{message}")
-    watch = StallWatch(0.01)
-    watch.start()
-    try:
-        assert told.wait(10), "it was not noticed that nothing happens here"
-    finally:
-        watch.stop()
-        logger.remove(sink)
-    assert "the event loop has not turned for" in lines[0]
-    assert "test_an_event_loop_that_is_stuck" in lines[0]
 
 
 async def test_a_look_that_breaks_gives_no_sign_of_life_and_the_next_one_may(
