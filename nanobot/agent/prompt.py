@@ -43,7 +43,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.store.store import MemoryStore
-from nanobot.memory.text.layout import split
+from nanobot.memory.text.lines import split
 from nanobot.memory.text.wording import NOTE
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import TokenCounter

@@ -22,8 +22,7 @@ from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.guard import fact_lines
 from nanobot.memory.store.pending import CONFIRMED
-from nanobot.memory.text.layout import split
-from nanobot.memory.text.lines import most_similar
+from nanobot.memory.text.lines import most_similar, split
 from nanobot.memory.text.wording import share, words
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import TAGS, Change, Snapshot, Version

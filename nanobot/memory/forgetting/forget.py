@@ -29,8 +29,7 @@ from nanobot.memory.forgetting.matcher import LEAST
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.store import MemoryStore
-from nanobot.memory.text.layout import blocks_of, split
-from nanobot.memory.text.lines import Operation
+from nanobot.memory.text.lines import Operation, blocks_of, split
 from nanobot.memory.text.wording import Fact, without, words
 from nanobot.memory.versions.version import Change
 from nanobot.memory.why import (

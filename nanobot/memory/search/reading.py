@@ -31,7 +31,7 @@ from nanobot.memory.search.library import documents, passages
 from nanobot.memory.search.values import Source, Sources
 from nanobot.memory.store.guard import fact_lines
 from nanobot.memory.store.notes import day_of
-from nanobot.memory.text.layout import text_of
+from nanobot.memory.text.lines import text_of
 from nanobot.memory.text.wording import NOTE, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.security.paths import Place, Root

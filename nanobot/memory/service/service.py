@@ -25,7 +25,7 @@ from nanobot.memory.search.tool import retired_matching
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report
 from nanobot.memory.store.notes import day_of
-from nanobot.memory.text.layout import is_heading
+from nanobot.memory.text.lines import is_heading
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.sync import Sync
 from nanobot.memory.versions.version import Change, Revert, Version, scope_of

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 
-from nanobot.memory.text.layout import split
+from nanobot.memory.text.lines import split
 from nanobot.memory.text.wording import late
 from nanobot.memory.versions.version import Author
 from nanobot.providers.tokens import estimate_tokens

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import date, datetime
 
 from nanobot.memory.store.guard import bare
-from nanobot.memory.text.layout import split
+from nanobot.memory.text.lines import split
 from nanobot.memory.text.wording import mark_of
 
 

@@ -23,8 +23,7 @@ from nanobot.memory.documents import LONG_TERM, PENDING
 from nanobot.memory.store.guard import fact_lines, indent, lost_facts, standing
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.taint import sources_of
-from nanobot.memory.text.layout import split
-from nanobot.memory.text.lines import Operation
+from nanobot.memory.text.lines import Operation, split
 from nanobot.memory.versions.version import Change
 from nanobot.text import counted
 

@@ -28,8 +28,7 @@ from nanobot.memory.files import redact_file
 from nanobot.memory.store import guard
 from nanobot.memory.store.guard import BY_PERSON
 from nanobot.memory.store.notes import note_path, retired_in, with_note, with_retired
-from nanobot.memory.text.layout import split, text_of
-from nanobot.memory.text.lines import Operation, apply_operations
+from nanobot.memory.text.lines import Operation, apply_operations, split, text_of
 from nanobot.memory.text.wording import unconfirmed_in
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Author, Change

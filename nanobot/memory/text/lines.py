@@ -1,45 +1,118 @@
-"""Long-term files as lines of facts: what changed, and how changes of two writers become one. Pure.
+"""Long-term files as lines of facts: what changed, how a change is made again on a text that has
+moved on, and how the changes of two writers become one. Pure.
 
-A change is a tuple of operations, one a line, so that it can be kept, explained, and made again on
-a text that has moved on. Invariants:
+A change is a tuple of operations, one a line, so that it can be kept and explained. Invariants:
 
 - `apply_operations(base, operations_between(base, new))` has the lines of `new`, each as often as
   there, if not always in the same order;
 - operations that were made already change nothing;
-- a merge never loses a line that one side added, and holds the same lines whichever side is ours.
+- a merge never loses a line that one side added, and holds the same lines whichever side is ours;
+- what is not changed stays byte for byte: line endings, blank lines, placeholders in parentheses.
 
-Blank lines and the white space at the end of lines are layout (`nanobot.memory.text.layout`). Which
-line is a rewording of which goes by the words they share: a word is a run of letters and digits, or
-one character of a script written without spaces; the similarity of two lines is the share of their
-words that both hold (Dice), 0.0 to 1.0.
+Blank lines and the white space at the end of lines are layout. A new line stands after the last of
+its kind in its section (a list item after the last list item), and before a rule that closes the
+section; blank lines separate what is of different kinds, as the rest of the file has it. A removed
+line leaves no double blank line behind. Whether a line is a heading depends on the line alone: code
+fences are not read.
+
+Which line is a rewording of which goes by the words they share: a word is a run of letters and
+digits, or one character of a script written without spaces; the similarity of two lines is the
+share of their words that both hold (Dice), 0.0 to 1.0.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nanobot.memory.text.layout import Document, is_fixed, is_heading, key, lines_of, split
-from nanobot.memory.text.wording import late
 from nanobot.session.records import JsonValue
+
+_HEADING = re.compile(r"#{1,6}\s+\S")
+_KINDS = {
+    "heading": _HEADING,
+    "rule": re.compile(r"\s{0,3}([-*_])(\s*\1){2,}\s*$"),
+    "item": re.compile(r"([-*+]|\d{1,9}[.)])\s+\S|\s"),  # or what belongs to one: it is indented
+    "table": re.compile(r"\|"),
+    "placeholder": re.compile(r"\(.*\)\s*$"),
+}
+
+
+def text_of(content: bytes | None) -> str:
+    """What a file says; empty where there is none. A byte order mark is no part of it, and a line
+    that is no UTF-8 is taken for Latin-1: an editor may save so."""
+    content = (content or b"").removeprefix(BOM_UTF8)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return "\n".join(map(_decoded, content.split(b"\n")))
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
+def split(text: str) -> list[str]:
+    """The lines of a text, without their ends. Only a newline ends one: what else Python takes for
+    a line break (U+2028, a form feed) stands within a line, for everybody who cuts lines."""
+    *whole, last = (line.removesuffix("\r") for line in text.split("\n"))
+    return [*whole, last] if last else whole
+
+
+def is_heading(line: str) -> bool:
+    """Whether a line begins a section."""
+    return _HEADING.match(line) is not None
+
+
+def lines_of(text: str) -> Iterator[tuple[str, str]]:
+    """The non-blank lines, each with the nearest heading above it."""
+    section = ""
+    for raw in text.split("\n"):
+        if line := raw.rstrip():
+            yield line, section
+            if is_heading(line):
+                section = line
+
+
+_ENTRY = re.compile(r"- (?:\d\d:\d\d |\[\d{4}-\d\d-\d\d\] \(from )")
+
+
+def blocks_of(text: str) -> Iterator[str]:
+    """The text in pieces, with their line ends: an entry (a day's note, a fact that waits) with all
+    that is indented under it, or else a single line. Only what was written as an entry is one;
+    indented lines of a person's own are facts by themselves."""
+    entry = ""
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        if entry and (not line.strip() or line[0].isspace()):
+            entry += line
+            continue
+        if entry:
+            yield entry
+        entry = line if _ENTRY.match(line) else ""
+        if not entry:
+            yield line
+    if entry:
+        yield entry
+
 
 LEAST = 0.5
 """From here on, a removed and an added line are one line, reworded."""
 
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_WORD = late(rf"[{_CJK}]|[^\W_{_CJK}]+")
-
-_RAREST, _PER_WORD = 3, 24
-"""A line is compared with at most this many others for each of its rarest words, so that files of
-many thousand changed lines are paired in a moment."""
+_WORD = rf"[{_CJK}]|[^\W_{_CJK}]+"
+_NEAR = 200
+"""A removed line is compared with this many added ones before and after it, of those that changed:
+so a file of many thousand changed lines is compared in a moment."""
 
 
 def words_of(line: str) -> frozenset[str]:
     """The words of a line, without regard to case."""
-    return frozenset(_WORD().findall(line.casefold()))
+    return frozenset(re.findall(_WORD, line.casefold()))
 
 
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:
@@ -60,62 +133,25 @@ def most_similar(line: str, candidates: Iterable[str], least: float = LEAST) -> 
     return found
 
 
-def rewordings(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
+def _reworded(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
     """Which of the `removed` lines became which of the `added` ones; each stands for one other.
 
     The likest pair first; of equals, the first in order. All lines of a sequence differ.
     """
     old, new = [words_of(line) for line in removed], [words_of(line) for line in added]
-    pairs = []
-    for second, first in _candidates(old, new):
-        alike = similarity(old[first], new[second])
-        if alike >= LEAST:
-            pairs.append((-alike, abs(first - second), first, second))
+    pairs = [
+        (-alike, abs(first - second), first, second)
+        for first in range(len(old))
+        for second in range(max(0, first - _NEAR), min(len(new), first + _NEAR))
+        if (alike := similarity(old[first], new[second])) >= LEAST
+    ]
+    found: dict[str, str] = {}
     taken: set[int] = set()
-    found: dict[int, int] = {}
     for _, _, first, second in sorted(pairs):
-        if first not in found and second not in taken:
-            found[first] = second
+        if removed[first] not in found and second not in taken:
+            found[removed[first]] = added[second]
             taken.add(second)
-    return {removed[first]: added[second] for first, second in found.items()}
-
-
-def _candidates(
-    old: Sequence[frozenset[str]], new: Sequence[frozenset[str]]
-) -> Iterable[tuple[int, int]]:
-    """Pairs (index in `new`, index in `old`) that share a word that few lines hold."""
-    frequency = Counter(word for words in (*old, *new) for word in words)
-    holders: dict[str, list[int]] = defaultdict(list)
-    for index, words in enumerate(old):
-        for word in words:
-            holders[word].append(index)
-    for index, words in enumerate(new):
-        shared = [word for word in words if word in holders]
-        shared.sort(key=lambda word: (frequency[word], word))
-        near: set[int] = set()
-        for word in shared[:_RAREST]:
-            near.update(_closest(holders[word], index))
-        yield from ((index, other) for other in sorted(near))
-
-
-def _closest(holders: list[int], index: int) -> list[int]:
-    """Of many holders of a word, those that stand about as far down."""
-    if len(holders) <= _PER_WORD:
-        return holders
-    middle = bisect_left(holders, index)
-    start = max(0, min(middle - _PER_WORD // 2, len(holders) - _PER_WORD))
-    return holders[start : start + _PER_WORD]
-
-
-__all__ = [
-    "Applied",
-    "Merged",
-    "Operation",
-    "apply_operations",
-    "merge",
-    "most_similar",
-    "operations_between",
-]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +173,11 @@ class Operation:
         """Whether this only changes where a line stands."""
         return self.old == self.new
 
+    @property
+    def rewords(self) -> bool:
+        """Whether this puts another line in the place of one."""
+        return bool(self.old and self.new) and not self.moves
+
     def as_json(self) -> dict[str, JsonValue]:
         """What `from_json` reads; fields that say nothing are left out."""
         fields: dict[str, JsonValue] = {"old": self.old, "new": self.new, "section": self.section}
@@ -146,12 +187,10 @@ class Operation:
     @staticmethod
     def from_json(value: object) -> Operation | None:
         """The operation, None where `value` is none."""
-        match value:
-            case dict():
-                old, new = value.get("old", ""), value.get("new", "")
-                section, cursor = value.get("section", ""), value.get("cursor", 0)
-            case _:
-                return None
+        if not isinstance(value, dict):
+            return None
+        old, new, section = (value.get(name, "") for name in ("old", "new", "section"))
+        cursor = value.get("cursor", 0)
         texts = isinstance(old, str) and isinstance(new, str) and isinstance(section, str)
         if not texts or not isinstance(cursor, int) or not (old or new):
             return None
@@ -184,7 +223,30 @@ def operations_between(base: str, new: str) -> tuple[Operation, ...]:
     """
     if base == new:
         return ()
-    return tuple(_Difference(base, new).operations())
+    old, now = list(lines_of(base)), list(lines_of(new))
+    before, after = Counter(line for line, _ in old), Counter(line for line, _ in now)
+    became = _became(
+        [one for one in before if one not in after], [one for one in after if one not in before]
+    )
+    was = {new: old for old, new in became.items()}
+    places = Counter((line, became.get(section, section)) for line, section in old)
+    section_before = {line: became.get(section, section) for line, section in reversed(old)}
+    steps, stated = list[Operation](), list[Operation]()
+    for line, section in now:
+        source = was.pop(line, line)
+        if source != line:
+            steps.append(Operation(source, line, section))
+        elif before[line] != after[line]:
+            known = before[line] > after[line] or places[line, section] > 0
+            places[line, section] -= known
+            (stated if known else steps).append(Operation(new=line, section=section))
+            continue
+        moved = section and section_before[source] != section
+        if moved and before[source] == after[line] == 1 and not is_fixed(line):
+            steps.append(Operation(line, line, section))
+    gone = [line for line in before if before[line] > after[line] and line not in became]
+    removals = [Operation(old=line, section=section_before[line]) for line in gone]
+    return (*steps, *stated, *sorted(removals, key=lambda step: is_heading(step.old)))
 
 
 def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
@@ -200,11 +262,11 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
     wanted = Counter(step.new for step in steps if step.new)
     for line in (line for step in operations if step.new for line in (step.section, step.new)):
         wanted[line] = max(wanted[line], 1)  # a section that holds lines stays
-    document = Document(text)
-    gone = _change(document, [step for step in steps if step.old and step.new], wanted)
+    document = _Document(text)
+    gone = _change(document, [step for step in steps if step.rewords], wanted)
     for step in gone:
         wanted[step.new] = max(wanted[step.new] - 1, 1)
-    _change(document, [step for step in steps if not (step.old and step.new)], wanted)
+    _change(document, [step for step in steps if not step.rewords], wanted)
     left = []
     for step in gone:
         if _is_news(step, document):
@@ -232,13 +294,12 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
         *_needed_headings(mine, counts[1] - counts[2], other),
         *_needed_headings(other, counts[2] - counts[1], mine),
     ]
-    document = Document(ours)
+    document = _Document(ours)
     for heading in headings:
         target[heading] = max(target.get(heading, 0), 1)
     names, moved = _rewordings_of(mine), {step.new for step in mine if step.moves}
     renamed = [replace(step, section=names.get(step.section, step.section)) for step in other]
-    steps = [step for step in renamed if not step.moves]
-    for step in _change(document, steps, target):
+    for step in _change(document, [step for step in renamed if not step.moves], target):
         if document.count(step.new) < target[step.new]:
             document.add(step.new, step.section)
     for heading in headings:
@@ -249,59 +310,172 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
     return Merged(document.text, tuple(_conflicts(mine, other)))
 
 
-class _Difference:
-    def __init__(self, base: str, new: str) -> None:
-        self._old, self._new = list(lines_of(base)), list(lines_of(new))
-        self._before = Counter(line for line, _ in self._old)
-        self._after = Counter(line for line, _ in self._new)
-        removed = [line for line in self._before if line not in self._after]
-        added = [line for line in self._after if line not in self._before]
-        self._became = rewordings(
-            [line for line in removed if is_heading(line)],
-            [line for line in added if is_heading(line)],
-        ) | rewordings(
-            [line for line in removed if not is_heading(line)],
-            [line for line in added if not is_heading(line)],
+def _key(line: str) -> str:
+    """What makes a line the same line; one line even where `line` holds several."""
+    return line.replace("\n", " ").rstrip()
+
+
+def _kind(line: str) -> str:
+    return next((kind for kind, pattern in _KINDS.items() if pattern.match(line)), "text")
+
+
+def is_fixed(line: str) -> bool:
+    """Whether a line belongs to the layout, so that it has no section to move to."""
+    return _kind(line) in {"heading", "rule"}
+
+
+class _Document:
+    """A text that is being changed; `text` is what it has become. Lines are named by their keys."""
+
+    def __init__(self, text: str) -> None:
+        self._original, self._changed = text, False
+        self._end = "\r" if text.count("\r\n") * 2 > text.count("\n") else ""
+        *self._lines, last = text.split("\n")
+        if last:
+            self._lines.append(last + self._end)
+        self._keys = [line.rstrip() for line in self._lines]
+        self._counts = Counter(filter(None, self._keys))
+        self._tight_below, self._tight_above = self._style()
+
+    @property
+    def text(self) -> str:
+        """The file as it now is."""
+        if not self._changed:
+            return self._original
+        return "".join(f"{line}\n" for line in self._lines)
+
+    def count(self, line: str) -> int:
+        """How often `line` stands here."""
+        return self._counts[line]
+
+    def standing(self) -> list[str]:
+        """The lines that stand here, each once."""
+        return [line for line, count in self._counts.items() if count > 0]
+
+    def is_under(self, line: str, heading: str) -> bool:
+        """Whether `line` stands in the section of that heading."""
+        found = self._find(heading)
+        return found is not None and line in self._keys[found.start : found.stop]
+
+    def remove(self, line: str) -> None:
+        """Take out the last `line`, which must stand here."""
+        at = len(self._keys) - 1 - self._keys[::-1].index(line)
+        self._counts[line] -= 1
+        self._replace(slice(at, at + 1), [])
+        while at < len(self._keys) and not self._keys[at] and not (at and self._keys[at - 1]):
+            self._replace(slice(at, at + 1), [])
+        while at == len(self._keys) > 0 and not self._keys[-1]:
+            at -= 1
+            self._replace(slice(at, at + 1), [])
+
+    def reword(self, old: str, new: str) -> None:
+        """Put `new` in the place of the first `old`, which must stand here."""
+        at = self._keys.index(old)
+        self._counts[old] -= 1
+        self._counts[new] += 1
+        end = "\r" if self._lines[at].endswith("\r") else ""
+        self._replace(slice(at, at + 1), [new + end])
+
+    def add(self, line: str, heading: str) -> None:
+        """Put `line` into the section of that heading, which is made where it is missing."""
+        if is_heading(line):
+            found = self._find(heading) if heading else None
+            self._insert(
+                self._close(found or self._section(len(self._keys) if heading else 0)), line
+            )
+            return
+        found = self._find(heading)
+        if found is None:
+            self._insert(self._close(self._section(len(self._keys))), heading)
+            found = self._section(self._keys.index(heading))
+        kind, end = _kind(line), self._close(found)
+        visible = [at for at in range(found.start, end) if self._keys[at]]
+        same = [at for at in visible if _kind(self._lines[at]) == kind]
+        at = (same or visible or [found.start - 1])[-1] + 1
+        if visible and not same and at < end and not self._keys[at]:
+            at += 1
+        self._insert(at, line)
+
+    def _insert(self, at: int, line: str) -> None:
+        """Put a line there, with a blank one wherever it meets one of another kind."""
+        lines, kind = [line], _kind(line)
+        if at and self._keys[at - 1] and self._apart(_kind(self._lines[at - 1]), kind):
+            lines.insert(0, "")
+        if at < len(self._keys) and self._keys[at] and self._apart(kind, _kind(self._lines[at])):
+            lines.append("")
+        self._counts[line] += 1
+        self._replace(slice(at, at), [each + self._end for each in lines])
+
+    def _replace(self, place: slice, lines: list[str]) -> None:
+        self._lines[place], self._keys[place] = lines, [line.rstrip() for line in lines]
+        self._changed = True
+
+    def _find(self, heading: str) -> range | None:
+        """Where the section of that heading stands."""
+        if heading:
+            return self._section(self._keys.index(heading)) if self._counts[heading] else None
+        # Above the first heading a title would stand: no place for a fact in a file of sections.
+        first = self._section(0)
+        above = range(0) if self._keys and is_heading(self._keys[0]) else first
+        alone = len(first) == len(self._keys) and above == first
+        return (
+            above
+            if alone or any(self._keys[at] for at in above)
+            else self._section(len(self._keys))
         )
-        self._was = {new: old for old, new in self._became.items()}
-        self._section_before = {
-            line: self._became.get(section, section) for line, section in reversed(self._old)
-        }
 
-    def operations(self) -> Iterator[Operation]:
-        places = Counter((line, self._became.get(section, section)) for line, section in self._old)
-        stated = []
-        for line, section in self._new:
-            before, after = self._before[line], self._after[line]
-            if old := self._was.pop(line, ""):
-                yield Operation(old, line, section)
-                yield from self._move(old, line, section)
-            elif before == after:
-                yield from self._move(line, line, section)
-            elif before > after or places[line, section] > 0:
-                places[line, section] -= 1
-                stated.append(Operation(new=line, section=section))
-            else:
-                yield Operation(new=line, section=section)
-        yield from stated
-        fewer = [line for line in self._before if self._before[line] > self._after[line]]
-        for line in sorted(fewer, key=is_heading):
-            if line not in self._became:
-                yield Operation(old=line, section=self._section_before[line])
+    def _section(self, at: int) -> range:
+        """The section that line is in, with its heading."""
+        start = next(
+            (n for n in range(min(at, len(self._keys) - 1), 0, -1) if is_heading(self._keys[n])), 0
+        )
+        later = range(start + 1, len(self._keys))
+        return range(start, next((n for n in later if is_heading(self._keys[n])), len(self._keys)))
 
-    def _move(self, old: str, line: str, section: str) -> Iterator[Operation]:
-        once = self._before[old] == self._after[line] == 1
-        if once and not is_fixed(line) and section and self._section_before[old] != section:
-            yield Operation(line, line, section)
+    def _close(self, section: range) -> int:
+        """Where a section ends: before a rule with no list item after it."""
+        for at in reversed(section):
+            kind = _kind(self._lines[at]) if self._keys[at] else ""
+            if kind == "item":
+                break
+            if kind == "rule" and any(self._keys[section.start : at]):
+                return at
+        return section.stop
+
+    def _apart(self, upper: str, lower: str) -> bool:
+        if (upper == "heading" and self._tight_below) or (lower == "heading" and self._tight_above):
+            return False
+        return upper != lower or upper == "heading"
+
+    def _style(self) -> tuple[bool, bool]:
+        """Whether headings of this file have no blank line below, and above."""
+        below = above = False
+        for upper, lower in zip(self._keys, self._keys[1:], strict=False):
+            if upper and lower:
+                below = below or (is_heading(upper) and not is_heading(lower))
+                above = above or (is_heading(lower) and not is_heading(upper))
+        return below, above
+
+
+def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
+    """Which removed line became which added one; a heading becomes a heading only."""
+    return {
+        old: new
+        for kind in (True, False)
+        for old, new in _reworded(
+            [line for line in removed if is_heading(line) is kind],
+            [line for line in added if is_heading(line) is kind],
+        ).items()
+    }
 
 
 def _plain(step: Operation) -> Operation:
     """The operation with its lines as they are compared."""
-    return replace(step, old=key(step.old), new=key(step.new), section=key(step.section))
+    return replace(step, old=_key(step.old), new=_key(step.new), section=_key(step.section))
 
 
 def _change(
-    document: Document, operations: Sequence[Operation], target: Mapping[str, int]
+    document: _Document, operations: Sequence[Operation], target: Mapping[str, int]
 ) -> list[Operation]:
     """Add, reword and remove until each line stands as often as `target` says.
 
@@ -324,7 +498,7 @@ def _change(
     return gone
 
 
-def _move(document: Document, operations: Sequence[Operation]) -> None:
+def _move(document: _Document, operations: Sequence[Operation]) -> None:
     for step in operations:
         line, section = step.new, step.section
         plain = document.count(line) == 1 and bool(section) and document.count(section) <= 1
@@ -333,11 +507,11 @@ def _move(document: Document, operations: Sequence[Operation]) -> None:
             document.add(line, section)
 
 
-def _is_news(step: Operation, document: Document) -> bool:
+def _is_news(step: Operation, document: _Document) -> bool:
     new, old = words_of(step.new), words_of(step.old)
     if 2 * len(new - old) < len(new) or document.count(step.new):
         return False
-    return all(similarity(new, words_of(line)) < 0.5 for line in document.standing())
+    return all(similarity(new, words_of(line)) < LEAST for line in document.standing())
 
 
 def _three_way(base: int, ours: int, theirs: int) -> int:
@@ -347,7 +521,7 @@ def _three_way(base: int, ours: int, theirs: int) -> int:
 
 
 def _rewordings_of(operations: Sequence[Operation]) -> dict[str, str]:
-    return {step.old: step.new for step in operations if step.old and step.new and not step.moves}
+    return {step.old: step.new for step in operations if step.rewords}
 
 
 def _needed_headings(
@@ -374,9 +548,8 @@ def _conflicts(mine: Sequence[Operation], other: Sequence[Operation]) -> Iterato
             yield f"{old!r} was removed here and became {new!r} there"
 
 
-_MOST = 3
-_LONGEST = 100
-_PLACEHOLDER = re.compile(r"[-*+]?\s*\(.*\)")
+_MOST, _LONGEST = 3, 100
+_SILENT = re.compile(r"[-*+]?\s*\(.*\)")
 _MARK = re.compile(r"(?:[-*+]|\d{1,9}[.)])\s+")
 
 
@@ -393,8 +566,9 @@ def told(name: str, before: str, after: str) -> str:
 
 def _said(text: str) -> dict[str, None]:
     lines = (line.strip() for line in split(text))
-    said = (line for line in lines if line and not is_fixed(line))
-    return dict.fromkeys(line for line in said if not _PLACEHOLDER.fullmatch(line))
+    return dict.fromkeys(
+        line for line in lines if line and not is_fixed(line) and not _SILENT.fullmatch(line)
+    )
 
 
 def _listed(lines: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from nanobot.memory.text.layout import split
+from nanobot.memory.text.lines import split
 
 
 def late(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:

@@ -34,8 +34,7 @@ from nanobot.clock import Clock
 from nanobot.errors import ToolError
 from nanobot.io import locked, storage_errors, sync_folder
 from nanobot.memory.documents import TRACKED
-from nanobot.memory.text.layout import split, text_of
-from nanobot.memory.text.lines import merge, told
+from nanobot.memory.text.lines import merge, split, text_of, told
 from nanobot.memory.versions.git import Commit, Damaged, Repository, blob_id, build
 from nanobot.memory.versions.version import (
     Author,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.memory.text.layout import split
+from nanobot.memory.text.lines import split
 from nanobot.memory.text.wording import unconfirmed_in
 
 
