@@ -17,7 +17,7 @@ import asyncio
 import re
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,7 @@ from nanobot.memory.forgetting.matcher import LEAST
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.store import MemoryStore
-from nanobot.memory.text.lines import Operation, blocks_of, split
+from nanobot.memory.text.lines import blocks_of
 from nanobot.memory.text.wording import Fact, without, words
 from nanobot.memory.versions.version import Change
 from nanobot.memory.why import (
@@ -50,7 +50,7 @@ from nanobot.text import counted
 _NOTE = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 
 
-def entries_of(memory: Memory) -> Iterator[Line]:
+def _entries_of(memory: Memory) -> Iterator[Line]:
     """The entries of daily notes and of what waits to be confirmed, each with all its lines."""
     folder = memory.root.place("memory")
     names = [entry.name for entry in folder.entries()] if folder.stat() else []
@@ -62,44 +62,17 @@ def entries_of(memory: Memory) -> Iterator[Line]:
             number += block.count("\n")
 
 
-async def take_out(
-    memory: Memory, lines: Iterable[Line]
-) -> tuple[tuple[int, ...], tuple[Line, ...]]:
-    """Take lines out of their files; the versions that this made, and those that did go."""
-    by_path = defaultdict[str, list[Line]](list)
-    for line in lines:
-        by_path[line.path].append(line)
-    versions, gone = list[int](), list[Line]()
-    for path, wanted in by_path.items():
-        texts = {line.text for line in wanted}
-        before = _standing(memory.store, path)
-        versions.append(await _taken_out(memory.store, path, texts))
-        went = (texts & before) - _standing(memory.store, path)
-        gone += [line for line in wanted if line.text in went]
-    return tuple(filter(None, versions)), tuple(gone)
-
-
-async def _taken_out(store: MemoryStore, path: str, texts: Collection[str]) -> int:
-    """The version of the file without them, 0 where there is none."""
-    change = Change("forget", f"forgot {counted(len(texts), 'line')}")
-    if path in ALL_FACTS:
-        operations = [Operation(old=text) for text in sorted(texts)]
-        return (await store.apply(path, operations, change))[0]
+async def _take_out(store: MemoryStore, path: str, texts: set[str]) -> tuple[int, set[str]]:
+    """Take entries out of a file; the version that this made, 0 for none, and those that did go."""
     while True:
-        # Not by operations: entries may have lines in common.
         text = store.read(path)
-        left = "".join(block for block in blocks_of(text) if block.rstrip() not in texts)
+        pieces = re.split(r"(?<=\n)", text) if path in ALL_FACTS else list(blocks_of(text))
+        gone = texts & {piece.rstrip() for piece in pieces}
+        left = "".join(piece for piece in pieces if piece.rstrip() not in gone)
+        change = Change("forget", f"forgot {counted(len(gone), 'line')}")
         with suppress(WriteConflict):  # an editor saved just now
-            return await store.replace(path, left, expected=text, change=change)
+            return await store.replace(path, left, expected=text, change=change), gone
 
-
-def _standing(store: MemoryStore, path: str) -> set[str]:
-    text = store.read(path)
-    return {line.rstrip() for line in (split(text) if path in ALL_FACTS else blocks_of(text))}
-
-
-PauseLearning = Callable[[], AbstractAsyncContextManager[None]]
-"""While entered, nothing is learned from text as it was before."""
 
 _MARK = re.compile(r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?")
 _STAMP = re.compile(r"\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]")
@@ -214,7 +187,7 @@ class Forgetter:
         scope_of: Callable[[str], str],
         clock: Clock,
         salt: Callable[[], bytes] = lambda: secrets.token_bytes(16),
-        pause_learning: PauseLearning = nullcontext,
+        pause_learning: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
         self.pause_learning = pause_learning
         self._memories, self._explainer, self._sessions = memories, explainer, sessions
@@ -252,8 +225,13 @@ class Forgetter:
             redact = _without_facts(plan.facts)
             await asyncio.to_thread(memory.history.rewrite, redact)
         try:
-            versions, gone = await take_out(memory, plan.lines)
-            return ForgetReport(replace(plan, lines=gone), versions)
+            versions, gone = list[int](), list[Line]()
+            for path in dict.fromkeys(line.path for line in plan.lines):
+                wanted = [line for line in plan.lines if line.path == path]
+                version, went = await _take_out(memory.store, path, {one.text for one in wanted})
+                versions += [version] if version else []
+                gone += [line for line in wanted if line.text in went]
+            return ForgetReport(replace(plan, lines=tuple(gone)), tuple(versions))
         finally:  # some lines may be gone where another could not be taken out
             self._memories.forgotten += 1
 
@@ -262,7 +240,7 @@ class Forgetter:
         remembered = list(lines_of(memory))
         lines = matching(text, remembered)
         facts, evidence = self._facts(memory, text, lines)
-        also = [line for line in entries_of(memory) if _states(facts, line.text)]
+        also = [line for line in _entries_of(memory) if _states(facts, line.text)]
         said = dict.fromkeys([*evidence, *self._messages(scope, facts)])
         entries = [entry for entry in memory.history.entries() if _entry_states(entry, facts)]
         emptied = [entry for entry in entries if not without(entry.summary, facts)]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.forgetting.erase import EraseReport
+from nanobot.memory.forgetting.erase import EraseReport, Home, Kind
 from nanobot.memory.forgetting.matcher import TextMatcher
-from nanobot.memory.forgetting.occurrences import Home, Kind
 
 SECRET = "Zarnetka Qopuvi"
 
@@ -29,7 +28,7 @@ def test_a_folder_that_cannot_be_read_is_named(closed_home: Path) -> None:
     assert "- home: it cannot be read" in report.text
 
 
-@pytest.mark.parametrize(("name", "kind"), [("media", Kind.REMOVED), ("workspace", Kind.TEXT)])
+@pytest.mark.parametrize(("name", "kind"), [("media", "removed"), ("workspace", "text")])
 def test_folders_of_its_own_on_another_disk_are_searched(
     tmp_path: Path, name: str, kind: Kind
 ) -> None:

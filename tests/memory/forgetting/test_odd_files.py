@@ -65,15 +65,21 @@ async def test_a_file_with_a_second_name_is_made_anew(home: RealHome) -> None:
     elsewhere = write(home.folder.parent / "theirs.md")
     os.link(elsewhere, home.folder / "workspace" / "USER.md")
     assert (await erased(home)).is_complete
-    assert (home.folder / "workspace" / "USER.md").read_text() == "- Likes tea\n"
+    assert (home.folder / "workspace" / "USER.md").read_text() == "- [erased]\n- Likes tea\n"
     assert "Qopuvi" in elsewhere.read_text()
 
 
-@pytest.mark.parametrize("suffix", [".pack", ".idx"])
-async def test_a_damaged_pack_is_named(home: RealHome, suffix: str) -> None:
-    folder = home.folder / "workspace" / "repo" / ".git" / "objects" / "pack"
-    pack = write(folder / "pack-1.pack", "PACK\0\0\0\2\0\0\0\1abcdefgh")
-    write(pack.with_suffix(suffix), "PACK\0\0\0\2\0\0\0\1abcdefgh")
+async def test_versions_that_cannot_be_rewritten_are_named(home: RealHome) -> None:
+    objects = home.folder / "state" / "memory.git" / "objects"
+    for path in [path for path in objects.rglob("*") if path.is_file()]:
+        path.unlink()
     report = await erased(home)
-    assert "pack-1.pack: it cannot be read" in report.text
-    assert holding(home.folder) == []
+    assert not report.is_complete
+    assert "the versions of memory:" in report.text
+
+
+async def test_a_repository_of_ones_own_is_left_alone_and_named(home: RealHome) -> None:
+    path = write(home.folder / "workspace" / "repo" / ".git" / "COMMIT_EDITMSG")
+    report = await erased(home)
+    assert "Qopuvi" in path.read_text()
+    assert "git repositories of your own" in report.text
