@@ -101,9 +101,7 @@ def build_stores(home: Path, clock: Clock) -> Stores:
     return Stores(
         home=home,
         journal=build_journal(home, clock),
-        sessions=SessionManager(
-            home / "sessions", clock, on_trouble=_log_trouble, gather_seconds=GATHER_SECONDS
-        ),
+        sessions=SessionManager.in_folder(home / "sessions", clock, gather=GATHER_SECONDS),
         media=MediaStore(home / "media"),
         workspace=workspace,
         spill=SpillFolder(home / "spill"),
@@ -119,10 +117,6 @@ def make_home(home: Path) -> None:
         Root(folder, name="home").create()
     with storage_errors(home):
         home.chmod(0o700)  # it may have been made by hand
-
-
-def _log_trouble(error: NanobotError) -> None:
-    logger.error("{} {}", error, error.hint)
 
 
 _RATIOS = 64_000

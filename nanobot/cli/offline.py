@@ -127,7 +127,7 @@ def _on_journal(
 ) -> Mapping[str, Operation]:
     if room == "backup":
         return BackupOperations(settings.home, journal, clock, live=False).table()
-    sessions = SessionManager(settings.home / "sessions", clock)
+    sessions = SessionManager.in_folder(settings.home / "sessions", clock)
     if room == "cron":
         return _on_cron(settings, clock, journal, sessions)
     model, cost = model_name(settings.model), prices(settings)

@@ -75,7 +75,7 @@ def _list(options: argparse.Namespace) -> int:
                 "updated_at": info.updated_at.isoformat(),
                 "bytes": info.size,
                 "preview": info.preview,
-                "path": str(info.path),
+                "path": info.place,
             }
             for info in sessions
         ]
@@ -107,7 +107,7 @@ def _manager(home: Path) -> SessionManager:
 
     logger.remove()
     logger.add(sys.stderr, level="WARNING", format="warning: {message}")
-    return SessionManager(home / "sessions", SystemClock())
+    return SessionManager.in_folder(home / "sessions", SystemClock())
 
 
 def _fields(message: Message) -> dict[str, object]:

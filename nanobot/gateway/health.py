@@ -134,10 +134,9 @@ def storage_concerns(
     """A thread that ended by a fault: only a new process has it again, and finds everything in the
     journal. Conversations whose files cannot be read: messages in them wait. A file of long-term
     `memory`, the owner's, that a power loss or a broken disk left unreadable."""
-    for has_died, what in ((journal.has_died, "the journal"), (sessions.has_died, "conversations")):
-        if has_died:
-            text = f"the thread that writes {what} has died"
-            yield Concern("failing", text, "Restart nanobot; `nanobot logs` says why.", stuck=True)
+    if journal.has_died:
+        text = "the thread that writes the journal has died"
+        yield Concern("failing", text, "Restart nanobot; `nanobot logs` says why.", stuck=True)
     for key, error in list(sessions.unreadable.items())[:1]:
         more = len(sessions.unreadable) - 1
         others = f" (and {more} more)" if more else ""

@@ -31,6 +31,7 @@ from nanobot.session.records import (
     seq_of_epoch,
     stem_of,
 )
+from nanobot.session.store import SessionInfo
 from nanobot.text import shortened
 
 T = TypeVar("T")
@@ -39,23 +40,6 @@ _EDGE = 64 * 1024
 _PREVIEW = 80
 _MARK = b'"_type"'
 _NONE = Metadata("", None, None)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
-    """A session at a glance. `size` is of the live file in bytes, `preview` its last message.
-
-    `epoch_seq` and `last_consolidated` are as in `Session`, as far as the end of the file tells.
-    """
-
-    key: str
-    created_at: datetime
-    updated_at: datetime
-    size: int
-    preview: str
-    path: Path
-    epoch_seq: int = 0
-    last_consolidated: int = 0
 
 
 class Listing:
@@ -156,7 +140,7 @@ def _read(path: Path) -> tuple[FileState, SessionInfo]:
         updated_at=end.time or (head.updated_at if isinstance(head, Metadata) else None) or touched,
         size=status.st_size,
         preview=end.preview,
-        path=path,
+        place=str(path),
         epoch_seq=end.epoch_seq,
         last_consolidated=end.last_consolidated,
     )

@@ -9,14 +9,15 @@ twice does nothing twice. Moving holds no more of a file in memory than a line.
 Only `rewrite` ever changes a line once it is written, to erase a text (`/forget`). Segments are
 rewritten before the live file, each by replacement; doing it again finishes what a crash cut short.
 
-Everything here is synchronous and keeps no state between calls except the catalogue.
+The functions are synchronous and keep no state; `JsonlStore` is the port's embedded implementation.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -24,6 +25,7 @@ from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 
+from nanobot.clock import Clock
 from nanobot.errors import StorageError, UnknownSession
 from nanobot.io import (
     FileOps,
@@ -36,7 +38,7 @@ from nanobot.io import (
 )
 from nanobot.messages import Message
 from nanobot.session import catalogue
-from nanobot.session.jsonl_writer import SessionFile, sync_lines, write_lines
+from nanobot.session.jsonl_writer import SessionFile, Writer, sync_lines, write_lines
 from nanobot.session.loading import Line, load, newest_metadata, numbered, set_aside_torn_tail
 from nanobot.session.records import (
     SUFFIX,
@@ -53,7 +55,10 @@ from nanobot.session.records import (
     stem_of,
 )
 from nanobot.session.session import Contents
+from nanobot.session.store import Redact, SessionInfo
 
+_INLINE = 64 * 1024
+"""Files up to this many bytes are parsed on the event loop: a thread would cost more."""
 _NO_MESSAGE = 0
 
 
@@ -216,10 +221,6 @@ def _file(header: Metadata, lines: Iterable[bytes]) -> Iterator[bytes]:
         yield line + b"\n"
 
 
-Redact = Callable[[str], str]
-"""Gives back a line, without its newline, as it may stay; the same line where all of it may."""
-
-
 def rewrite(files: FileOps, path: Path, folder: Path, redact: Redact) -> int:
     """Pass each line of the live file at `path` and of the segments in `folder` through `redact`;
     returns how many changed.
@@ -250,14 +251,131 @@ def _redacted(line: bytes, redact: Redact) -> bytes:
     return redact(text).encode("utf-8", "surrogateescape")
 
 
-class SessionFolder:
-    """Finds, reads and mends the files of sessions under `path`."""
+class JsonlStore:
+    """The session files under `path`; see `SessionStore` for what each method does. `gather` is as
+    for `Writer`, for callers who keep a copy of what they append meanwhile; `files` is what changes
+    the disk."""
 
-    def __init__(self, path: Path, files: FileOps) -> None:
-        self._path, self._files = path, files
+    def __init__(
+        self, path: Path, clock: Clock, *, gather: float = 0.0, files: FileOps | None = None
+    ) -> None:
+        self._path, self._clock, self._disk = path, clock, files or FileOps()
         self._listing = catalogue.Listing(path)
+        self._writer = Writer(self._disk, clock, gather)
+        self._files: dict[str, SessionFile] = {}
 
-    def file_of(self, key: str) -> Path:
+    async def read(self, key: str) -> Contents | None:
+        file, now = self._file(key), self._clock.now()
+        file.path, before = self._file_of(key), file.known
+        set_aside_torn_tail(file.path, self._disk, now)
+        state = state_of(file.path)
+        if state is None or state.size <= _INLINE:
+            contents, state = self.contents(key, now)
+        else:
+            contents, state = await asyncio.to_thread(self.contents, key, now)
+        if file.known is not before or not self._writer.is_idle(file):
+            return None
+        file.known, file.stale, file.created_at = state, False, contents.created_at
+        return contents
+
+    def contents(self, key: str, now: datetime) -> tuple[Contents, FileState | None]:
+        """What a session's file says and the state it was in; an empty session without a file."""
+        archived = archived_up_to(self._archive_of(key))
+        try:
+            return load(self._file_of(key), archived, now)
+        except FileNotFoundError:
+            start = archived + 1
+            empty = Contents(now, now, last_consolidated=archived, first_seq=start, next_seq=start)
+            return empty, None
+
+    def is_current(self, key: str) -> bool:
+        file = self._file(key)
+        return not file.stale and state_of(file.path) == file.known
+
+    def is_idle(self, key: str) -> bool:
+        return self._writer.is_idle(self._file(key))
+
+    def forget(self, key: str) -> None:
+        self._file(key).stale = True
+
+    def append(self, key: str, lines: str) -> asyncio.Future[None]:
+        return self._writer.append(self._file(key), lines.encode())
+
+    async def restore(self, key: str, lines: str) -> None:
+        first = decode(lines.partition("\n")[0].encode())
+        begun = first.timestamp if isinstance(first, Message) else None
+        now = self._clock.now()
+        file = SessionFile(self._file_of(key), key, begun or now)
+
+        def work() -> None:
+            archived, data = archived_up_to(self._archive_of(key)), lines.encode()
+            disk = self._disk
+            sync_lines(disk, write_lines(disk, file, data, now, verify=True, archived=archived))
+
+        await self._writer.run(file, work)
+
+    async def archive(self, key: str, header: Metadata) -> None:
+        file = self._file(key)
+
+        def work() -> None:
+            changed = state_of(file.path) != file.known
+            file.known = move(self._disk, file.path, self._archive_of(key), header)
+            file.stale = file.stale or changed
+
+        await self._writer.run(file, work)
+
+    async def rewrite(self, key: str, redact: Redact) -> int:
+        file, archive = self._file(key), self._archive_of(key)
+        return await self._writer.run(file, lambda: rewrite(self._disk, file.path, archive, redact))
+
+    def drop_archive(self, key: str) -> None:
+        for segment in segments(self._archive_of(key))[:-1]:
+            with storage_errors(segment.path):
+                segment.path.unlink(missing_ok=True)
+
+    def messages(self, key: str, first: int, last: int | None) -> Iterator[Message]:
+        path, folder = self._file_of(key), self._archive_of(key)
+        waiting = self._waiting(key)
+        if not waiting and state_of(path) is None and not folder.is_dir():
+            keys = [key_of(other.stem) for other in self._path.glob(f"*{SUFFIX}")]
+            raise UnknownSession(key, next(iter(get_close_matches(key, keys, 1)), ""))
+        return self._messages(path, folder, waiting, first, last)
+
+    def window(self, key: str, first: int, last: int | None) -> list[Message]:
+        gone = [*retractions_of(self._file_of(key), self._archive_of(key), first)]
+        gone += [r for r in map(decode, self._waiting(key)) if isinstance(r, Retraction)]
+        messages = self.messages(key, first, last)
+        return [m for m in messages if not any(retraction.covers(m) for retraction in gone)]
+
+    def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
+        path = self._file_of(key)
+        try:
+            with opened(path) as descriptor:
+                found = newest_metadata(descriptor, os.fstat(descriptor).st_size)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StorageError.of(path, error) from error
+        return found.metadata or {} if found else {}
+
+    def sessions(self) -> list[SessionInfo]:
+        return self._listing.sessions()
+
+    def keys(self) -> list[str]:
+        return self._listing.keys()
+
+    def retry(self) -> None:
+        self._writer.retry()
+
+    async def close(self) -> None:
+        await self._writer.close()
+
+    def _file(self, key: str) -> SessionFile:
+        if key not in self._files:
+            self._files[key] = SessionFile(self._file_of(key), key, self._clock.now())
+        return self._files[key]
+
+    def _file_of(self, key: str) -> Path:
         """The live file of a key, whether or not it exists.
 
         That is our own name for it, unless there is only a file which another program named, and
@@ -271,104 +389,23 @@ class SessionFolder:
             return own
         return foreign if (catalogue.key_in(foreign) or key_of(foreign.stem)) == key else own
 
-    def archive_of(self, key: str) -> Path:
+    def _archive_of(self, key: str) -> Path:
         """The folder of a key's archived segments, whether or not it exists."""
         return self._path / "archive" / stem_of(key)
 
-    def mend(self, path: Path, now: datetime) -> int:
-        """Set a last line aside that was cut short; returns the size of the file, 0 without one."""
-        set_aside_torn_tail(path, self._files, now)
-        state = state_of(path)
-        return state.size if state else 0
-
-    def read(self, key: str, path: Path, now: datetime) -> tuple[Contents, FileState | None]:
-        """What a session's file says and the state it was in; an empty session without a file."""
-        archived = archived_up_to(self.archive_of(key))
-        try:
-            return load(path, archived, now)
-        except FileNotFoundError:
-            start = archived + 1
-            empty = Contents(now, now, last_consolidated=archived, first_seq=start, next_seq=start)
-            return empty, None
-
-    def restore(self, key: str, lines: str, now: datetime) -> None:
-        """Append those of the journaled lines that are missing, and sync."""
-        path = self.file_of(key)
-        archived = archived_up_to(self.archive_of(key))
-        first = decode(lines.partition("\n")[0].encode())
-        begun = first.timestamp if isinstance(first, Message) else None
-        file = SessionFile(path, key, begun or now)
-        with storage_errors(path):
-            data = lines.encode()
-            sync_lines(
-                self._files,
-                write_lines(self._files, file, data, now, verify=True, archived=archived),
-            )
-
-    def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
-        """The newest metadata in a session's file; empty where it says none."""
-        path = self.file_of(key)
-        try:
-            with opened(path) as descriptor:
-                found = newest_metadata(descriptor, os.fstat(descriptor).st_size)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise StorageError.of(path, error) from error
-        return found.metadata or {} if found else {}
-
-    def move_consolidated(self, file: SessionFile, header: Metadata) -> None:
-        """Archive what `header` calls consolidated; `file` then knows its new live file."""
-        changed = state_of(file.path) != file.known
-        folder = self.archive_of(file.key)
-        file.known = move(self._files, file.path, folder, header)
-        file.stale = file.stale or changed
-
-    def drop_old_segments(self, key: str) -> None:
-        """Remove the archived segments of a key, but for the newest, which says how far they went.
-        Raises StorageError."""
-        for segment in segments(self.archive_of(key))[:-1]:
-            with storage_errors(segment.path):
-                segment.path.unlink(missing_ok=True)
-
-    def messages(self, key: str, waiting: bytes, first: int, last: int | None) -> Iterator[Message]:
-        """All messages of a session from seq `first` to `last`; `waiting` lines follow its file.
-
-        Raises UnknownSession, naming the nearest key, where there is no trace of the session.
-        """
-        path, folder = self.file_of(key), self.archive_of(key)
-        if not waiting and state_of(path) is None and not folder.is_dir():
-            keys = [key_of(other.stem) for other in self._path.glob(f"*{SUFFIX}")]
-            raise UnknownSession(key, next(iter(get_close_matches(key, keys, 1)), ""))
-        return self._messages(path, folder, waiting, first, last)
-
-    def window(self, key: str, waiting: bytes, first: int, last: int | None) -> list[Message]:
-        """Those of `messages` that were not retracted. Raises as it does."""
-        gone = [*retractions_of(self.file_of(key), self.archive_of(key), first)]
-        gone += [r for r in map(decode, waiting.splitlines()) if isinstance(r, Retraction)]
-        messages = self.messages(key, waiting, first, last)
-        return [m for m in messages if not any(retraction.covers(m) for retraction in gone)]
-
-    def rewrite(self, key: str, redact: Redact) -> int:
-        """Pass every line of a session through `redact`, archived ones too; how many changed."""
-        return rewrite(self._files, self.file_of(key), self.archive_of(key), redact)
-
-    def sessions(self) -> list[catalogue.SessionInfo]:
-        """All sessions on disk, the one used last first."""
-        return self._listing.sessions()
-
-    def keys(self) -> list[str]:
-        """The keys of all sessions on disk."""
-        return self._listing.keys()
+    def _waiting(self, key: str) -> list[bytes]:
+        """The lines that are not durable yet."""
+        file = self._files.get(key)
+        return self._writer.backlog(file).splitlines() if file else []
 
     def _messages(
-        self, path: Path, folder: Path, waiting: bytes, first: int, last: int | None
+        self, path: Path, folder: Path, waiting: list[bytes], first: int, last: int | None
     ) -> Iterator[Message]:
         newest = first - 1
         for message in messages_of(path, folder, first, last):
             newest = max(newest, message.seq)
             yield message
-        for line in waiting.splitlines():
+        for line in waiting:
             record = decode(line)
             if isinstance(record, Message) and newest < record.seq <= (last or record.seq):
                 yield record

@@ -1,10 +1,10 @@
 """Appending to session files so that neither a crash nor a full disk can mix lines or halve them.
 
-`Writer` is the one thread that changes session files while the gateway runs. Lines of a session are
-written in the order they came and are kept until they are durable. The thread takes what has queued
-up for all sessions at once: one write per file, then one sync per file. A session whose file the
-disk refuses keeps its backlog and waits for `retry`, while the others go on. Jobs (archiving) run
-between the writes of their session.
+`Writer` has the one thread that changes session files while the gateway runs. Lines of a session
+are written in the order they came and are kept until they are durable. The thread gets what has
+queued up for all sessions at once: one write per file, then one sync per file. A session whose file
+the disk refuses keeps its backlog, which is tried again after 1, 2, 4 … 60 seconds, while the
+others go on. Other changes of a file (archiving) run in the same thread when it has no backlog.
 
 An append has two halves: `write_lines` puts the bytes into the file, `sync_lines` makes them
 durable. What an attempt may leave behind is noted first (`Debris`). The next attempt removes it,
@@ -14,19 +14,20 @@ synced again, because the kernel may have dropped the bytes.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import stat
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from errno import EDQUOT, EIO, ENOSPC, EROFS
 from pathlib import Path
+from typing import TypeVar
 
 from loguru import logger
 
+from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import (
     FileOps,
@@ -48,6 +49,7 @@ from nanobot.session.records import (
     decode_fields,
     encode,
 )
+from nanobot.tasks import Background
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,204 +257,157 @@ def _next_after(record: Record | None) -> int:
     return 0
 
 
+T = TypeVar("T")
+
 _MOST_FILES = 64
-_WHOLE_DISK = (ENOSPC, EDQUOT, EIO, EROFS)
-
-Callback = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """The disk refuses something. `is_new`: it was not so after the last attempt."""
-
-    error: StorageError
-    is_new: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Job:
-    """Work on a session's file that must not meet a write; `done` gets its error, if any."""
-
-    file: SessionFile
-    run: Callback
-    done: Callable[[StorageError | None], None]
+_FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
 
 
 @dataclass(slots=True)
 class _Backlog:
-    """What waits for one file. `cause` tells one trouble from another, 0 where there is none."""
+    """What waits for one file. `refused`: the disk did not take it the last time."""
 
     lines: list[bytes] = field(default_factory=list)
-    done: list[Callback] = field(default_factory=list)
-    cause: int | Path = 0
-    blocked: bool = False
+    written: list[asyncio.Future[None]] = field(default_factory=list)
+    refused: bool = False
 
 
 class Writer:
-    """Appends lines to session files in a thread of its own, which starts with the first of them.
+    """Appends lines to session files in a thread of its own. For `gather` seconds after the first
+    lines came, more may come to share a sync with them. All methods but `backlog` belong to the
+    event loop."""
 
-    Every callback goes through `post`, which brings it to the thread where it belongs. For `gather`
-    seconds after the first lines came, more may come to share a sync with them.
-    """
-
-    def __init__(
-        self,
-        files: FileOps,
-        now: Callable[[], datetime],
-        post: Callable[[Callback], None],
-        on_trouble: Callable[[Trouble], None],
-        gather: float = 0.0,
-    ) -> None:
-        self._files, self._now, self._post, self._on_trouble = files, now, post, on_trouble
-        self._gather = gather
-        self._changed = threading.Condition()
+    def __init__(self, files: FileOps, clock: Clock, gather: float = 0.0) -> None:
+        self._files, self._clock, self._gather = files, clock, gather
+        self._thread = ThreadPoolExecutor(1, "sessions")
         self._backlogs: dict[SessionFile, _Backlog] = {}
-        self._jobs: list[Job] = []
-        self._closing = False
-        self._retry_asked = False
-        self._thread: threading.Thread | None = None
+        self._jobs: list[SessionFile] = []
+        self._background = Background()
+        self._writing: asyncio.Task[None] | None = None
+        self._closing = self._in_trouble = self._retry_planned = False
+        self._delay = _FIRST_DELAY
 
-    def submit(self, file: SessionFile, lines: bytes, done: Callback) -> None:
-        """Append `lines`; `done` is called once they are durable."""
-        with self._changed:
-            self._wake()
-            backlog = self._backlogs.setdefault(file, _Backlog())
-            backlog.lines.append(lines)
-            backlog.done.append(done)
+    def append(self, file: SessionFile, lines: bytes) -> asyncio.Future[None]:
+        """Append `lines`; the future is done once they are durable."""
+        if self._closing:
+            raise RuntimeError("the sessions are closed")
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        backlog = self._backlogs.setdefault(file, _Backlog())
+        backlog.lines.append(lines)
+        backlog.written.append(written)
+        self._wake()
+        return written
 
-    def submit_job(self, job: Job) -> None:
-        """Run a job as soon as its session has no backlog."""
-        with self._changed:
-            self._wake()
-            self._jobs.append(job)
+    async def run(self, file: SessionFile, work: Callable[[], T]) -> T:
+        """What `work` gives, which is run as soon as `file` has no backlog. Raises
+        `StorageError`."""
+        self._jobs.append(file)
+        try:
+            while backlog := self._backlogs.get(file):
+                await asyncio.wait(backlog.written)
+            if self._closing:
+                raise StorageError(file.path, "nanobot is ending")
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except OSError as error:
+            raise StorageError.of(file.path, error) from error
+        finally:
+            self._jobs.remove(file)
 
     def is_idle(self, file: SessionFile) -> bool:
         """Whether nothing is under way for `file`."""
-        with self._changed:
-            return file not in self._backlogs and all(job.file is not file for job in self._jobs)
+        return file not in self._backlogs and file not in self._jobs
 
-    def backlog(self, path: Path) -> bytes:
-        """The lines for the file at `path` that are not durable yet."""
-        with self._changed:
-            waiting = [item.lines for file, item in self._backlogs.items() if file.path == path]
-        return b"".join(line for lines in waiting for line in lines)
-
-    @property
-    def has_died(self) -> bool:
-        """Whether the thread has ended without being asked to."""
-        thread = self._thread
-        return thread is not None and not thread.is_alive() and not self._closing
-
-    @property
-    def has_trouble(self) -> bool:
-        """Whether the disk refuses a file at present."""
-        with self._changed:
-            return any(backlog.cause for backlog in self._backlogs.values())
+    def backlog(self, file: SessionFile) -> bytes:
+        """The lines for `file` that are not durable yet. May be called from any thread."""
+        backlog = self._backlogs.get(file)
+        return b"".join(backlog.lines.copy()) if backlog else b""
 
     def retry(self) -> None:
         """Try again what the disk refused."""
-        with self._changed:
-            self._retry_asked = True
-            for backlog in self._backlogs.values():
-                backlog.blocked = False
-            self._changed.notify()
+        for backlog in self._backlogs.values():
+            backlog.refused = False
+        self._wake()
 
-    def close(self) -> bool:
-        """Try everything once more and end the thread; returns whether nothing is left over."""
-        with self._changed:
-            self._closing = True
-        self.retry()
-        if self._thread is not None:
-            self._thread.join()
-        return not self._backlogs and not self._jobs
+    async def close(self) -> None:
+        """Try everything once more and end the thread."""
+        self._closing = True
+        for _ in range(2):  # what is being written may be refused yet
+            if self._writing is not None:
+                await asyncio.wait((self._writing,))
+            self.retry()
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))
+        for file, backlog in self._backlogs.items():
+            error = StorageError(file.path, "it could not be written before the end")
+            for written in backlog.written:
+                if not written.done():
+                    written.set_exception(error)
+                    written.exception()  # nobody has to ask: the caller may be gone
+        self._backlogs.clear()
+        await self._background.drain(0)
+        await asyncio.to_thread(self._thread.shutdown)
 
     def _wake(self) -> None:
-        if self._closing:
-            raise RuntimeError("the sessions are closed")
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="sessions", daemon=True)
-            self._thread.start()
-        self._changed.notify()
+        if self._backlogs and (self._writing is None or self._writing.done()):
+            self._writing = self._background.start(self._write_all(), name="session writes")
 
-    def _run(self) -> None:
+    async def _write_all(self) -> None:
+        """Write until nothing is left but what the disk refused."""
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._ready() or self._ready_jobs() or self._closing)
             if self._gather and not self._closing:
-                time.sleep(self._gather)
-            with self._changed:
-                self._retry_asked = False
-                ready, jobs = self._ready(), self._ready_jobs()
-                batch = {file: list(self._backlogs[file].lines) for file in ready}
-            if not batch and not jobs:
+                await asyncio.sleep(self._gather)
+            ready = [file for file, waiting in self._backlogs.items() if not waiting.refused]
+            batch = {file: self._backlogs[file].lines.copy() for file in ready[:_MOST_FILES]}
+            if not batch:
                 return
-            self._append(batch)
-            for job in jobs:
-                self._do(job)
+            loop = asyncio.get_running_loop()
+            errors = await loop.run_in_executor(self._thread, self._append, batch)
+            for file, lines in batch.items():
+                self._settle(file, len(lines), errors.get(file))
+            if not any(backlog.refused for backlog in self._backlogs.values()):
+                self._in_trouble, self._delay = False, _FIRST_DELAY
 
-    def _ready(self) -> list[SessionFile]:
-        waiting = [file for file, backlog in self._backlogs.items() if not backlog.blocked]
-        return waiting[:_MOST_FILES]
-
-    def _ready_jobs(self) -> list[Job]:
-        return [job for job in self._jobs if job.file not in self._backlogs]
-
-    def _append(self, batch: dict[SessionFile, list[bytes]]) -> None:
-        written = [self._write(file, b"".join(lines)) for file, lines in batch.items()]
-        durable = [item.file for item in written if item is not None and self._sync(item)]
-        if not durable:
+    def _settle(self, file: SessionFile, count: int, error: StorageError | None) -> None:
+        """The first `count` lines for `file` are durable, or were refused."""
+        backlog = self._backlogs[file]
+        if error is not None:
+            backlog.refused = True
+            if not self._in_trouble:  # one notice, however many files and attempts
+                logger.error("{}; it is kept and tried again. {}", error, error.hint)
+            self._in_trouble = True
+            if not self._retry_planned:
+                self._retry_planned = True
+                self._background.start(self._retry_later(), name="retry session writes")
             return
-        done: list[Callback] = []
-        with self._changed:
-            for file in durable:
-                backlog, count = self._backlogs[file], len(batch[file])
-                done += backlog.done[:count]
-                del backlog.lines[:count], backlog.done[:count]
-                backlog.cause = 0
-                if not backlog.lines:
-                    del self._backlogs[file]
-        self._post(lambda: _call_all(done))
+        written = backlog.written[:count]
+        del backlog.lines[:count], backlog.written[:count]
+        if not backlog.lines:
+            del self._backlogs[file]
+        for future in written:
+            if not future.done():  # else the caller was cancelled
+                future.set_result(None)
 
-    def _write(self, file: SessionFile, data: bytes) -> Written | None:
-        try:
-            return write_lines(self._files, file, data, self._now())
-        except Exception as error:  # noqa: BLE001 - one file's trouble must not end the thread
-            self._refuse(file, error)
-            return None
+    async def _retry_later(self) -> None:
+        await self._clock.sleep(self._delay)
+        self._delay = min(self._delay * 2, _LONGEST_DELAY)
+        self._retry_planned = False
+        self.retry()
 
-    def _sync(self, written: Written) -> bool:
-        try:
-            sync_lines(self._files, written)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._refuse(written.file, error)
-            return False
-        return True
-
-    def _refuse(self, file: SessionFile, error: Exception) -> None:
-        whole_disk = isinstance(error, OSError) and error.errno in _WHOLE_DISK
-        cause = error.errno if isinstance(error, OSError) and whole_disk else file.path
-        with self._changed:
-            is_new = all(backlog.cause != cause for backlog in self._backlogs.values())
-            backlog = self._backlogs[file]
-            backlog.cause = cause or file.path
-            backlog.blocked = not self._retry_asked  # while this attempt ran: then try again
-        trouble = Trouble(_as_storage_error(file.path, error), is_new)
-        self._post(lambda: self._on_trouble(trouble))
-
-    def _do(self, job: Job) -> None:
-        try:
-            job.run()
-            error = None
-        except Exception as failure:  # noqa: BLE001 - as above
-            error = _as_storage_error(job.file.path, failure)
-        with self._changed:
-            self._jobs.remove(job)
-        self._post(lambda: job.done(error))
-
-
-def _call_all(callbacks: list[Callback]) -> None:
-    for callback in callbacks:
-        callback()
+    def _append(self, batch: Mapping[SessionFile, list[bytes]]) -> dict[SessionFile, StorageError]:
+        """Write and sync, in the thread; the files that the disk refused, and why."""
+        errors: dict[SessionFile, StorageError] = {}
+        written = []
+        for file, lines in batch.items():
+            try:
+                written.append(write_lines(self._files, file, b"".join(lines), self._clock.now()))
+            except Exception as error:  # noqa: BLE001 - one file's trouble must not stop the others
+                errors[file] = _as_storage_error(file.path, error)
+        for item in written:
+            try:
+                sync_lines(self._files, item)
+            except Exception as error:  # noqa: BLE001 - as above
+                errors[item.file] = _as_storage_error(item.file.path, error)
+        return errors
 
 
 def _as_storage_error(path: Path, error: Exception) -> StorageError:

@@ -34,7 +34,7 @@ from nanobot.io import replace_file, sync_folder
 from nanobot.memory.history.log import HISTORY, HistoryLog
 from nanobot.memory.versions.gitstore import read_newest
 from nanobot.security.paths import Root
-from nanobot.session.checking import conversations_in
+from nanobot.session.manager import conversations_in
 from nanobot.upkeep.archive import Progress, Unpacked, unpack
 from nanobot.upkeep.contents import BACKUPS, JOURNAL, UNFINISHED
 

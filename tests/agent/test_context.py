@@ -55,7 +55,7 @@ class Bench:
 
         self.clock = FakeClock(NOON)
         self.system = Instructions()
-        self.manager = SessionManager(folder, self.clock)
+        self.manager = SessionManager.in_folder(folder, self.clock)
         self.builder = ContextBuilder(
             self.system,
             self.clock,

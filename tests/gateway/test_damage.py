@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from nanobot.agent.session_queue import DISK_PAUSE
-from nanobot.clock import SystemClock
-from nanobot.io import FileOps
-from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from tests.channels.telegram.whole import status_of
-from tests.support import PATIENCE, running
-
-
-class DyingDisk(FileOps):
-    """Ends the thread that writes, as nothing that it expects does."""
-
-    def write(self, descriptor: int, data: memoryview) -> int:
-        raise SystemExit
+from tests.support import running
 
 
 async def health_of(home: Path) -> tuple[str, str]:
@@ -56,15 +45,3 @@ async def test_a_conversation_that_cannot_be_read_shows_until_it_can(tmp_path: P
         await clock.advance(DISK_PAUSE)
         assert await channel.answer_to(event) == "hi"
         assert await health_of(tmp_path) == ("ok", "")
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_dead_writer_of_conversations_is_known(tmp_path: Path) -> None:
-    manager = SessionManager(tmp_path, SystemClock(), files=DyingDisk())
-    session = await manager.get_or_create("fake:1")
-    session.begin_turn()
-    session.clear(1)
-    manager.save(session)
-    async with asyncio.timeout(PATIENCE):
-        while not manager.has_died:
-            await asyncio.to_thread(lambda: None)

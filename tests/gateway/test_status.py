@@ -38,7 +38,10 @@ class House:
         self.journal, self.clock = journal, clock
         self.channel = ChannelState("telegram", "running", who="@bot", heard_at=0.0, due=60.0)
         self.concern: Concern | None = None
-        self.chronicle, self.sessions = Chronicle(), SessionManager(home / "sessions", clock)
+        self.chronicle, self.sessions = (
+            Chronicle(),
+            SessionManager.in_folder(home / "sessions", clock),
+        )
         self.background = Background()
         self.counted = Counted()
         self.counted.errors, self.counted.warnings = 1, 4

@@ -13,8 +13,7 @@ import pytest
 from nanobot.config.load import load_settings
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.importer import carry_out, prepare
-from nanobot.io import FileOps
-from nanobot.session.jsonl_store import SessionFolder
+from nanobot.session.jsonl_store import JsonlStore
 from nanobot.testing import FakeClock
 from tests.importing.conftest import NOW, contents, copied, do
 
@@ -30,9 +29,9 @@ def test_a_torn_line_a_link_and_a_broken_list_are_survived_and_told(tmp_path: Pa
     (source / "workspace" / "MEMORY-link.md").symlink_to("/etc/passwd")
     os.mkfifo(source / "workspace" / "pipe")
     report = do(source, tmp_path / "new")
-    folder = SessionFolder(tmp_path / "new" / "sessions", FileOps())
+    folder = JsonlStore(tmp_path / "new" / "sessions", FakeClock())
     assert set(folder.keys()) == {"cli:direct", "discord:888", "telegram:15551234"}
-    told = [m.content for m in folder.messages("telegram:15551234", b"", 1, None)]
+    told = [m.content for m in folder.messages("telegram:15551234", 1, None)]
     assert "The garden gate code word is BLUEBIRD" in told
     by_source = {item.source: item for item in report.items}
     talked = by_source["workspace/sessions/telegram_15551234.jsonl"]
@@ -172,7 +171,7 @@ def test_one_conversation_for_all_channels_is_kept_and_continued_nowhere(tmp_pat
     said = {"role": "user", "content": "my secret"}
     (sessions / "unified_default.jsonl").write_text(f"{json.dumps(head)}\n{json.dumps(said)}\n")
     do(source, tmp_path / "new")
-    folder = SessionFolder(tmp_path / "new" / "sessions", FileOps())
+    folder = JsonlStore(tmp_path / "new" / "sessions", FakeClock())
     assert set(folder.keys()) == {"unified:default"}
 
 

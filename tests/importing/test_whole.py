@@ -7,10 +7,9 @@ from pathlib import Path
 
 from nanobot.config.load import load_settings
 from nanobot.cron.job import decoded
-from nanobot.io import FileOps
 from nanobot.memory.history.log import HistoryLog
 from nanobot.security.paths import Root
-from nanobot.session.jsonl_store import SessionFolder
+from nanobot.session.jsonl_store import JsonlStore
 from nanobot.skills.loader import SkillsLoader
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
@@ -59,9 +58,9 @@ def test_nothing_but_the_owner_of_the_home_can_read_it(imported: Imported) -> No
 
 
 def test_every_message_keeps_its_place_its_time_and_its_tools(imported: Imported) -> None:
-    folder = SessionFolder(imported.new / "sessions", FileOps())
+    folder = JsonlStore(imported.new / "sessions", FakeClock())
     assert set(folder.keys()) == {"cli:direct", "telegram:15551234", "discord:888"}
-    direct = list(folder.messages("cli:direct", b"", 1, None))
+    direct = list(folder.messages("cli:direct", 1, None))
     assert [message.role for message in direct] == [
         "user", "assistant", "user", "assistant", "tool", "assistant",
     ]  # fmt: skip
@@ -70,7 +69,7 @@ def test_every_message_keeps_its_place_its_time_and_its_tools(imported: Imported
     assert direct[4].tool_call_id == direct[3].tool_calls[0].id
     assert [message.origin for message in direct[3:]] == ["", "tool:write_file", "tool:write_file"]
     assert all(m.timestamp is not None and m.timestamp.year == 2026 for m in direct)
-    told = list(folder.messages("telegram:15551234", b"", 1, None))
+    told = list(folder.messages("telegram:15551234", 1, None))
     pictures = [message.media for message in told if message.media]
     assert pictures == [(next((imported.new / "media").iterdir()).name,)]
     assert folder.metadata_of("discord:888") == {"scope": "owner"}
@@ -128,8 +127,8 @@ async def test_what_was_said_to_this_nanobot_before_the_import_stays_there_and_i
         asked = await telegram.say("one", "15551234", sender_id="15551234")
         await telegram.answer_to(asked, "15551234")
     report = do(source, tmp_path / "new")
-    folder = SessionFolder(tmp_path / "new" / "sessions", FileOps())
-    said = [m.content for m in folder.messages("telegram:15551234", b"", 1, None)]
+    folder = JsonlStore(tmp_path / "new" / "sessions", FakeClock())
+    said = [m.content for m in folder.messages("telegram:15551234", 1, None)]
     assert any("BLUEBIRD" in text for text in said)
     assert "first" not in said
     history = tmp_path / "new" / "workspace" / "memory" / "history.jsonl"

@@ -96,7 +96,7 @@ class Home:
         return memory
 
     def session_manager(self) -> SessionManager:
-        return SessionManager(self.folder / "sessions", self.clock, live_limit=20)
+        return SessionManager.in_folder(self.folder / "sessions", self.clock, live_limit=20)
 
     def memory_of(self, session: Session) -> Memory:
         return self.memory

@@ -115,7 +115,7 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
     for path in (state, workspace, folder / "sessions", folder / "media", folder / "logs"):
         path.mkdir(parents=True, exist_ok=True)
     root = Root(workspace)
-    sessions = SessionManager(folder / "sessions", clock, live_limit=0)
+    sessions = SessionManager.in_folder(folder / "sessions", clock, live_limit=0)
     journal = SqliteJournal(state / "journal.db", clock)
     versions = GitStore(state / "memory.git", root, clock)
     versions.recover()

@@ -74,7 +74,7 @@ class Owned:
         self.versions = GitStore(folder / "state" / "memory.git", root, self.clock)
         template = load_template(template_folder())
         self.memories = Memories(root, self.clock, template, self.versions)
-        self.sessions = SessionManager(folder / "sessions", self.clock)
+        self.sessions = SessionManager.in_folder(folder / "sessions", self.clock)
         self.journal = SqliteJournal(folder / "state" / "journal.db", self.clock)
         self.index = MemoryIndex(
             folder / "state" / "index.db",

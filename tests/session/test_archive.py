@@ -124,7 +124,7 @@ async def test_a_crash_at_any_step_loses_and_repeats_nothing(
     folder: Path, clock: FakeClock, step: int, earlier: int
 ) -> None:
     disk = FailingDisk()
-    manager = SessionManager(folder, clock, live_limit=3, files=disk)
+    manager = SessionManager.in_folder(folder, clock, live_limit=3, files=disk)
     for end in range(earlier):
         await manager.archive(await consolidated(manager, 8, 8 * (end + 1)))
     count = 8 * (earlier + 1)
@@ -136,11 +136,11 @@ async def test_a_crash_at_any_step_loses_and_repeats_nothing(
     except StorageError:
         failed = True
     assert failed == (disk.fail_at < len(disk.steps))
-    crashed = SessionManager(folder, clock, live_limit=3)
+    crashed = SessionManager.in_folder(folder, clock, live_limit=3)
     await assert_all_there(crashed, count, count - 2)
     await assert_all_there(manager, count, count - 2)
     await crashed.archive(await crashed.get_or_create(KEY))
-    await assert_all_there(SessionManager(folder, clock), count, count - 2)
+    await assert_all_there(SessionManager.in_folder(folder, clock), count, count - 2)
     assert len(segments(folder)) == earlier + 1
     assert not files_in(folder, "**/.*-tmp")
     await manager.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from loguru import logger
 
 from nanobot.errors import StorageError
 from nanobot.session.manager import SessionManager
@@ -18,15 +20,23 @@ KEY = "cli:direct"
 
 
 class Notices:
-    """Hears of trouble, and lets a test wait for it."""
+    """Hears of trouble in the log, and lets a test wait for it."""
 
     def __init__(self) -> None:
-        self.errors: list[StorageError] = []
+        self.errors: list[str] = []
         self.heard = asyncio.Event()
 
-    def __call__(self, error: StorageError) -> None:
-        self.errors.append(error)
+    def __call__(self, line: str) -> None:
+        self.errors.append(line)
         self.heard.set()
+
+
+@pytest.fixture
+def notices() -> Iterator[Notices]:
+    notices = Notices()
+    sink = logger.add(notices, level="ERROR", format="{message}")
+    yield notices
+    logger.remove(sink)
 
 
 def queue(manager: SessionManager, session: Session, *contents: str) -> list[asyncio.Future[None]]:
@@ -41,10 +51,15 @@ def queue(manager: SessionManager, session: Session, *contents: str) -> list[asy
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("room", [0, 1, 70])
 async def test_turns_wait_in_order_for_the_disk_and_one_notice_is_given(
-    managed: Open, disk: FailingDisk, folder: Path, step: str, error: int, room: int
+    managed: Open,
+    notices: Notices,
+    disk: FailingDisk,
+    folder: Path,
+    step: str,
+    error: int,
+    room: int,
 ) -> None:
-    notices = Notices()
-    manager = managed(on_trouble=notices)
+    manager = managed()
     session = await say(manager, KEY, "before")
     path = folder / "cli_direct.jsonl"
     whole = path.read_bytes()
@@ -67,10 +82,9 @@ async def test_turns_wait_in_order_for_the_disk_and_one_notice_is_given(
 
 
 async def test_a_partial_write_that_cannot_be_cut_off_is_mended_later(
-    managed: Open, disk: FailingDisk
+    managed: Open, notices: Notices, disk: FailingDisk
 ) -> None:
-    notices = Notices()
-    manager = managed(on_trouble=notices)
+    manager = managed()
     session = await say(manager, KEY, "before")
     disk.broken, disk.room = {"write", "truncate"}, 30
     saved = queue(manager, session, "one")
@@ -83,10 +97,9 @@ async def test_a_partial_write_that_cannot_be_cut_off_is_mended_later(
 
 @pytest.mark.parametrize("step", ["write", "sync", "sync_folder"])
 async def test_a_new_file_is_whole_after_trouble(
-    managed: Open, disk: FailingDisk, folder: Path, step: str
+    managed: Open, notices: Notices, disk: FailingDisk, folder: Path, step: str
 ) -> None:
-    notices = Notices()
-    manager = managed(on_trouble=notices)
+    manager = managed()
     session = await manager.get_or_create(KEY)
     disk.broken, disk.room = {step}, 20
     saved = queue(manager, session, "one")
@@ -99,10 +112,9 @@ async def test_a_new_file_is_whole_after_trouble(
 
 
 async def test_after_a_failed_sync_the_bytes_are_written_anew(
-    managed: Open, disk: FailingDisk
+    managed: Open, notices: Notices, disk: FailingDisk
 ) -> None:
-    notices = Notices()
-    manager = managed(on_trouble=notices)
+    manager = managed()
     session = await say(manager, KEY, "before")
     disk.broken = {"sync"}
     saved = queue(manager, session, "one")
@@ -115,10 +127,9 @@ async def test_after_a_failed_sync_the_bytes_are_written_anew(
 
 
 async def test_a_file_that_was_edited_during_trouble_keeps_the_edit(
-    managed: Open, disk: FailingDisk, folder: Path
+    managed: Open, notices: Notices, disk: FailingDisk, folder: Path
 ) -> None:
-    notices = Notices()
-    manager = managed(on_trouble=notices)
+    manager = managed()
     session = await say(manager, KEY, "before")
     disk.broken = {"sync"}
     saved = queue(manager, session, "one")
@@ -133,10 +144,9 @@ async def test_a_file_that_was_edited_during_trouble_keeps_the_edit(
 
 
 async def test_it_is_tried_again_by_itself_and_ever_less_often(
-    managed: Open, disk: FailingDisk, clock: FakeClock
+    managed: Open, notices: Notices, disk: FailingDisk, clock: FakeClock
 ) -> None:
-    notices = Notices()
-    manager = managed(on_trouble=notices)
+    manager = managed()
     session = await say(manager, KEY, "before")
     disk.broken = {"write"}
     (saved,) = queue(manager, session, "one")
@@ -157,10 +167,9 @@ async def test_it_is_tried_again_by_itself_and_ever_less_often(
 
 
 async def test_trouble_with_one_file_does_not_hold_up_the_others(
-    managed: Open, folder: Path
+    managed: Open, notices: Notices, folder: Path
 ) -> None:
-    notices = Notices()
-    manager = managed(on_trouble=notices)
+    manager = managed()
     stuck = await manager.get_or_create("cli:stuck")
     (folder / "cli_stuck.jsonl").mkdir(parents=True)
     saved = queue(manager, stuck, "one")
@@ -175,10 +184,9 @@ async def test_trouble_with_one_file_does_not_hold_up_the_others(
 
 
 async def test_a_full_disk_is_one_trouble_for_all_sessions(
-    managed: Open, disk: FailingDisk, clock: FakeClock
+    managed: Open, notices: Notices, disk: FailingDisk, clock: FakeClock
 ) -> None:
-    notices = Notices()
-    manager = managed(on_trouble=notices)
+    manager = managed()
     sessions = [await say(manager, f"cli:{number}", "x") for number in range(3)]
     disk.broken = {"write"}
     saved = [future for session in sessions for future in queue(manager, session, "y")]
@@ -190,10 +198,9 @@ async def test_a_full_disk_is_one_trouble_for_all_sessions(
 
 
 async def test_a_session_with_unwritten_turns_stays_open_whatever_the_capacity(
-    managed: Open, disk: FailingDisk
+    managed: Open, notices: Notices, disk: FailingDisk
 ) -> None:
-    notices = Notices()
-    manager = managed(capacity=1, on_trouble=notices)
+    manager = managed(capacity=1)
     session = await say(manager, KEY, "before")
     disk.broken = {"write"}
     saved = queue(manager, session, "one")

@@ -230,7 +230,7 @@ async def test_a_copy_of_a_file_does_not_hide_the_session(managed: Open, folder:
     await say(manager, "cli:direct", "hello")
     (folder / "a backup.jsonl").write_bytes(live(folder).read_bytes())
     (folder / "z backup.jsonl").write_bytes(live(folder).read_bytes())
-    infos = {info.key: info.path.name for info in manager.list_sessions()}
+    infos = {info.key: Path(info.place).name for info in manager.list_sessions()}
     assert infos["cli:direct"] == "cli_direct.jsonl"
     assert len(infos) == 3
 

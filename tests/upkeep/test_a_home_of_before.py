@@ -74,7 +74,7 @@ async def test_what_was_said_and_learned_is_all_there(home: Path) -> None:
         path.stem: [json.loads(line) for line in path.read_text().splitlines()]
         for path in (home / "sessions").glob("*.jsonl")
     }
-    sessions = SessionManager(home / "sessions", FakeClock())
+    sessions = SessionManager.in_folder(home / "sessions", FakeClock())
     keys = sessions.keys()
     for key in keys:
         said = [line["content"] for line in raw[key.replace(":", "_")] if "role" in line]

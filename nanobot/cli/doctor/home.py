@@ -179,7 +179,7 @@ def check_versions(case: Case) -> Iterator[Finding]:
 
 def check_conversations(case: Case) -> Iterator[Finding]:
     """Read each conversation as the next message in it would."""
-    from nanobot.session.checking import conversations_in
+    from nanobot.session.manager import conversations_in
 
     folder = case.home / "sessions"
     if not folder.is_dir():

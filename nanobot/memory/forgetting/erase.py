@@ -449,7 +449,7 @@ class Eraser:
             if await _trying(matcher, media) or await _trying(
                 matcher, self._sessions.rewrite(info.key, matcher.redact)
             ):
-                broken.add(info.path)
+                broken.add(Path(info.place))
         return broken
 
     def _remove_media_of(self, matcher: TextMatcher, key: str) -> None:

@@ -14,10 +14,10 @@ from nanobot.memory.service.service import MemoryService
 from nanobot.memory.service.views import minute
 from nanobot.memory.versions.version import Version
 from nanobot.messages import Message
-from nanobot.session.catalogue import SessionInfo
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
+from nanobot.session.store import SessionInfo
 from nanobot.text import counted, shortened
 
 _SHOWN = 10
