@@ -16,8 +16,8 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.config.load import load_settings
-from nanobot.gateway.gateway import Gateway
 from nanobot.messages import Message
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink

@@ -31,10 +31,10 @@ from bench.injection import AFTER, BEFORE, TORN
 from bench.transcript import faults_of_transcript
 from bench.wire import Platform, Wire
 from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Progress, ToolStarted
 from nanobot.channel import ChannelHost
 from nanobot.config.load import load_settings
-from nanobot.gateway.gateway import Gateway
 from nanobot.messages import ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 

@@ -29,9 +29,9 @@ from bench.injection import AFTER, BEFORE, BROKEN, FULL, TORN
 from bench.memory_faults import KEY, OLD, faults_of_memory
 from bench.wire import Platform, Wire
 from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.channel import ChannelHost
 from nanobot.config.load import load_settings
-from nanobot.gateway.gateway import Gateway
 from nanobot.messages import ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 

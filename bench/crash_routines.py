@@ -54,11 +54,11 @@ from bench.transcript import faults_of_transcript
 from bench.wire import Platform
 from nanobot.agent.turn import GAVE_UP
 from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.bus.journal import GIVE_UP_AFTER
 from nanobot.bus.sqlite_journal import documents_of
 from nanobot.config.load import load_settings
 from nanobot.cron.job import JobStore
-from nanobot.gateway.gateway import Gateway
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.session.records import key_of
 

@@ -42,12 +42,12 @@ from bench.telegram_talk import GROUP, LONG, OWNER, SPEED, STRANGER, HastyClock,
 from bench.transcript import faults_of_transcript, files_of_transcript
 from bench.wire import Platform
 from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
-from nanobot.gateway.gateway import Gateway
 from tests.doubles.telegram import TOKEN
 
 _CONFIG = """

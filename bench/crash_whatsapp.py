@@ -61,8 +61,8 @@ from bench.whatsapp_talk import (
 )
 from bench.wire import Platform
 from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.config.load import load_settings
-from nanobot.gateway.gateway import Gateway
 
 _CONFIG = """
 owner: {{whatsapp: ["{owner}"]}}

@@ -29,8 +29,8 @@ from bench.injection import AFTER, BEFORE, TORN, arm, options_of
 from bench.reporting import report
 from bench.wire import Platform
 from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.config.load import load_settings
-from nanobot.gateway.gateway import Gateway
 from nanobot.providers.offline.model import OfflineModel
 
 MODES = {BEFORE: "before each", TORN: "in the middle of each", AFTER: "after each"}

@@ -25,9 +25,9 @@ from typing import Any, Protocol
 
 from bench.wire import Platform, Wire
 from nanobot.agent.turn import GAVE_UP
+from nanobot.app.gateway import Gateway
 from nanobot.bus.journal import GIVE_UP_AFTER
 from nanobot.channel import ChannelHost
-from nanobot.gateway.gateway import Gateway
 
 MARK = re.compile(r"\b([a-z]+\d+)\b")
 """What people say and what is answered are told apart by these: `p1`, `g2`."""

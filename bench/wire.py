@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nanobot.app.gateway import Gateway
 from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
 from nanobot.clock import SystemClock
 from nanobot.errors import SendRefused
-from nanobot.gateway.gateway import Gateway
 
 
 @dataclass

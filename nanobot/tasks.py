@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from loguru import logger
@@ -99,6 +99,20 @@ class Periodic(ABC):
         """Begin nothing more; a thread that works for it ends by itself."""
         if self._running is not None:
             self._running.cancel()
+
+
+class Repeated(Periodic):
+    """A call that is made again and again."""
+
+    def __init__(
+        self, clock: Clock, every: float, work: Callable[[], Awaitable[None]], first: float = 0.0
+    ) -> None:
+        super().__init__(clock, every, first)
+        self._work = work
+
+    async def once(self) -> None:
+        """Make it."""
+        await self._work()
 
 
 def is_cancelled() -> bool:

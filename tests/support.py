@@ -13,9 +13,9 @@ from pydantic import Field
 
 from nanobot.agent.hooks import AgentHook
 from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.clock import Clock, SystemClock
 from nanobot.config.load import load_settings
-from nanobot.gateway.gateway import Gateway
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Provider

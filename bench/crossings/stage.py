@@ -17,11 +17,11 @@ from bench.crossings.listeners import FOREIGN, MARKER
 from bench.crossings.world import SANDBOX, World
 from nanobot.agent.hooks import TurnEvent
 from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Media, Quote, TurnEnded
 from nanobot.bus.sqlite_journal import documents_of
 from nanobot.clock import Clock
 from nanobot.config.load import load_settings
-from nanobot.gateway.gateway import Gateway
 from nanobot.providers.port import Prompt, Reply
 from nanobot.security.paths import Root
 from nanobot.skills.loader import SkillsLoader

@@ -7,11 +7,11 @@ configuration. `build_gateway` reads from top to bottom as the list of what a na
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from nanobot.agent.hooks import AgentHook, Chronicle, Hooks
-from nanobot.app.base import build_base, build_models
+from nanobot.app.base import Routine, build_base, build_models
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
+from nanobot.app.gateway import Gateway, GatewayParts
 from nanobot.app.memory import build_memory
 from nanobot.app.services import (
     build_agent,
@@ -19,17 +19,13 @@ from nanobot.app.services import (
     build_routines,
     build_upkeep,
     build_watching,
-    clear_backup,
 )
 from nanobot.app.tools import build_toolbox
 from nanobot.channel import Channel
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.gateway.control import ControlServer
-from nanobot.gateway.gateway import Gateway, GatewayParts, Routine
-from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.pairing import Pairing
-from nanobot.logs import Counted
 from nanobot.memory.scopes import OWNER
 from nanobot.providers.port import Provider
 from nanobot.tooling import Tool
@@ -69,48 +65,25 @@ def build_gateway(
     )
     toolbox = build_toolbox(base, models, memory, extra_tools)
     typed_keys = TypedKeys(base, memory.service)
-    chronicle, counted = Chronicle(), Counted()
+    chronicle = Chronicle()
     hook = Hooks(base.screen, (chronicle, typed_keys, *hooks))
     agent = build_agent(base, models, memory, toolbox, hook)
     platforms, upkeep = build_platforms(base), build_upkeep(base)
     pairing = Pairing(base.access, base.notifier.say)
     owners = memory.memories.of(OWNER).store
-    watching = build_watching(
-        base, agent.turns, platforms.supervisor, upkeep, owners, chronicle, counted
-    )
-    operations = build_operations(
-        base, memory, toolbox, platforms, upkeep, watching.status, pairing
-    )
-    jobs = build_routines(base, memory, toolbox)
-    state = settings.home / "state"
+    watching = build_watching(base, agent.turns, platforms.supervisor, upkeep, owners, chronicle)
+    status = watching.status
+    operations = build_operations(base, memory, toolbox, platforms, upkeep, status, pairing)
+    jobs = build_routines(base, memory, toolbox, agent)
+    control = ControlServer(base.stores.state, operations, base.cli.chat)
+    running = (*watching.routines, *upkeep.routines, *jobs, *routines)
     gateway = Gateway(
         GatewayParts(
-            lock=HomeLock(state),
-            journal=base.stores.journal,
-            bus=base.bus,
-            sessions=base.stores.sessions,
-            loop=agent.loop,
-            lanes=base.lanes,
-            dispatcher=platforms.dispatcher,
-            screen=base.screen,
-            supervisor=platforms.supervisor,
-            control=ControlServer(state, operations, base.cli.chat),
-            on_open=(base.access.load, toolbox.mcp.load, models.load_ratio),
-            closables=(*models.closables, platforms.web, counted, *toolbox.closables),
-            memory=memory,
-            consolidator=agent.parts.consolidator,
-            helpers=toolbox.helpers,
-            routines=(*watching.routines, *upkeep.routines, *jobs, *routines),
-            systemd=watching.systemd,
-            on_start=(counted.begin, partial(clear_backup, settings.home), toolbox.mcp.start),
-            chores=chores,
-            background=base.background,
-            unhurried=base.unhurried,
-            clock=base.clock,
-            shutdown_grace=settings.agent.shutdown_grace_seconds,
+            base, models, memory, toolbox, agent, platforms, watching, control, running, chores
         )
     )
-    restart, status = gateway.request_restart, watching.status
-    register_commands(base, models, memory, toolbox, agent, pairing, status, restart)
+    register_commands(
+        base, models, memory, toolbox, agent, pairing, status, gateway.request_restart
+    )
     typed_keys.register(base.commands)
     return gateway

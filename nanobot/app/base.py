@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from loguru import logger
 
@@ -65,6 +65,26 @@ GATHER_SECONDS = 0.02
 
 EmbeddedJournal = SqliteJournal
 """The journal that is kept in a file of the home."""
+
+
+class Closable(Protocol):
+    """Something with connections to release."""
+
+    async def close(self) -> None:
+        """Release them."""
+        ...
+
+
+class Routine(Protocol):
+    """What does something at its own times."""
+
+    async def run_forever(self) -> None:
+        """Until `stop`."""
+        ...
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from nanobot.config.load import SECRETS_FILE, entries, with_entries
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.channels import ChannelOperations
-from nanobot.gateway.operations import Operations, Running
+from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.io import replace_file
@@ -56,13 +56,12 @@ def build_operations(
 ) -> dict[str, Operation]:
     """All of them, each from the capability that owns it."""
     stores, settings = base.stores, base.settings
-    running = Running(resume=base.bus.deliver, resend=platforms.dispatcher.submit)
     queue = Operations(
         model_name(settings.model),
         prices(settings),
         stores.journal.reports,
         stores.sessions,
-        running,
+        base.bus,
     )
 
     async def commands(_: Mapping[str, object]) -> list[dict[str, str]]:

@@ -20,7 +20,7 @@ from nanobot.agent.runner import AgentRunner
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts
-from nanobot.app.base import Base, Models, about, prices, secret_values
+from nanobot.app.base import Base, Models, Routine, about, prices, secret_values
 from nanobot.app.memory import Remembering
 from nanobot.app.tools import Toolbox
 from nanobot.config.settings import Settings
@@ -29,7 +29,6 @@ from nanobot.cron.schedule import parse
 from nanobot.errors import StorageError
 from nanobot.gateway.channels import HostParts, SenderRate, Supervisor
 from nanobot.gateway.delivery import Dispatcher
-from nanobot.gateway.gateway import Routine
 from nanobot.gateway.health import (
     HealthMonitor,
     SystemdNotifier,
@@ -45,6 +44,7 @@ from nanobot.memory.consolidation.consolidator import MemoryConsolidator
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.store.store import MemoryReader
 from nanobot.security.redaction import Redactor
+from nanobot.tasks import Repeated
 from nanobot.upkeep.contents import SNAPSHOT
 from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Limits, Retention
 from nanobot.upkeep.snapshot import BackupOperations
@@ -187,16 +187,24 @@ def build_platforms(base: Base) -> Platforms:
 
 
 HEARTBEAT = "HEARTBEAT.md"
+_SETTLED_SECONDS = 2.0
+"""After this time at the start, what waited to be answered is under way."""
 
 
-def build_routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequence[Routine]:
+def build_routines(
+    base: Base, memory: Remembering, toolbox: Toolbox, agent: Agent
+) -> Sequence[Routine]:
     """What runs by itself, as far as the owner wants it to."""
     settings, cron = base.settings, toolbox.cron
     dreaming = () if memory.schedule is None else (memory.schedule,)
     jobs = (cron,) if settings.cron.enabled else ()
     every = settings.heartbeat.interval
+    house = (
+        Repeated(base.clock, 60.0, agent.parts.consolidator.idle, first=60.0),
+        Repeated(base.clock, 60.0, memory.refresh, first=_SETTLED_SECONDS),
+    )
     if every is None:
-        return (*dreaming, *jobs)
+        return (*house, *dreaming, *jobs)
     document = memory.memories.of(OWNER).store
     heartbeat = Heartbeat(
         lambda: document.read(HEARTBEAT),
@@ -208,7 +216,7 @@ def build_routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequenc
         ActiveHours(*settings.heartbeat.hours),
         base.stores.journal.is_busy,
     )
-    return (*dreaming, *jobs, heartbeat)
+    return (*house, *dreaming, *jobs, heartbeat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +292,7 @@ class Watching:
 
     systemd: SystemdNotifier
     status: Status
+    counted: Counted
     routines: tuple[Watchdog | HealthEndpoint, ...]
 
 
@@ -294,13 +303,13 @@ def build_watching(
     upkeep: Upkeep,
     memory: MemoryReader,
     chronicle: Chronicle,
-    counted: Counted,
 ) -> Watching:
     """What watches over it all. `memory` is the owner's."""
     settings, stores, clock = base.settings, base.stores, base.clock
     storage = partial(storage_concerns, stores.journal, stores.sessions, memory)
     others = (partial(upkeep_concerns, upkeep.room, upkeep.backups), storage)
     monitor = HealthMonitor(supervisor.states, stores.journal, clock, base.background, others)
+    counted = Counted()
     live = Live(clock.monotonic(), lambda: len(turns.running), monitor, chronicle, counted)
     reports = stores.journal.reports
     status = Status(about(settings), reports, stores.sessions, prices(settings), clock, live)
@@ -308,8 +317,8 @@ def build_watching(
     watchdog = Watchdog(monitor, systemd, clock)
     health = settings.health
     if not health.enabled:
-        return Watching(systemd, status, (watchdog,))
+        return Watching(systemd, status, counted, (watchdog,))
     web = WebServer(health.host, health.port, section="health", public_hosts=None)
     token = health.token.get_secret_value()
     endpoint = HealthEndpoint(web, monitor, status, metrics=health.metrics, token=token)
-    return Watching(systemd, status, (watchdog, endpoint))
+    return Watching(systemd, status, counted, (watchdog, endpoint))

@@ -18,7 +18,7 @@ from nanobot.agent.messaging import SendMessage
 from nanobot.agent.notifier import remind
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
-from nanobot.app.base import Base, Models, Stores, secret_values
+from nanobot.app.base import Base, Closable, Models, Stores, secret_values
 from nanobot.app.memory import Remembering
 from nanobot.bus.events import Address, Button
 from nanobot.bus.state import StateStore
@@ -29,7 +29,6 @@ from nanobot.cron.job import JobStore
 from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronTool
 from nanobot.errors import NanobotError, ToolError
-from nanobot.gateway.gateway import Closable
 from nanobot.memory.documents import LONG_TERM, RULES
 from nanobot.memory.scopes import OWNER, is_group
 from nanobot.memory.search.library import PdfLimits, PdfUnreadable, read_pages

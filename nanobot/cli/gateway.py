@@ -25,9 +25,9 @@ from nanobot.cli.command import add
 from nanobot.errors import HomeLocked, NanobotError
 
 if TYPE_CHECKING:
+    from nanobot.app.gateway import Gateway
     from nanobot.cli.command import Commands, Data
     from nanobot.config.settings import Settings
-    from nanobot.gateway.gateway import Gateway
 
 T = TypeVar("T")
 

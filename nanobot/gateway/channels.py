@@ -13,7 +13,7 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -49,17 +49,6 @@ _STABLE_SECONDS = 60.0
 """A channel that ran so long before it crashed is started again soon."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelSeen:
-    """A `ChannelState` at one moment: something last came from its platform `heard_seconds` ago."""
-
-    name: str
-    state: str
-    detail: str
-    who: str
-    heard_seconds: float | None
-
-
 @dataclass(slots=True)
 class ChannelState:
     """How a channel is doing: `starting`, `running`, `backoff`, `off` (until a person fixes it),
@@ -74,10 +63,15 @@ class ChannelState:
     heard_at: float | None = None
     due: float | None = None
 
-    def seen(self, now: float) -> ChannelSeen:
-        """How it stands at `now`, on the same clock."""
-        heard = None if self.heard_at is None else round(now - self.heard_at, 1)
-        return ChannelSeen(self.name, self.state, self.detail, self.who, heard)
+    def as_json(self, now: float) -> dict[str, object]:
+        """How it stands at `now`, on the same clock: something last came `heard_seconds` ago."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "detail": self.detail,
+            "who": self.who,
+            "heard_seconds": None if self.heard_at is None else round(now - self.heard_at, 1),
+        }
 
 
 class SenderRate:
@@ -439,7 +433,7 @@ class ChannelOperations:
             if live
             else [ChannelState(name, "stopped", "no gateway runs") for name in self._configured]
         )
-        channels = [asdict(state.seen(now)) for state in states]
+        channels = [state.as_json(now) for state in states]
         return {"running": live is not None, "channels": channels}
 
     async def borrow(self, arguments: Mapping[str, object]) -> dict[str, object]:

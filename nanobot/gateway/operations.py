@@ -7,10 +7,10 @@ runs; `Operations` says what they mean and gets its parts from either.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-from nanobot.bus.journal import InboxEntry, JournalReports, OutboxPart, QueueRow
+from nanobot.bus.journal import Committed, InboxEntry, JournalReports, QueueRow
+from nanobot.bus.queue import MessageBus
 from nanobot.commands import Operation, text_argument
 from nanobot.errors import UnknownSession
 from nanobot.messages import Message
@@ -20,16 +20,8 @@ from nanobot.session.manager import SessionManager
 _MOST_SHOWN = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """What only a running gateway does. `resume` takes up a retried message, `resend` a part."""
-
-    resume: Callable[[InboxEntry], None]
-    resend: Callable[[Sequence[OutboxPart]], None]
-
-
 class Operations:
-    """The operations of one home; `model` is the default one, `running` is None where no gateway
+    """The operations of one home; `model` is the default one, `bus` is None where no gateway
     runs."""
 
     def __init__(
@@ -38,10 +30,10 @@ class Operations:
         prices: Prices,
         reports: JournalReports,
         sessions: SessionManager,
-        running: Running | None,
+        bus: MessageBus | None,
     ) -> None:
         self._model, self._prices, self._reports = model, prices, reports
-        self._sessions, self._running = sessions, running
+        self._sessions, self._bus = sessions, bus
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
@@ -73,12 +65,12 @@ class Operations:
         """Try a failed message or a dead reply again."""
         row = text_argument(arguments, "id")
         again = await self._reports.retry(row)
-        if self._running is None:
+        if self._bus is None:
             return {"text": f"{row} will be tried again when the gateway runs."}
         if isinstance(again, InboxEntry):
-            self._running.resume(again)
+            self._bus.deliver(again)
         else:
-            self._running.resend((again,))
+            self._bus.forward(Committed(0, (again,), ()))
         return {"text": f"{row} is tried again now."}
 
     async def queue_drop(self, arguments: Mapping[str, object]) -> dict[str, object]:

@@ -117,7 +117,7 @@ class Live:
             "uptime_seconds": round(now - self.born),
             "health": health.as_json(),
             "turns_running": self.turns_running(),
-            "channels": [asdict(state.seen(now)) for state in self.monitor.channels.values()],
+            "channels": [state.as_json(now) for state in self.monitor.channels.values()],
             "since_start": {
                 "turns": dict(chronicle.turns),
                 "prompt_tokens": chronicle.prompt_tokens,

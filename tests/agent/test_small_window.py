@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from nanobot.gateway.gateway import Gateway
+from nanobot.app.gateway import Gateway
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
 from nanobot.providers.tokens import estimate_tokens

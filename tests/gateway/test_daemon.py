@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.bus.events import OutboundPart
 from nanobot.cli.offline import operate_with as operate
 from nanobot.config.load import load_settings
 from nanobot.errors import HomeLocked, SendLater, StorageError
-from nanobot.gateway.gateway import Gateway
 from nanobot.providers.port import Prompt
 from nanobot.testing import ScriptedModel, says
 from nanobot.testing.channel import FakeChannel

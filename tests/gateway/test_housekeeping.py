@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from nanobot.errors import StorageError
-from nanobot.gateway.gateway import each_minute
-from nanobot.tasks import Background
+from nanobot.tasks import Background, Repeated
 from nanobot.testing import FakeClock
 
 
@@ -27,7 +26,7 @@ class Resting:
 async def test_housekeeping_outlives_any_error() -> None:
     clock, tasks = FakeClock(), Background()
     resting = Resting(StorageError("x", "full"), KeyError("something that no code expects"))
-    tasks.start(each_minute(resting.idle, clock))
+    tasks.start(Repeated(clock, 60.0, resting.idle, first=60.0).run_forever())
     for minute in range(1, 4):
         await clock.until_sleeping()
         await clock.advance(60)

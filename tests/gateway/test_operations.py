@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.journal import Completion, InboxEntry, OutboxPart
+from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import NanobotError
-from nanobot.gateway.operations import Operations, Running
+from nanobot.gateway.operations import Operations
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
@@ -28,10 +29,10 @@ class House:
         self.sessions = SessionManager.in_folder(folder, FakeClock())
         self.resumed: list[InboxEntry] = []
         self.resent: list[OutboxPart] = []
-        live = Running(resume=self.resumed.append, resend=self.resent.extend)
+        live = MessageBus(journal)
+        live.connect(self.resumed.append, self.resent.extend)
         self.running, self.idle = (
-            Operations("gpt-x", PRICES, journal.reports, self.sessions, running)
-            for running in (live, None)
+            Operations("gpt-x", PRICES, journal.reports, self.sessions, bus) for bus in (live, None)
         )
 
     async def trouble(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from nanobot.errors import StorageError
-from nanobot.gateway.gateway import each_minute
+from nanobot.tasks import Repeated
 from nanobot.testing.clock import FakeClock
 
 
@@ -27,7 +27,7 @@ class Index:
 
 async def test_the_index_is_refreshed_soon_after_the_start_and_each_minute() -> None:
     clock, index = FakeClock(), Index()
-    keeping = asyncio.create_task(each_minute(index.refresh, clock, first=2.0))
+    keeping = asyncio.create_task(Repeated(clock, 60.0, index.refresh, first=2.0).run_forever())
     await clock.until_sleeping(1)
     assert index.refreshed == 0
     await clock.advance(5)

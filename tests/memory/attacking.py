@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nanobot.gateway.gateway import Gateway
+from nanobot.app.gateway import Gateway
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from types import FunctionType, ModuleType
 
+from nanobot.app.gateway import Gateway
 from nanobot.clock import SystemClock
-from nanobot.gateway.gateway import Gateway
 from nanobot.testing import FakeClock, ScriptedModel, says
 from tests.doubles.telegram import FakeTelegram
 from tests.support import talking

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from loguru import logger
 
+from nanobot.app.gateway import Gateway
 from nanobot.clock import Clock
-from nanobot.gateway.gateway import Gateway
 from nanobot.providers.port import Provider
 from tests.channels.telegram.support import PATIENCE
 from tests.channels.telegram.whole import status_of

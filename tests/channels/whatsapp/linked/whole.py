@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanobot.gateway.gateway import Gateway
+from nanobot.app.gateway import Gateway
 from nanobot.providers.port import Provider
 from nanobot_whatsapp.linked.install import NodeMissing, bridge_program, find_node
 from tests.channels.telegram.support import WatchedClock
