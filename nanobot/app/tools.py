@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from loguru import logger
 
@@ -55,9 +54,6 @@ from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
 from nanobot.tools.shell import Exec, ExecKill, ExecRead, Limits, Shell
 from nanobot.tools.web import SearchSettings, WebFetch, WebSearch
-
-if TYPE_CHECKING:
-    from nanobot.tools.mcp.web import Transport
 
 HELPER_TOOLS = (
     "read_file",
@@ -356,13 +352,13 @@ def build_mcp(
     # may as well: the entry of a server says so for itself.
     finder = SandboxFinder("auto" if wanted == "none" else wanted, home)
 
-    def transport(server: McpServer) -> Transport:
+    def way(server: McpServer) -> Egress:
         # To the address that the owner wrote, even one of this machine; for this server alone.
         own = (server.named_address,) if server.named_address else ()
-        return build_egress(settings, (*web.allow_hosts, *own)).transport()
+        return build_egress(settings, (*web.allow_hosts, *own))
 
     programs = Programs(home / "mcp", finder, build_egress(settings, web.allow_hosts))
-    connections = Connections(programs, transport)
+    connections = Connections(programs, way)
     servers = [
         _server(name, entry) for name, entry in settings.mcp.servers.items() if entry.enabled
     ]

@@ -11,19 +11,11 @@ from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
-import httpx2
 import pytest
 
-from nanobot.security.egress import (
-    Egress,
-    EgressError,
-    EgressLimits,
-    EgressRefused,
-    EgressRequest,
-    EgressResponse,
-    Resolve,
-)
-from nanobot.security.egress.urls import IpAddress
+from nanobot.security.egress import Egress, EgressLimits, EgressRequest, EgressResponse
+from nanobot.security.egress.dialling import Resolve
+from nanobot.security.egress.urls import EgressError, EgressRefused, IpAddress
 from tests.doubles.web import Asked, FakeWeb, Line
 
 MEGABYTE = 1_000_000
@@ -140,7 +132,7 @@ async def test_ten_thousand_redirects_end_after_a_few(web: FakeWeb) -> None:
     [
         ("large", "larger than 1 MB"), ("endless", "larger than 1 MB"),
         ("gzip-bomb", "larger than 1 MB"), ("deflate-bomb", "larger than 1 MB"),
-        ("brotli", "not asked for"), ("broken-gzip", "damaged"), ("short-gzip", "breaks off"),
+        ("brotli", "not asked for"), ("broken-gzip", "damaged"),
         ("huge-header", "could not be read"), ("many-headers", "could not be read"),
         ("truncated", "could not be read"), ("no-http", "could not be read"),
     ],
@@ -244,15 +236,16 @@ async def test_a_configured_proxy_gets_the_address_that_was_checked(web: FakeWeb
     assert tunnels == [("93.184.216.34:80", "Basic bWU6c0BmZQ==")]
 
 
-async def test_a_client_with_this_transport_is_checked_at_every_hop(web: FakeWeb) -> None:
+async def test_a_client_of_somebody_elses_is_checked_at_every_hop(web: FakeWeb) -> None:
     async with FakeWeb() as canary, way_out(web.place) as egress:
         web.put("/ok", "fine")
-        web.redirect("/away", canary.url("/"))
-        transport = egress.transport()
-        async with httpx2.AsyncClient(transport=transport, follow_redirects=True) as client:
-            assert (await client.get(web.url("/ok"))).text == "fine"
+        web.redirect("/away", canary.url("/"), 307)
+        async with egress.client({}, 5.0, 1_000) as client:
+            client.follow_redirects = True
+            assert (await client.post(web.url("/ok"))).text == "fine"
             with pytest.raises(EgressRefused):
-                await client.get(web.url("/away"))
+                await client.post(web.url("/away"))
+            assert (await client.get(web.url("/ok"))).status_code == 405
         assert canary.connections == 0
 
 
@@ -302,8 +295,8 @@ async def test_the_end_of_a_connection_is_awaited(web: FakeWeb) -> None:
     url = web.put("/", "fine")
     async with (
         way_out(web.place) as egress,
-        httpx2.AsyncClient(transport=egress.transport()) as client,
-        client.stream("GET", url) as response,
+        egress.client({}, 5.0, 1_000) as client,
+        client.stream("POST", url) as response,
     ):
         stream = response.extensions["network_stream"]
         connection = stream.get_extra_info("socket")

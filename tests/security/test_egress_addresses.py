@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.security.egress import EgressRefused, is_public, parse_url
 from nanobot.security.egress.dialling import admitted, is_mine, parse_exceptions
+from nanobot.security.egress.urls import EgressRefused, is_public, parse_url
 
 CLOSED_4 = (
     "0.0.0.0 0.1.2.3 10.0.0.1 100.64.0.1 100.100.100.200 100.127.255.255 127.0.0.1 127.255.255.254 "

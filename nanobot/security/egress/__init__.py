@@ -1,34 +1,249 @@
 """The way out: all that tools ask of the network goes through here, and only to public addresses.
 
 Invariant: a name is resolved once, every address it has must be public, and the connection goes to
-the very address that was checked. `egress` is the client, `urls` says what is public and plain,
-`dialling` decides and connects, `transport` speaks HTTP.
+the very address that was checked. Each hop of a redirect is checked like the first address; nothing
+is remembered from one request to the next (no cookies, no credentials, no referer); time, size,
+redirects and types have limits, and what goes beyond them is an error with its reason. Of a body,
+bytes are counted as they come and again as they are unpacked.
+
+Here is the client; `urls` says what is public and plain, `dialling` decides and connects,
+`transport` speaks HTTP.
 """
 
-from nanobot.security.egress.dialling import Resolve
-from nanobot.security.egress.egress import Egress
-from nanobot.security.egress.urls import (
-    MEGABYTE,
-    EgressError,
-    EgressLimits,
-    EgressRefused,
-    EgressRequest,
-    EgressResponse,
-    Url,
-    is_public,
-    parse_url,
-)
+from __future__ import annotations
 
-__all__ = [
-    "MEGABYTE",
-    "Egress",
-    "EgressError",
-    "EgressLimits",
-    "EgressRefused",
-    "EgressRequest",
-    "EgressResponse",
-    "Resolve",
-    "Url",
-    "is_public",
-    "parse_url",
-]
+import asyncio
+import ssl
+from collections.abc import Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from nanobot import __version__
+from nanobot.security.egress.dialling import (
+    Dialler,
+    Resolve,
+    ask_the_system,
+    parse_domains,
+    parse_exceptions,
+    parse_proxy,
+)
+from nanobot.security.egress.urls import EgressError, EgressRefused, Url, parse_url
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from nanobot.security.egress.transport import EgressTransport
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EgressRequest:
+    """One question. `headers` and `body` go to the first address and no further: a redirect to
+    another one carries neither, and is not followed at all where there is a body."""
+
+    url: str
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class EgressLimits:
+    """`seconds` for everything, redirects included. `bytes` bound the body, both as it is sent and
+    decompressed. `types` are the beginnings of the content types that are read at all; none means
+    any. Redirects beyond `redirects` are an error."""
+
+    seconds: float = 30.0
+    bytes: int = 10 * MEGABYTE
+    redirects: int = 5
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EgressResponse:
+    """What came back. `url` is where it came from in the end, `headers` have lower-case names, and
+    `body` is decompressed."""
+
+    status: int
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def content_type(self) -> str:
+        """The MIME type without its parameters, lower-case; empty where none was given."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+_ENCODINGS = ("", "identity", "gzip", "deflate")
+"""What is asked for, one at a time: several within each other could grow without bounds."""
+
+USER_AGENT = f"Mozilla/5.0 (compatible; nanobot/{__version__})"
+"""Says what it is, in the form that sites expect of a program."""
+
+_CONNECT_SECONDS = 15.0
+_ORDINARY = EgressLimits()
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_KEEPING_THE_BODY = frozenset({307, 308})
+
+
+class Egress:
+    """The way out. One for the whole process; `close` when it ends.
+
+    `allow_hosts` are the owner's exceptions (`host`, `host:port`, an address, `[::1]:80`, a
+    network), `domains` what else is reached where there are any, with all names below them,
+    `proxy` is `http://[user:password@]host:port` or empty, `tls` replaces the system's
+    certificates. Raises `ValueError` for an entry or a proxy that cannot be read.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow_hosts: Iterable[str] = (),
+        domains: Iterable[str] = (),
+        proxy: str = "",
+        resolve: Resolve | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._dialler = Dialler(
+            parse_exceptions(allow_hosts),
+            parse_proxy(proxy),
+            resolve or ask_the_system,
+            parse_domains(domains),
+        )
+        self._tls = tls
+        self._own: EgressTransport | None = None
+
+    async def connect(
+        self, host: str, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection without TLS. `host` is a name or an address. Raises `EgressRefused` and
+        `EgressError`; the caller closes the writer."""
+        return await self._dialler.open(host, port)
+
+    def client(
+        self, headers: Mapping[str, str], seconds: float, most_bytes: int
+    ) -> httpx2.AsyncClient:
+        """A client of the caller's, which closes it: each question has one answer of at most
+        `most_bytes`, whose parts come within `seconds`; there is no stream (GET) beside that."""
+        import httpx2
+
+        from nanobot.security.egress.transport import EgressTransport
+
+        return httpx2.AsyncClient(
+            transport=EgressTransport(self._dialler, self._certificates(), most_bytes),
+            headers={**headers, "accept-encoding": "identity"},
+            timeout=httpx2.Timeout(_CONNECT_SECONDS, read=seconds),
+            trust_env=False,
+        )
+
+    async def fetch(
+        self, request: EgressRequest, limits: EgressLimits = _ORDINARY
+    ) -> EgressResponse:
+        """Ask, follow redirects, read the body. A status that says "no" is an answer like any
+        other. Raises `EgressRefused` and `EgressError`."""
+        url = parse_url(request.url)
+        try:
+            async with asyncio.timeout(limits.seconds) as time:
+                return await self._followed(url, request, limits)
+        except TimeoutError:
+            if not time.expired():
+                raise
+            raise EgressError(
+                f"{url.host} did not answer completely within {limits.seconds:g} seconds"
+            ) from None
+
+    async def close(self) -> None:
+        """Close what is connected. Later requests open new connections."""
+        if self._own is not None:
+            own, self._own = self._own, None
+            await own.aclose()
+
+    async def _followed(
+        self, url: Url, request: EgressRequest, limits: EgressLimits
+    ) -> EgressResponse:
+        for _ in range(limits.redirects + 1):
+            answer = await self._asked(url, request, limits)
+            if isinstance(answer, EgressResponse):
+                return answer
+            status, location = answer
+            target = url.join(location)
+            request = _redirected(request, status, same_origin=target.origin == url.origin)
+            url = target
+        raise EgressError(f"more than {limits.redirects} redirects, the last one to {url}")
+
+    async def _asked(
+        self, url: Url, request: EgressRequest, limits: EgressLimits
+    ) -> EgressResponse | tuple[int, str]:
+        """The answer, or the status and target of a redirect."""
+        import httpx2
+
+        if self._own is None:
+            from nanobot.security.egress.transport import EgressTransport
+
+            self._own = EgressTransport(self._dialler, self._certificates())
+        headers = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+        question = httpx2.Request(
+            request.method, str(url), headers=headers | dict(request.headers), content=request.body
+        )
+        try:
+            answer = await self._own.handle_async_request(question)
+            try:
+                return await _read(answer, url, limits)
+            finally:
+                await answer.aclose()
+        except httpx2.TransportError as error:
+            raise EgressError(f"{url.host} could not be read: {error}") from error
+
+    def _certificates(self) -> ssl.SSLContext:
+        if self._tls is None:
+            import httpx2
+
+            try:
+                self._tls = httpx2.create_ssl_context()
+            except OSError as error:  # SSL_CERT_FILE names none
+                said = error.strerror or error
+                raise EgressError(f"the certificates to trust cannot be read: {said}") from error
+        return self._tls
+
+
+async def _read(
+    answer: httpx2.Response, url: Url, limits: EgressLimits
+) -> EgressResponse | tuple[int, str]:
+    import httpx2
+
+    headers = dict(answer.headers)
+    if answer.status_code in _REDIRECTS and headers.get("location"):
+        return answer.status_code, headers["location"]
+    read = EgressResponse(answer.status_code, str(url), headers, b"")
+    wanted = not (limits.types and read.content_type) or read.content_type.startswith(limits.types)
+    if answer.is_success and not wanted:
+        raise EgressError(f"{url} is of a type that is not read: {read.content_type[:80]}")
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding not in _ENCODINGS:
+        raise EgressError(f"{url} is packed in a way that was not asked for ({encoding[:40]})")
+    length, body = headers.get("content-length", ""), bytearray()
+    size = int(length[:20]) if length.isascii() and length.isdigit() else 0
+    try:
+        async with aclosing(answer.aiter_bytes()) as chunks:
+            while max(size, len(body), answer.num_bytes_downloaded) <= limits.bytes:
+                chunk = await anext(chunks, None)
+                if chunk is None:
+                    return replace(read, body=bytes(body))
+                body += chunk
+    except httpx2.DecodingError as error:
+        raise EgressError(f"{url} was not read: its compressed data is damaged") from error
+    most = f"{limits.bytes / MEGABYTE:g} MB, the most that is read"
+    raise EgressError(f"{url} was not read: it is larger than {most}")
+
+
+def _redirected(request: EgressRequest, status: int, *, same_origin: bool) -> EgressRequest:
+    """What is asked of the next address."""
+    if request.body and status in _KEEPING_THE_BODY and not same_origin:
+        raise EgressRefused("a redirect would send the request's body to another address")
+    headers = request.headers if same_origin else {}
+    if status in _KEEPING_THE_BODY or request.method in ("GET", "HEAD"):
+        return replace(request, headers=headers)
+    return replace(request, method="GET", headers=headers, body=b"")

@@ -19,25 +19,21 @@ import httpx2
 from nanobot.security.egress.dialling import NO_PROXY, Dialler, read_proxy_answer
 from nanobot.security.egress.urls import EgressError
 
-_ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError]], ...] = (
-    (httpcore2.ConnectTimeout, httpx2.ConnectTimeout),
-    (httpcore2.ReadTimeout, httpx2.ReadTimeout),
-    (httpcore2.WriteTimeout, httpx2.WriteTimeout),
-    (httpcore2.PoolTimeout, httpx2.PoolTimeout),
-    (httpcore2.ConnectError, httpx2.ConnectError),
-    (httpcore2.ReadError, httpx2.ReadError),
-    (httpcore2.WriteError, httpx2.WriteError),
-    (httpcore2.RemoteProtocolError, httpx2.RemoteProtocolError),
-    (httpcore2.LocalProtocolError, httpx2.LocalProtocolError),
-    (httpcore2.UnsupportedProtocol, httpx2.UnsupportedProtocol),
+_ERRORS = (
+    httpcore2.TimeoutException,
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpcore2.UnsupportedProtocol,
 )
 
 
 class EgressTransport(httpx2.AsyncBaseTransport):
-    """For `httpx2.AsyncClient(transport=…)`. A destination that is refused raises `EgressRefused`;
-    everything else that fails is one of httpx2's own errors."""
+    """A destination that is refused raises `EgressRefused`; everything else that fails is one of
+    httpx2's own errors. With `most_bytes`, an answer has at most so many, is not packed, and there
+    is none to a GET."""
 
-    def __init__(self, dialler: Dialler, tls: ssl.SSLContext) -> None:
+    def __init__(self, dialler: Dialler, tls: ssl.SSLContext, most_bytes: int = 0) -> None:
+        self._most_bytes = most_bytes
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls,
             max_connections=100,
@@ -48,6 +44,8 @@ class EgressTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """See httpx2."""
+        if self._most_bytes and request.method == "GET":
+            return httpx2.Response(405, request=request)
         url = request.url
         with _translated():
             answer = await self._pool.handle_async_request(
@@ -61,12 +59,15 @@ class EgressTransport(httpx2.AsyncBaseTransport):
                     extensions=request.extensions,
                 )
             )
-        return httpx2.Response(
-            status_code=answer.status,
-            headers=answer.headers,
-            stream=_Body(cast("httpx2.AsyncByteStream", answer.stream)),
-            extensions=answer.extensions,
+        stream = _Body(cast("httpx2.AsyncByteStream", answer.stream), self._most_bytes)
+        response = httpx2.Response(
+            answer.status, headers=answer.headers, stream=stream, extensions=answer.extensions
         )
+        packed = response.headers.get("content-encoding", "identity") != "identity"
+        if self._most_bytes and packed:
+            await response.aclose()
+            raise httpx2.DecodingError("the server compresses although it was asked not to")
+        return response
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -74,12 +75,16 @@ class EgressTransport(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
+    def __init__(self, stream: httpx2.AsyncByteStream, most: int) -> None:
+        self._stream, self._most = stream, most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
         with _translated():
             async for chunk in self._stream:
+                size += len(chunk)
+                if self._most and size > self._most:
+                    raise httpx2.StreamError(f"the answer has more than {self._most:,} bytes")
                 yield chunk
 
     async def aclose(self) -> None:
@@ -129,8 +134,8 @@ class _Backend(httpcore2.AnyIOBackend):
 
 @contextmanager
 def _translated() -> Iterator[None]:
+    """As httpx2's errors, which have the same names."""
     try:
         yield
-    except tuple(ours for ours, _ in _ERRORS) as error:
-        theirs = next(theirs for ours, theirs in _ERRORS if isinstance(error, ours))
-        raise theirs(str(error)) from error
+    except _ERRORS as error:
+        raise getattr(httpx2, type(error).__name__)(str(error)) from error

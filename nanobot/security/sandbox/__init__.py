@@ -77,10 +77,10 @@ class Launch:
     pass_fds: tuple[int, ...] = ()
 
     async def spawn(
-        self, *, stdin: int, stdout: int, stderr: int = PIPE
+        self, *, stdin: int, stdout: int, stderr: int = PIPE, limit: int = 65_536
     ) -> asyncio.subprocess.Process:
-        """Start it, in a thread that lives as long as the command. Raises `OSError` and
-        `ValueError`."""
+        """Start it, in a thread that lives as long as the command. `limit` bounds a line that is
+        read of it. Raises `OSError` and `ValueError`."""
         return await asyncio.create_subprocess_exec(
             *self.argv,
             env=self.env,
@@ -90,6 +90,7 @@ class Launch:
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
+            limit=limit,
         )
 
 

@@ -15,7 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from nanobot.errors import ToolError
-from nanobot.security.egress import Egress, parse_url
+from nanobot.security.egress import Egress
+from nanobot.security.egress.urls import parse_url
 from nanobot.tasks import Background
 
 _OURS = (b"proxy-", b"connection:", b"keep-alive:", b"host:", b"upgrade:")

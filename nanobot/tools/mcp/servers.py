@@ -32,7 +32,7 @@ from nanobot.tools.mcp.values import (
     McpError,
     McpServer,
     bearable,
-    offered_names,
+    offered_name,
 )
 
 
@@ -48,8 +48,9 @@ class McpTool(Tool):
 
     arguments = McpArguments
 
-    def __init__(self, name: str, server: McpServer, card: Card, servers: McpServers) -> None:
-        self.name, self.server, self.card, self.servers = name, server, card, servers
+    def __init__(self, server: McpServer, card: Card, servers: McpServers) -> None:
+        self.server, self.card, self._servers = server, card, servers
+        self.name = offered_name(server.name, card.name)
         self.description = card.description or f"{card.name} of the MCP server {server.name}"
         self.parameters = card.parameters()
         self.effects = not (server.trust_read_only and card.read_only)
@@ -67,7 +68,7 @@ class McpTool(Tool):
         # Lone surrogates cannot be sent; nothing else changes on this way.
         text = json.dumps(arguments.model_extra, ensure_ascii=False)
         given = json.loads(text.encode("utf-8", "replace"))
-        return await self.servers.call(self.server, self.card, given)
+        return await self._servers.call(self.server, self.card, given)
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 1_800.0
@@ -232,18 +233,15 @@ class McpServers:
         self._offer()
 
     def _offer(self) -> None:
-        """Register what is to be offered, and only that."""
-        cards = {
-            (name, card.name): card
-            for name in self._servers
-            if (listing := self._listings.get(name)) is not None
-            for card in bearable(listing.offered, self._servers[name].tools)
-        }
-        names = offered_names(cards)
-        now = {
-            names[key]: McpTool(names[key], self._servers[key[0]], card, self)
-            for key, card in cards.items()
-        }
+        """Register what is to be offered, and only that. Of two tools whose names come out the
+        same, one that is really called so goes first."""
+        now: dict[str, McpTool] = {}
+        for name, server in self._servers.items():
+            listing = self._listings.get(name)
+            for card in bearable(listing.offered, server.tools) if listing else ():
+                tool = McpTool(server, card, self)
+                if tool.name not in now or tool.name == f"{name}__{card.name}":
+                    now[tool.name] = tool
         for name, tool in list(self._offered.items()):
             wanted = now.get(name)
             if wanted is None or (wanted.server, wanted.card) != (tool.server, tool.card):
@@ -251,15 +249,12 @@ class McpServers:
                 del self._offered[name]
         for name, tool in now.items():
             if name not in self._offered:
-                self._register(tool)
-
-    def _register(self, tool: McpTool) -> None:
-        try:
-            self._registry.register(tool)
-        except ValueError as error:
-            logger.warning("a tool of the MCP server {}: {}", tool.server.name, error)
-        else:
-            self._offered[tool.name] = tool
+                try:
+                    self._registry.register(tool)
+                except ValueError as error:
+                    logger.warning("a tool of the MCP server {}: {}", tool.server.name, error)
+                else:
+                    self._offered[name] = tool
 
     async def _note(self) -> None:
         """Write down what was listed. Where that fails, it is asked for again another time."""

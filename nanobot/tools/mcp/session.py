@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 import logging
 import os
 import shutil
 import sys
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-)
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +28,7 @@ from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.text import printable, visible
 from nanobot.tooling import ToolResult
-from nanobot.tools.mcp.pipes import Bounds, program
+from nanobot.tools.mcp.transports import Bounds, address, program
 from nanobot.tools.mcp.values import Card, McpError, McpLost, McpServer, card, usable
 from nanobot.tools.reading import image_type
 
@@ -43,8 +36,6 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.client._transport import TransportStreams
     from mcp_types import CallToolResult, ContentBlock
-
-    from nanobot.tools.mcp.web import Way
 
 
 class Programs:
@@ -82,11 +73,11 @@ class Programs:
             network="relay" if server.network else "none",
             environment=server.env,
         )
-        if not server.network:
-            yield sandbox.launch(command, confined)
-            return
-        async with network_relay(self._egress) as socket:
-            yield sandbox.launch(command, confined, socket)
+        async with AsyncExitStack() as stack:
+            relay = None
+            if server.network:
+                relay = await stack.enter_async_context(network_relay(self._egress))
+            yield sandbox.launch(command, confined, relay)
 
     def _prepared(self, server: McpServer) -> Path:
         for path in (*server.paths, *server.writable):
@@ -126,17 +117,15 @@ _MOST_SAID = 1_000
 
 
 class Connections:
-    """`transport` makes the way to a server on the network; it is asked once per connection, and
-    what it gives is closed with that."""
+    """`way` is the way to a server on the network."""
 
     def __init__(
         self,
         programs: Programs,
-        transport: Way,
+        way: Callable[[McpServer], Egress],
         bounds: Bounds | None = None,
     ) -> None:
-        self._programs, self._transport = programs, transport
-        self._bounds = bounds or Bounds()
+        self._programs, self._way, self._bounds = programs, way, bounds or Bounds()
 
     @asynccontextmanager
     async def open(
@@ -173,17 +162,12 @@ class Connections:
     async def _reach(
         self, server: McpServer, lost: Callable[[str], None]
     ) -> AsyncIterator[TransportStreams]:
-        if server.url:
-            from nanobot.tools.mcp.web import address
-
-            async with address(server, self._transport(server)) as streams:
-                yield streams
-        else:
-            async with (
-                self._programs.launch(server) as launch,
-                program(launch, self._bounds, lost) as streams,
-            ):
-                yield streams
+        async with AsyncExitStack() as stack:
+            if server.url:
+                yield await stack.enter_async_context(address(server, self._way(server)))
+            else:
+                launch = await stack.enter_async_context(self._programs.launch(server))
+                yield await stack.enter_async_context(program(launch, self._bounds, lost))
 
 
 class Session:
@@ -267,57 +251,46 @@ _MOST_IMAGES = 4
 _MOST_IMAGE = 5_000_000
 """Bytes."""
 
-_Image = tuple[str, str]
-
 
 def _result_of(answer: CallToolResult) -> ToolResult:
     """The result; structured content stands in for text where there is none."""
-    parts, images = _contents(answer.content)
-    if not parts and not images and answer.structured_content is not None:
-        parts = [json.dumps(answer.structured_content, ensure_ascii=False)]
-    text = "\n\n".join(parts) or ("" if images else "[the answer is empty]")
+    texts: list[str] = []
+    images: list[tuple[str, str]] = []
+    for block in answer.content:
+        if block.type != "image":
+            texts.append(_text_of(block))
+        elif len(images) < _MOST_IMAGES and (mime := _mime(block.data)):
+            images.append((block.data, mime))
+        else:
+            texts.append("[an image is left out: too many, too large, or of another kind]")
+    if not texts and not images and answer.structured_content is not None:
+        texts = [json.dumps(answer.structured_content, ensure_ascii=False)]
+    text = "\n\n".join(texts) or "\n".join(f"[image, {mime}]" for _, mime in images)
     if len(text) > _MOST_TEXT:
         text = f"{text[:_MOST_TEXT]}\n[… the rest of {len(text):,} characters was not kept]"
-    text = text or "\n".join(f"[image, {mime}]" for _, mime in images)
+    text = text or "[the answer is empty]"
     return ToolResult(text, is_error=answer.is_error, images=tuple(images))
 
 
-def _contents(blocks: Iterable[ContentBlock]) -> tuple[list[str], list[_Image]]:
-    texts: list[str] = []
-    images: list[_Image] = []
-    for item in _items(blocks):
-        if isinstance(item, str):
-            texts.append(item)
-        elif len(images) < _MOST_IMAGES:
-            images.append(item)
-        else:
-            texts.append("[one more image is left out]")
-    return texts, images
+def _text_of(block: ContentBlock) -> str:
+    match block.type:
+        case "text":
+            return block.text
+        case "resource_link":
+            return f"[link: {printable(block.name)} {printable(block.uri)}]"
+        case "resource":
+            text = getattr(block.resource, "text", None)
+            where = printable(block.resource.uri)
+            return f"[{where}]\n{text}" if isinstance(text, str) else f"[binary data: {where}]"
+        case kind:
+            return f"[{kind}: not shown]"
 
 
-def _items(blocks: Iterable[ContentBlock]) -> Iterator[str | _Image]:
-    for block in blocks:
-        match block.type:
-            case "text":
-                yield block.text
-            case "image":
-                yield _image(block.data)
-            case "audio":
-                yield f"[audio, {printable(block.mime_type)}: not shown]"
-            case "resource_link":
-                yield f"[link: {printable(block.name)} {printable(block.uri)}]"
-            case "resource":
-                inner = block.resource
-                where = printable(inner.uri)
-                text = getattr(inner, "text", None)
-                yield f"[{where}]\n{text}" if isinstance(text, str) else f"[binary data: {where}]"
-
-
-def _image(data: str) -> str | _Image:
+def _mime(data: str) -> str:
+    """The type of an image that models take; empty for anything else."""
     if len(data) > _MOST_IMAGE * 4 // 3 + 4:
-        return f"[an image of more than {_MOST_IMAGE:,} bytes is left out]"
+        return ""
     try:
-        mime = image_type(base64.b64decode(data, validate=True))
-    except (binascii.Error, ValueError):
-        mime = ""
-    return (data, mime) if mime else "[an image that is not png, jpeg, gif or webp is left out]"
+        return image_type(base64.b64decode(data, validate=True))
+    except ValueError:
+        return ""

@@ -1,9 +1,8 @@
 """What an MCP server and a tool of one are, what is offered of them, and where that is kept.
 
-Invariant: the name of a tool (`<server>__<tool>`) is one that every model's API takes, no two tools
-share one, and a tool keeps its name whatever else is offered unless another one has a better right
-to it. A card is bounded whatever the server sent, nothing in it is hidden from the person who
-judges it, and equal cards mean that the model sees the same.
+Invariant: the name of a tool (`<server>__<tool>`) is one that every model's API takes. A card is
+bounded whatever the server sent, nothing in it is hidden from the person who judges it, and equal
+cards mean that the model sees the same.
 """
 
 from __future__ import annotations
@@ -105,30 +104,13 @@ LONGEST = 64
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def offered_names(tools: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-    """The name for each (server, tool).
-
-    Those whose own names need no change come first, so that nobody takes theirs.
-    """
-    plain = {key: _plain(*key) for key in tools}
-    order = sorted(plain, key=lambda key: (plain[key] != "__".join(key), key))
-    taken: dict[str, tuple[str, str]] = {}
-    for key in order:
-        name = plain[key]
-        taken.setdefault(name, key)
-        if taken[name] != key:
-            taken[_marked(name, key)] = key
-    return {key: name for name, key in taken.items()}
-
-
-def _plain(server: str, tool: str) -> str:
+def offered_name(server: str, tool: str) -> str:
+    """Under which the model calls a tool of a server."""
     name = _UNFIT.sub("_", f"{server}__{tool}")
-    return name if len(name) <= LONGEST else _marked(name, (server, tool))
-
-
-def _marked(name: str, key: tuple[str, str]) -> str:
-    mark = hashlib.sha256("\0".join(key).encode("utf-8", "backslashreplace")).hexdigest()[:8]
-    return f"{name[: LONGEST - len(mark) - 1]}_{mark}"
+    if len(name) <= LONGEST:
+        return name
+    key = f"{server}\0{tool}".encode("utf-8", "backslashreplace")
+    return f"{name[: LONGEST - 9]}_{hashlib.sha256(key).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,8 @@ from pydantic import Field
 
 from nanobot.errors import ToolError
 from nanobot.messages import Message, ToolCall
-from nanobot.security.egress import (
-    MEGABYTE,
-    Egress,
-    EgressLimits,
-    EgressRefused,
-    EgressRequest,
-    EgressResponse,
-    Url,
-    parse_url,
-)
+from nanobot.security.egress import MEGABYTE, Egress, EgressLimits, EgressRequest, EgressResponse
+from nanobot.security.egress.urls import EgressRefused, Url, parse_url
 from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.schema import parse_arguments
 from nanobot.tools.reading import image_result, image_type, refuse_binary

@@ -18,14 +18,8 @@ from urllib.parse import urlencode
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from nanobot.errors import ToolError
-from nanobot.security.egress import (
-    Egress,
-    EgressLimits,
-    EgressRefused,
-    EgressRequest,
-    EgressResponse,
-    parse_url,
-)
+from nanobot.security.egress import Egress, EgressLimits, EgressRequest, EgressResponse
+from nanobot.security.egress.urls import EgressRefused, parse_url
 from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 from nanobot.tools.web.pages import decode, read_hits

@@ -20,7 +20,7 @@ from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
-from nanobot.tools.mcp.pipes import Bounds
+from nanobot.tools.mcp.transports import Bounds
 from tests.doubles.state import MemoryState
 
 OWNER = TurnContext("cli", "me", "cli:me", "turn-1")

@@ -14,8 +14,8 @@ from nanobot.messages import ToolCall
 from nanobot.tooling import OwnersPolicy
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp import McpServer
-from nanobot.tools.mcp.pipes import Bounds
 from nanobot.tools.mcp.servers import McpArguments
+from nanobot.tools.mcp.transports import Bounds
 from tests.tools.mcp.conftest import OWNER, House, accept, until
 
 

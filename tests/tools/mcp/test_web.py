@@ -35,7 +35,7 @@ async def reaching(
 ) -> AsyncIterator[tuple[McpServers, ToolRegistry]]:
     registry, clock = ToolRegistry(), FakeClock()
     programs = Programs(home / "mcp", no_sandbox, Egress())
-    connections = Connections(programs, lambda server: way(server).transport())
+    connections = Connections(programs, way)
     entry = McpServer("far", url=url, headers={"Authorization": "Bearer for-this-server"})
     servers = McpServers([entry], connections, registry, MemoryState(), clock)
     servers.load()

@@ -1,7 +1,9 @@
-"""A program's standard input and output as the SDK's streams, within bounds.
+"""The two ways to a server as the SDK's streams: a program's pipes, and an address.
 
-Invariant: nothing is parsed that is larger than `Bounds` allows, a program that says more
-than it was asked for is ended, and no program outlives the connection to it.
+Invariant: nothing is parsed that is larger than the bounds allow, a program that says more than it
+was asked for is ended, and no program outlives the connection to it. At an address each question
+has one answer of bounded size; there is no stream beside that, which a server could keep busy for
+ever.
 """
 
 from __future__ import annotations
@@ -19,20 +21,19 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from nanobot.errors import ToolError
+from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Launch
 from nanobot.tasks import Background
 from nanobot.text import visible
+from nanobot.tools.mcp.values import McpServer
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
 
     Incoming = MemoryObjectSendStream[SessionMessage | Exception]
     Outgoing = MemoryObjectReceiveStream[SessionMessage]
-    Streams = tuple[
-        MemoryObjectReceiveStream[SessionMessage | Exception],
-        MemoryObjectSendStream[SessionMessage],
-    ]
 
 MEGABYTE = 1_000_000
 _CHUNK = 65_536
@@ -51,87 +52,72 @@ class Bounds:
     messages: int = 5_000
 
 
-class _Flood(Exception):
-    """The program said too much; the text says what."""
-
-
 class _Conversation:
     """What goes back and forth with one program."""
 
     def __init__(self, process: Process, bounds: Bounds, lost: Callable[[str], None]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         self._process, self._lost, self._bounds = process, lost, bounds
+        self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         self._errors = b""
         self._bytes = self._messages = 0  # that it said since it was last asked for something
 
     async def listen(self, incoming: Incoming) -> None:
         """Hand on what the program says until it ends; then say why that was."""
         async with incoming:
-            try:
-                await self._hand_on(incoming)
-                reason = await self._why_it_ended()
-            except _Flood as flood:
-                reason = f"was stopped: {flood}"
+            if too_much := await self._hand_on(incoming):
                 _signal(self._process, signal.SIGKILL)
-            self._lost(reason)
+            self._lost(f"was stopped: {too_much}" if too_much else await self._why_it_ended())
         with suppress(OSError):  # so that a program which still writes can see the end of its input
-            while await _stream(self._process.stdout).read(_CHUNK):
+            while await self._stdout.read(_CHUNK):
                 pass
 
     async def speak(self, outgoing: Outgoing) -> None:
         """Write what is to be said; ends when the program takes no more."""
         from mcp_types import JSONRPCRequest
 
-        stdin = self._process.stdin
-        assert stdin is not None
         with suppress(OSError):
             async with outgoing:
                 async for item in outgoing:
                     if isinstance(item.message, JSONRPCRequest):
                         self._bytes = self._messages = 0
                     fields = item.message.model_dump(by_alias=True, exclude_unset=True, mode="json")
-                    stdin.write(json.dumps(fields).encode("ascii") + b"\n")
-                    await stdin.drain()
+                    self._stdin.write(json.dumps(fields).encode("ascii") + b"\n")
+                    await self._stdin.drain()
 
     async def overhear(self) -> None:
         """Keep the end of what the program says on standard error."""
-        while chunk := await _stream(self._process.stderr).read(_CHUNK):
+        while chunk := await self._stderr.read(_CHUNK):
             self._errors = (self._errors + chunk)[-_KEPT_ERRORS:]
 
-    async def _hand_on(self, incoming: Incoming) -> None:
+    async def _hand_on(self, incoming: Incoming) -> str:
+        """Until the program ends or nobody listens, or what it said too much of."""
         import anyio
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens
-            async for line in self._lines():
-                try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
-                    continue  # programs print banners
+        bounds = self._bounds
+        while True:
+            try:
+                line = await self._stdout.readline()
+            except ValueError:
+                return f"it sent a line of more than {bounds.line:,} bytes"
+            if not line:
+                return ""
+            self._bytes, self._messages = self._bytes + len(line), self._messages + 1
+            if self._bytes > bounds.bytes:
+                return f"it sent more than {bounds.bytes:,} bytes unasked"
+            if self._messages > bounds.messages:
+                return f"it sent more than {bounds.messages:,} messages unasked"
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 await incoming.send(SessionMessage(message))
-
-    async def _lines(self) -> AsyncIterator[bytes]:
-        rest = bytearray()
-        while chunk := await _stream(self._process.stdout).read(_CHUNK):
-            self._bytes += len(chunk)
-            if self._bytes > self._bounds.bytes:
-                raise _Flood(f"it sent more than {self._bounds.bytes:,} bytes unasked")
-            first, *more = chunk.split(b"\n")
-            rest += first
-            for line in more:
-                self._refuse_long(rest)
-                if whole := bytes(rest).strip():
-                    self._messages += 1
-                    if self._messages > self._bounds.messages:
-                        messages = f"{self._bounds.messages:,} messages"
-                        raise _Flood(f"it sent more than {messages} unasked")
-                    yield whole
-                rest = bytearray(line)
-            self._refuse_long(rest)
-
-    def _refuse_long(self, line: bytearray) -> None:
-        if len(line) > self._bounds.line:
-            raise _Flood(f"it sent a line of more than {self._bounds.line:,} bytes")
+            except ValueError:
+                continue  # programs print banners
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return ""
 
     async def _why_it_ended(self) -> str:
         with suppress(TimeoutError):
@@ -145,7 +131,7 @@ class _Conversation:
 @asynccontextmanager
 async def program(
     launch: Launch, bounds: Bounds, lost: Callable[[str], None]
-) -> AsyncIterator[Streams]:
+) -> AsyncIterator[TransportStreams]:
     """Run a program and talk to it; `lost` hears why, when it is gone before the context ends.
 
     Raises `ToolError` where it cannot be started.
@@ -154,7 +140,7 @@ async def program(
     from mcp.shared.message import SessionMessage
 
     try:
-        process = await launch.spawn(stdin=PIPE, stdout=PIPE)
+        process = await launch.spawn(stdin=PIPE, stdout=PIPE, limit=bounds.line)
     except (OSError, ValueError) as error:
         raise ToolError(f"it cannot be started: {error}") from error
     tasks = Background()
@@ -199,6 +185,16 @@ def _signal(process: Process, number: signal.Signals) -> None:
             os.killpg(process.pid, number)
 
 
-def _stream(stream: asyncio.StreamReader | None) -> asyncio.StreamReader:
-    assert stream is not None
-    return stream
+MOST_BYTES = 24_000_000
+"""Of an answer from an address."""
+
+
+@asynccontextmanager
+async def address(server: McpServer, egress: Egress) -> AsyncIterator[TransportStreams]:
+    """Talk to the server at `server.url`."""
+    from mcp.client.streamable_http import streamable_http_client
+
+    client = egress.client(server.headers, server.timeout_seconds, MOST_BYTES)
+    talk = streamable_http_client(server.url, http_client=client, max_sse_event_size=MOST_BYTES)
+    async with client, talk as streams:
+        yield streams
