@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -42,18 +42,12 @@ class ConnectionLost(NanobotError):
 class Client:
     """A connection to the gateway of one home; raises `NoGateway` where none listens.
 
-    A gateway that restarted between two messages is found again; where there is none, `revive` may
-    start one. `ask` waits for at most `timeout` seconds, or without limit.
+    A gateway that restarted between two messages is found again. `ask` waits for at most `timeout`
+    seconds, or without limit.
     """
 
-    def __init__(
-        self,
-        home: Path,
-        revive: Callable[[], None] | None = None,
-        timeout: float | None = None,
-    ) -> None:
+    def __init__(self, home: Path, timeout: float | None = None) -> None:
         self._folder = str(home / "state")
-        self._revive = revive
         self._socket = _connected(self._folder)
         self._socket.settimeout(timeout)
         self._buffer = bytearray()
@@ -96,13 +90,17 @@ class Client:
     def say(self, text: str, session: str, *, stream: bool = False) -> str:
         """Send a message and return the id that its events will carry."""
         request = ChatRequest(new_id(), session, text, stream)
-        frame = _frame(request.as_json())
         if not self._waiting:
             self._find_again()
             self._may_resend = True
         self._waiting[request.id] = request
-        with contextlib.suppress(ConnectionLost):  # found out, and dealt with, when reading
-            self._send(frame)
+        try:
+            self._send(request.as_json())
+        except ConnectionLost:  # found out, and dealt with, when reading
+            pass
+        except NanobotError:
+            del self._waiting[request.id]
+            raise
         return request.id
 
     def watch(self, session: str) -> None:
@@ -147,13 +145,7 @@ class Client:
             return
         except OSError:
             pass
-        try:
-            self._reconnect()
-        except NoGateway:
-            if self._revive is None:
-                raise
-            self._revive()
-            self._reconnect()
+        self._reconnect()
 
     def _events_in(self, line: bytes) -> Iterator[ChatEvent]:
         """The event in a line of the gateway's, if it is one for us."""
@@ -172,21 +164,17 @@ class Client:
         cannot be. The ids are the same, so what was stored without our knowing is refused, not done
         twice. Where nothing is under way, the next message finds the gateway."""
         self.close()
-        if not self._waiting:
-            return
-        requests = tuple(self._waiting.values())
-        try:
-            if not self._may_resend or not self._accepted.isdisjoint(self._waiting):
-                raise lost
+        if self._may_resend and self._waiting and self._accepted.isdisjoint(self._waiting):
             self._may_resend = False
-            self._reconnect()
-            for request in requests:
-                self._send(request.as_json())
-        except NanobotError as error:  # what was said is in the gateway's hands, or in none
-            self.close()
+            with contextlib.suppress(NoGateway, ConnectionLost):
+                self._reconnect()
+                for request in self._waiting.values():
+                    self._send(request.as_json())
+                return
+        if self._waiting:  # what was said is in the gateway's hands, or in none
             self._waiting.clear()
             self._accepted.clear()
-            raise (lost if isinstance(error, NoGateway) else error) from None
+            raise lost
 
     def _reconnect(self) -> None:
         """Connect to the gateway that takes this one's place; raises `NoGateway` if none does."""
@@ -205,8 +193,13 @@ class Client:
         if self._watch is not None:
             self._send(self._watch.as_json())
 
-    def _send(self, request: Mapping[str, object] | bytes) -> None:
-        frame = request if isinstance(request, bytes) else _frame(request)
+    def _send(self, request: Mapping[str, object]) -> None:
+        frame = json.dumps(request, separators=(",", ":")).encode("ascii") + b"\n"
+        if len(frame) > MAX_FRAME:
+            raise NanobotError(
+                f"the message is too large: {len(frame):,} bytes of {MAX_FRAME:,} allowed",
+                hint="Put it into a file in the workspace and name the file.",
+            )
         try:
             self._socket.sendall(frame)
         except OSError as error:
@@ -277,13 +270,3 @@ def _parsed(line: bytes) -> dict[str, object]:
     if not isinstance(answer, dict):
         raise NanobotError("the gateway's answer makes no sense")
     return answer
-
-
-def _frame(request: Mapping[str, object]) -> bytes:
-    frame = json.dumps(request, separators=(",", ":")).encode("ascii") + b"\n"
-    if len(frame) > MAX_FRAME:
-        raise NanobotError(
-            f"the message is too large: {len(frame):,} bytes on the wire, {MAX_FRAME:,} allowed",
-            hint="Put it into a file in the workspace and name the file.",
-        )
-    return frame

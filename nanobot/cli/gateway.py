@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
@@ -60,21 +60,17 @@ def operate(home: Path, operation: str, **arguments: object) -> Data:
 def connected(home: Path) -> Iterator[Client]:
     """A client of the gateway; one that runs in this process until the end where there is none.
 
-    The same holds between two messages, should the gateway go away meanwhile. Until the end SIGTERM
-    and SIGHUP raise `SystemExit`: they leave the way that stops that gateway first.
+    Until the end SIGTERM and SIGHUP raise `SystemExit`: they leave the way that stops that gateway
+    first.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_left_by_signals())
 
-        def revive() -> None:
-            with contextlib.suppress(HomeLocked):  # another process was quicker: it is looked for
-                stack.enter_context(HostedGateway(home))
-
         def join() -> Client:
-            return stack.enter_context(Client(home, revive))
+            return stack.enter_context(Client(home))
 
         def host_and_join() -> Client:
-            stack.enter_context(HostedGateway(home))
+            stack.enter_context(hosted(home))
             return join()
 
         yield _either(join, host_and_join)
@@ -143,56 +139,52 @@ def _run(options: argparse.Namespace) -> int:
     return code
 
 
-class HostedGateway:
-    """The whole gateway in a thread of this process, from `with` until its end.
+@contextlib.contextmanager
+def hosted(home: Path) -> Iterator[None]:
+    """The whole gateway in a thread of this process while inside.
 
-    The thread is a daemon: whoever is tired of waiting for the turns to stop (a second Ctrl-C) may
+    The thread is a daemon: who is tired of waiting for the turns to stop (a second Ctrl-C) may
     leave at any moment, because the journal takes any end for a power cut.
     """
+    expect_free(home)
+    host = _Host(home)
+    thread = threading.Thread(target=host.run, name="gateway", daemon=True)
+    try:
+        thread.start()
+        host.ready.get()
+        if host.failure is None:
+            yield
+            host.finish()
+    except ConnectionLost:
+        if host.failure is None:
+            raise
+    finally:
+        host.stop()
+        thread.join()
+    if host.failure is not None:
+        raise host.failure
+
+
+class _Host:
+    """What the thread of a hosted gateway does. `ready` gets something once it runs or has failed;
+    `failure` is why it ended, if it was not asked to."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._gateway: Gateway | None = None
         self._stopping = False
-        self._failure: BaseException | None = None
-        self._ready: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
+        self.failure: BaseException | None = None
+        self.ready: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    def __enter__(self) -> HostedGateway:
-        expect_free(self._home)
-        try:
-            self._thread.start()
-            self._ready.get()
-        except BaseException:
-            self._stop()
-            raise
-        if self._failure is not None:
-            self._stop()
-            raise self._failure
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                self._finish()
-        finally:
-            self._stop()
-        if self._failure is not None and (error is None or isinstance(error, ConnectionLost)):
-            raise self._failure
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Run gateways until one ends without the wish for a restart."""
         try:
             while self._run_once():
                 pass
         except BaseException as error:  # noqa: BLE001 - the boundary: raised in the main thread
-            self._failure = error
+            self.failure = error
         finally:
-            self._ready.put(None)
+            self.ready.put(None)
 
     def _run_once(self) -> bool:
         """Run one gateway to its end; says whether to start another, as `/restart` wishes."""
@@ -204,10 +196,10 @@ class HostedGateway:
         gateway = self._gateway = _build(settings, hosted=True)
         if self._stopping:  # asked before there was anything to ask
             return False
-        asyncio.run(gateway.run(on_ready=lambda: self._ready.put(None), signals=False))
+        asyncio.run(gateway.run(on_ready=lambda: self.ready.put(None), signals=False))
         return gateway.restart_requested and not self._stopping
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Let what was said reach memory before the gateway ends."""
         if self._gateway is None or (finished := self._gateway.finish()) is None:
             return
@@ -221,13 +213,12 @@ class HostedGateway:
                 sys.stderr.flush()
                 finished.result()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Ask it to end."""
         self._stopping = True
-        if self._gateway is not None and self._thread.is_alive():
+        if self._gateway is not None:
             with contextlib.suppress(RuntimeError):  # its loop came to its end by itself just now
                 self._gateway.request_stop()
-        if self._thread.is_alive():
-            self._thread.join()
 
 
 def _build(settings: Settings, *, hosted: bool) -> Gateway:
