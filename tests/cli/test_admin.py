@@ -29,16 +29,16 @@ TURN = {
 }  # fmt: skip
 
 
-def test_machines_get_the_data_as_it_is(gateway: Any, nanobot: Any) -> None:
+def test_machines_get_the_data_as_it_is(gateway: Any, here: Any) -> None:
     gateway.answers |= {"queue.list": QUEUE, "turn.show": TURN}
-    assert json.loads(nanobot("status", "--json").stdout) == gateway.answers["status"]
-    assert json.loads(nanobot("queue", "list", "--json").stdout) == QUEUE
-    assert json.loads(nanobot("turn", "show", "t-1", "--json").stdout) == TURN
+    assert json.loads(here("status", "--json").stdout) == gateway.answers["status"]
+    assert json.loads(here("queue", "list", "--json").stdout) == QUEUE
+    assert json.loads(here("turn", "show", "t-1", "--json").stdout) == TURN
 
 
-def test_the_queue_shows_what_failed_and_why(gateway: Any, nanobot: Any) -> None:
+def test_the_queue_shows_what_failed_and_why(gateway: Any, here: Any) -> None:
     gateway.answers["queue.list"] = QUEUE
-    assert nanobot("queue", "list").stdout.splitlines() == [
+    assert here("queue", "list").stdout.splitlines() == [
         "inbox",
         "  id     state   tries  session",
         "  in-12  failed  3      cli:direct  do it  (it crashed)",
@@ -51,24 +51,24 @@ def test_the_queue_shows_what_failed_and_why(gateway: Any, nanobot: Any) -> None
     ]
 
 
-def test_an_empty_queue_says_so(gateway: Any, nanobot: Any) -> None:
+def test_an_empty_queue_says_so(gateway: Any, here: Any) -> None:
     gateway.answers["queue.list"] = {"inbox": [], "outbox": []}
-    assert nanobot("queue", "list").stdout == "Nothing waits and nothing failed.\n"
+    assert here("queue", "list").stdout == "Nothing waits and nothing failed.\n"
 
 
-def test_the_queue_is_mended_by_id(gateway: Any, nanobot: Any) -> None:
+def test_the_queue_is_mended_by_id(gateway: Any, here: Any) -> None:
     gateway.answers |= {
         "queue.retry": {"text": "in-12 runs again."},
         "queue.drop": {"text": "Gone."},
     }
-    assert nanobot("queue", "retry", "in-12").stdout == "in-12 runs again.\n"
-    assert nanobot("queue", "drop", "out-7").stdout == "Gone.\n"
+    assert here("queue", "retry", "in-12").stdout == "in-12 runs again.\n"
+    assert here("queue", "drop", "out-7").stdout == "Gone.\n"
     assert gateway.asked == [("queue.retry", {"id": "in-12"}), ("queue.drop", {"id": "out-7"})]
 
 
-def test_a_turn_shows_prompt_memory_tools_tokens_and_time(gateway: Any, nanobot: Any) -> None:
+def test_a_turn_shows_prompt_memory_tools_tokens_and_time(gateway: Any, here: Any) -> None:
     gateway.answers["turn.show"] = TURN
-    shown = nanobot("turn", "show", "t-1").stdout
+    shown = here("turn", "show", "t-1").stdout
     for expected in (
         "took     1,234 ms",
         "tokens   5,000 prompt (4,000 cached), 60 completion",
@@ -81,7 +81,7 @@ def test_a_turn_shows_prompt_memory_tools_tokens_and_time(gateway: Any, nanobot:
         assert expected in shown
 
 
-def test_what_the_gateway_refuses_is_an_error(gateway: Any, nanobot: Any) -> None:
-    done = nanobot("turn", "show", "t-9")
+def test_what_the_gateway_refuses_is_an_error(gateway: Any, here: Any) -> None:
+    done = here("turn", "show", "t-9")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: nothing for turn.show\n  Look elsewhere.\n"

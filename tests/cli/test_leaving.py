@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.cli.main import main
 from tests.doubles.openai.answers import Answer, ChatRequest, Step
 from tests.doubles.openai.faults import Held, wants
 from tests.doubles.openai.server import FakeOpenAI
@@ -55,11 +56,10 @@ async def begun(environment: dict[str, str], *arguments: str) -> Process:
     )  # fmt: skip
 
 
-async def said(environment: dict[str, str], text: str) -> tuple[int | None, str]:
-    """The exit code and standard error of a one-shot."""
-    process = await begun(environment, "agent", "-m", text)
-    _, errors = await process.communicate()
-    return process.returncode, errors.decode()
+async def said(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> tuple[int, str]:
+    """The exit code and standard error of a one-shot, in this process."""
+    code = await asyncio.to_thread(main, ["--home", str(home), "agent", "-m", text])
+    return code, capsys.readouterr().err
 
 
 async def first_error(process: Process) -> str:
@@ -75,9 +75,12 @@ def summaries(home: Path) -> list[str]:
 
 @pytest.mark.usefixtures("server")
 async def test_new_is_put_away_before_a_one_shot_ends_however_slow_the_model_is(
-    environment: dict[str, str], home: Path, model: SlowMemoryAgent
+    environment: dict[str, str],
+    home: Path,
+    model: SlowMemoryAgent,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert await said(environment, "We painted the boat.") == (0, "")
+    assert await said(home, capsys, "We painted the boat.") == (0, "")
     process = await begun(environment, "agent", "-m", "/new")
     assert "Ctrl-C" in await first_error(process)
     model.released.set()
@@ -103,27 +106,33 @@ async def test_a_full_window_is_put_away_before_piped_messages_end(
 
 @pytest.mark.usefixtures("server")
 async def test_who_does_not_wait_leaves_it_to_the_next_command(
-    environment: dict[str, str], home: Path, model: SlowMemoryAgent
+    environment: dict[str, str],
+    home: Path,
+    model: SlowMemoryAgent,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    await said(environment, "We painted the boat.")
+    await said(home, capsys, "We painted the boat.")
     process = await begun(environment, "agent", "-m", "/new")
     assert "Ctrl-C" in await first_error(process)
     process.send_signal(signal.SIGINT)
     await process.communicate()
     assert (process.returncode, summaries(home)) == (130, [])
     model.released.set()
-    assert (await said(environment, "hello"))[0] == 0
+    assert (await said(home, capsys, "hello"))[0] == 0
     assert summaries(home) == [SAVED["history_entry"]]
 
 
 @pytest.mark.usefixtures("server")
 async def test_who_comes_meanwhile_is_answered(
-    environment: dict[str, str], home: Path, model: SlowMemoryAgent
+    environment: dict[str, str],
+    home: Path,
+    model: SlowMemoryAgent,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    await said(environment, "We painted the boat.")
+    await said(home, capsys, "We painted the boat.")
     process = await begun(environment, "agent", "-m", "/new")
     await first_error(process)
-    assert await said(environment, "hello") == (0, "")
+    assert await said(home, capsys, "hello") == (0, "")
     model.released.set()
     await process.communicate()
     assert summaries(home) == [SAVED["history_entry"]]

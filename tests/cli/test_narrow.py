@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import pty
 import re
-import subprocess
-import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loguru import logger
+
+from nanobot.cli.main import main
 
 COLUMNS = 60
 PROSE = "the quick brown fox jumps over the lazy dog while nobody looks at it at all"
@@ -48,25 +51,35 @@ ANSWERS: dict[str, object] = {
 }  # fmt: skip
 
 
-def lines_of(environment: dict[str, str], home: Path, *command: str) -> Sequence[str]:
+Show = Callable[..., Sequence[str]]
+
+
+@pytest.fixture
+def lines_of(monkeypatch: pytest.MonkeyPatch) -> Show:
     """What a command shows in a window of `COLUMNS`."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nanobot", "--home", str(home), *command],
-        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        env=environment | {"COLUMNS": str(COLUMNS), "LINES": "24", "TERM": "xterm"},
-    )  # fmt: skip
-    os.close(theirs)
-    shown = b""
-    try:
-        while block := os.read(ours, 65_536):
-            shown += block
-    except OSError:  # the other side is closed
-        pass
-    finally:
+
+    def show(home: Path, *command: str) -> Sequence[str]:
+        ours, theirs = pty.openpty()
+        shown: list[bytes] = []
+        reader = threading.Thread(target=_read_all, args=(ours, shown))
+        reader.start()
+        with open(theirs, "w") as window, monkeypatch.context() as patched:
+            for name in ("stdout", "stderr"):
+                patched.setattr(f"sys.{name}", window)
+            patched.setenv("COLUMNS", str(COLUMNS))
+            main(["--home", str(home), *command])
+            logger.remove()
+        reader.join()
         os.close(ours)
-        process.wait()
-    return shown.decode().splitlines()
+        return b"".join(shown).decode().splitlines()
+
+    return show
+
+
+def _read_all(descriptor: int, shown: list[bytes]) -> None:
+    with suppress(OSError):  # the other side is closed
+        while block := os.read(descriptor, 65_536):
+            shown.append(block)
 
 
 def too_long(lines: Sequence[str]) -> list[str]:
@@ -79,11 +92,9 @@ def too_long(lines: Sequence[str]) -> list[str]:
     ["status", "queue list", "cron list", "pair list", "channels status",
      "memory show"],
 )  # fmt: skip
-def test_no_word_is_broken_in_a_narrow_window(
-    gateway: Any, environment: dict[str, str], command: str
-) -> None:
+def test_no_word_is_broken_in_a_narrow_window(gateway: Any, lines_of: Show, command: str) -> None:
     gateway.answers |= ANSWERS
-    lines = lines_of(environment, gateway.home, *command.split())
+    lines = lines_of(gateway.home, *command.split())
     assert too_long(lines) == []
     shown = " ".join(" ".join(lines).split())
     assert PROSE[:30] in shown or "Anna (careful:" in shown
@@ -111,26 +122,24 @@ def test_no_word_is_broken_in_a_narrow_window(
         "sessions show cli:direct",
     ],
 )
-def test_nor_where_no_gateway_runs(
-    tmp_path: Path, environment: dict[str, str], command: str
-) -> None:
+def test_nor_where_no_gateway_runs(tmp_path: Path, lines_of: Show, command: str) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "config.yaml").write_text("model: {provider: offline}\n")
     if command == "backup list":
-        lines_of(environment, home, "backup")
-    lines = lines_of(environment, home, *command.split())
+        lines_of(home, "backup")
+    lines = lines_of(home, *command.split())
     assert lines
     assert too_long(lines) == []
 
 
 def test_a_backup_and_its_check_say_how_much_of_how_much_is_done(
-    tmp_path: Path, environment: dict[str, str]
+    tmp_path: Path, lines_of: Show
 ) -> None:
     home, file = tmp_path / "home", tmp_path / "one.tar.gz"
     home.mkdir()
     (home / "config.yaml").write_text("model: {provider: offline}\n")
-    made = "\n".join(lines_of(environment, home, "backup", str(file)))
+    made = "\n".join(lines_of(home, "backup", str(file)))
     assert re.search(r"packed \d[0-9.,]* kB of \d[0-9.,]* kB …", made)
-    checked = "\n".join(lines_of(environment, home, "backup", "verify", str(file)))
+    checked = "\n".join(lines_of(home, "backup", "verify", str(file)))
     assert re.search(r"checked \d[0-9.,]* kB of \d[0-9.,]* kB …", checked)
