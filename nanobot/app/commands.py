@@ -34,8 +34,7 @@ from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.io import replace_file
 from nanobot.memory.service.commands import MemoryCommands, Questions
-from nanobot.memory.service.continuing import ContinueCommand, DiscardCommand
-from nanobot.memory.service.operations import memory_operations
+from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
 from nanobot.memory.service.service import MemoryService
 from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
@@ -70,7 +69,7 @@ def build_operations(
     return {
         **status.table(),
         **queue.table(),
-        **memory_operations(memory.service),
+        **memory.service.table(),
         **pairing.table(),
         **toolbox.skills.service.table(),
         **CronOperations(toolbox.cron, base.known, base.clock).table(),
@@ -106,7 +105,7 @@ def register_commands(
     ).register(commands)
     MemoryCommands(
         service=memory.service,
-        compactor=agent.parts.consolidator,
+        consolidator=agent.parts.consolidator,
         continuing=ContinueCommand(base.stores.sessions, base.scopes),
         discarding=DiscardCommand(
             memory.service, base.scopes, base.stores.undo, toolbox.registry.has_effects

@@ -41,7 +41,6 @@ from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.logs import log_to_console
-from nanobot.memory.service.operations import memory_operations
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
 from nanobot.session.manager import SessionManager
@@ -119,7 +118,7 @@ async def _on_memory(
     for part in (stores.journal, stores.sessions, provider, memory):
         stack.push_async_callback(part.close)
     await memory.recover()
-    return memory_operations(memory.service)
+    return memory.service.table()
 
 
 def _on_journal(

@@ -4,20 +4,21 @@ has a script."""
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.commands import CommandCall, CommandRegistry
+from nanobot.memory.consolidation.consolidator import MemoryConsolidator
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.dream.state import DreamReport
+from nanobot.memory.dream import Dream, DreamReport
 from nanobot.memory.forgetting.erase import Eraser
 from nanobot.memory.forgetting.forget import Forgetter
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.search import MemoryIndex, Sources
 from nanobot.memory.service.commands import MemoryCommands, Questions
-from nanobot.memory.service.continuing import ContinueCommand, DiscardCommand
+from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
 from nanobot.memory.service.service import MemoryService
 from nanobot.memory.store.template import install_template, load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore
@@ -35,12 +36,12 @@ from tests.memory.homes import owned_by
 STRANGER = InboundMessage("telegram", "7", "7", "", "e1", FakeClock().now())
 
 
-@dataclass
-class ScriptedDream:
+class ScriptedDream(Dream):
     """Says what it is told to say."""
 
-    report: DreamReport = field(default_factory=lambda: DreamReport(OWNER))
-    runs: list[tuple[str, str]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.report = DreamReport(OWNER)
+        self.runs: list[tuple[str, str]] = []
 
     async def run(self, scope: str, *, trigger: str) -> DreamReport:
         self.runs.append((scope, trigger))
@@ -50,8 +51,11 @@ class ScriptedDream:
         return 3 if scope == OWNER else 0
 
 
-class ScriptedCompactor:
+class ScriptedConsolidator(MemoryConsolidator):
     """Says which conversation it was given."""
+
+    def __init__(self) -> None:
+        """It needs nothing."""
 
     async def compact(self, session: Session) -> str:
         return f"Put away 4 messages of {session.key}."
@@ -92,7 +96,7 @@ class Owned:
         self.registry = CommandRegistry(is_owner=lambda m: m.sender_id == "1")
         MemoryCommands(
             service=self.service,
-            compactor=ScriptedCompactor(),
+            consolidator=ScriptedConsolidator(),
             continuing=ContinueCommand(self.sessions, self.scopes),
             discarding=DiscardCommand(
                 self.service,

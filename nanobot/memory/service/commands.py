@@ -1,64 +1,66 @@
 """The slash commands about memory, and what waits to be forgotten until the person says yes.
 
-A command works on the memory that its message speaks to and on no other: the
-owner's for the owner, a person's own for anyone else, the group's in a group. What concerns a
-group as a whole (what it takes for true, forgetting) is the owner's to decide there.
+A command works on the memory that its message speaks to and on no other: the owner's for the
+owner, a person's own for anyone else, the group's in a group. What concerns a group as a whole
+(what it takes for true, forgetting) is the owner's to decide there.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
-from typing import Protocol
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Literal
 
 from loguru import logger
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import JournalReports
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
+from nanobot.memory.consolidation.consolidator import MemoryConsolidator
 from nanobot.memory.scopes import OWNER, Scopes, is_group
 from nanobot.memory.search import Query
 from nanobot.memory.service import views
-from nanobot.memory.service.continuing import UNDO, ContinueCommand, DiscardCommand
+from nanobot.memory.service.conversations import UNDO, ContinueCommand, DiscardCommand
 from nanobot.memory.service.service import MemoryService
 from nanobot.security.paths import Place
-from nanobot.session.session import Session
 
 PATIENCE = timedelta(minutes=10)
 """For which a question holds."""
 
-_MOST = 1_000
-"""Open questions; the oldest make room, so that their number is bounded."""
 _LIMIT = 10_000_000
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be forgotten and where, who was asked (`of`), and by which message of theirs.
-    `until` is an ISO time; `is_last`: they have said nothing since."""
+    """What is to be forgotten and where; the code that says yes, and by which message it was asked.
+    `is_last`: the person has said nothing since."""
 
+    code: str
     text: str
     scope: str
     erase: bool
-    of: str
     message: str
-    until: str
+    until: AwareDatetime
     is_last: bool = True
+
+
+_FORMAT = TypeAdapter(dict[str, Question])
 
 
 class Questions:
     """What is to be forgotten once the person says yes: by a code, or by `y` as their next message.
 
-    A question holds for ten minutes, once, for who was asked and where. The file at `place` keeps
-    it over a restart or the end of a one-shot command. It holds what is to be forgotten: it lists
-    open questions only, and is gone where there is none. That it cannot be written is only logged:
-    the questions then end with the process. `new_code` makes codes: short, and hard to guess.
+    A question holds for ten minutes, once, for who was asked and where (`of`), until they are asked
+    another one. The file at `place` keeps it over a restart or the end of a one-shot command. It
+    holds what is to be forgotten: it lists open questions only, and is gone where there is none.
+    That it cannot be written is only logged: the questions then end with the process. `new_code`
+    makes codes: short, and hard to guess.
     """
 
     def __init__(self, place: Place, clock: Clock, new_code: Callable[[], str]) -> None:
@@ -67,74 +69,53 @@ class Questions:
 
     def ask(self, text: str, scope: str, *, erase: bool, of: str, message: str) -> str:
         """Remember what was asked of whom, by which message; the code that says yes to it."""
-        standing = self._open()
-        code = self._new_code()
-        while code in standing:
-            code = self._new_code()
-        until = (self._clock.now() + PATIENCE).isoformat()
-        others = self._not_last(standing, of)
-        kept = dict(list(others.items())[-_MOST + 1 :])
-        self._keep({**kept, code: Question(text, scope, erase, of, message, until)})
+        code, until = self._new_code(), self._clock.now() + PATIENCE
+        question = Question(code, text, scope, erase, message, until)
+        self._keep({**self._open(), of: question})
         return code
 
     def confirmed(self, code: str, of: str) -> Question | None:
-        """What `code` says yes to; None where it is unknown, old, used, or somebody else's. What
-        else was asked of them is asked no more: it may hold what is now forgotten."""
-        standing = self._open()
-        question = standing.get(code.strip().lower())
-        if question is None or question.of != of:
+        """What `code` says yes to; None where it is unknown, old, used, or somebody else's."""
+        questions = self._open()
+        question = questions.get(of)
+        if question is None or question.code != code.strip().lower():
             return None
-        self._keep({name: one for name, one in standing.items() if one.of != of})
+        self._keep({who: one for who, one in questions.items() if who != of})
         return question
 
     def meant(self, text: str, of: str, message: str) -> str:
         """The command that `y` or `n` stands for where a question was asked just before; empty for
         anything else that they say, after which it stands for nothing."""
-        asked = {code: one for code, one in self._open().items() if one.of == of and one.is_last}
-        word = text.strip().lower()
-        for code, one in asked.items():
-            if one.message == message:
-                return ""
-            if word in _YES | _NO:
-                return f"/forget {'--yes' if word in _YES else '--no'} {code}"
-        if asked:
-            self._keep(self._not_last(self._open(), of))
+        questions, word = self._open(), text.strip().lower()
+        question = questions.get(of)
+        if question is None or not question.is_last or question.message == message:
+            return ""
+        if word in _YES | _NO:
+            return f"/forget {'--yes' if word in _YES else '--no'} {question.code}"
+        self._keep({**questions, of: replace(question, is_last=False)})
         return ""
-
-    def _not_last(self, standing: dict[str, Question], of: str) -> dict[str, Question]:
-        return {
-            code: replace(one, is_last=one.is_last and one.of != of)
-            for code, one in standing.items()
-        }
 
     def _open(self) -> dict[str, Question]:
         """Those that hold still."""
         known = self._read() if self._known is None else self._known
         now = self._clock.now()
-        fresh = {
-            code: one
-            for code, one in known.items()
-            if now < datetime.fromisoformat(one.until) <= now + PATIENCE
-        }
-        if fresh != known:
-            self._keep(fresh)
-        self._known = fresh
-        return fresh
+        self._known = {of: one for of, one in known.items() if now < one.until <= now + PATIENCE}
+        if self._known != known:
+            self._keep(self._known)
+        return self._known
 
     def _read(self) -> dict[str, Question]:
         try:
-            stored = json.loads(self._place.read_bytes(_LIMIT) or b"{}")
-            return {str(code): Question(**fields) for code, fields in stored.items()}
-        except (NanobotError, ValueError, TypeError, AttributeError) as error:
+            return _FORMAT.validate_json(self._place.read_bytes(_LIMIT) or b"{}")
+        except (NanobotError, ValidationError) as error:
             logger.warning("{}: open questions are dropped: {}", self._place.shown, error)
             return {}
 
     def _keep(self, questions: dict[str, Question]) -> None:
         self._known = questions
-        content = {code: asdict(one) for code, one in questions.items()}
         try:
             if questions:
-                self._place.write_bytes(json.dumps(content).encode())
+                self._place.write_bytes(_FORMAT.dump_json(questions))
             elif self._place.stat() is not None:
                 self._place.remove()
         except NanobotError as error:
@@ -143,25 +124,10 @@ class Questions:
 
 _MEMORY = "[search TEXT | why TEXT | pending | accept N | drop N]"
 _RESTORE = "--list | --version N | --to N"
-_UNDO = f"[{UNDO}]"
-
 _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
 """Facts that wait, by number or by code (see `PendingFact`)."""
 _FEW = 5
-_SURE, _NOT_SURE, _ERASE = "--yes", "--no", "--erase"
 _OWNERS_WORD = "In a group this is the owner's to decide."
-
-
-class Compactor(Protocol):
-    """Puts a conversation away into memory; `MemoryConsolidator`."""
-
-    async def compact(self, session: Session) -> str:
-        """Do it now; one line that says what was put away."""
-        ...
-
-    async def seal(self, session: Session) -> None:
-        """Put away what `/new` ended, or wait for that where it is under way."""
-        ...
 
 
 class MemoryCommands:
@@ -174,7 +140,7 @@ class MemoryCommands:
         self,
         *,
         service: MemoryService,
-        compactor: Compactor,
+        consolidator: MemoryConsolidator,
         continuing: ContinueCommand,
         discarding: DiscardCommand,
         scopes: Scopes,
@@ -182,7 +148,7 @@ class MemoryCommands:
         clock: Clock,
         questions: Questions,
     ) -> None:
-        self._service, self._compactor = service, compactor
+        self._service, self._consolidator = service, consolidator
         self._continuing, self._discarding = continuing, discarding
         self._scopes, self._reports = scopes, reports
         self._clock, self._questions = clock, questions
@@ -191,49 +157,45 @@ class MemoryCommands:
         """Add them all to `registry`."""
         registry.understand(lambda said: self._questions.meant(said.content, *_asker(said)))
         discard, continue_ = self._discarding.run, self._continuing.run
-        for name, summary, run, arguments, ordered in (
-            ("memory", "Show what is remembered", self._memory, _MEMORY, False),
-            ("note", "Write into today's notes", self._note, "TEXT", False),
-            ("forget", "Forget something, after asking", self._forget, "[--erase] TEXT", False),
-            ("compact", "Put this conversation away into memory", self._compact, "", True),
-            ("discard", "Drop this conversation without remembering it", discard, _UNDO, True),
-            ("continue", "Go on with another conversation here", continue_, "[name]", True),
-            ("usage", "Show how many tokens were used", self._usage, "", False),
-            ("dream", "Learn now from what was said", self._dream, "", False),
-            ("dream-log", "Show what a change of memory did", self._log, "[version]", False),
-            (
-                "dream-restore",
-                "Undo a change of memory, or go back to a version",
-                self._restore,
-                _RESTORE,
-                False,
-            ),
+        restore = "Undo a change of memory, or go back to a version"
+        for command in (
+            Command("memory", "Show what is remembered", self._memory, _MEMORY),
+            Command("note", "Write into today's notes", self._note, "TEXT"),
+            Command("forget", "Forget something, after asking", self._forget, "[--erase] TEXT"),
+            Command("compact", "Put this conversation away into memory", self._compact),
+            Command("discard", "Drop this conversation without remembering it", discard, UNDO),
+            Command("continue", "Go on with another conversation here", continue_, "[name]"),
+            Command("usage", "Show how many tokens were used", self._usage),
+            Command("dream", "Learn now from what was said", self._dream),
+            Command("dream-log", "Show what a change of memory did", self._log, "[version]"),
+            Command("dream-restore", restore, self._restore, _RESTORE),
         ):
-            registry.register(Command(name, summary, run, arguments, ordered=ordered))
+            ordered = command.name in {"compact", "discard", "continue"}
+            registry.register(replace(command, ordered=ordered))
 
     async def _memory(self, call: CommandCall) -> Answer:
         word, _, rest = call.arguments.partition(" ")
-        scope, rest = self._scope(call), rest.strip()
+        service, scope, rest = self._service, self._scope(call), rest.strip()
         match word.lower():
             case "":
-                return Answer((await self._service.show(scope)).text)
+                return Answer((await service.show(scope)).text)
             case "search" if rest:
-                return Answer((await self._service.search(Query(rest, (), limit=_FEW), scope)).text)
+                return Answer((await service.search(Query(rest, (), limit=_FEW), scope)).text)
             case "why" if rest:
-                return Answer((await self._service.why(_unquoted(rest), scope)).text)
+                return Answer((await service.why(_unquoted(rest), scope)).text)
             case "pending":
-                return Answer((await self._service.pending(scope)).text)
+                return Answer((await service.pending(scope)).text)
             case "accept" | "drop" as decision if _NAMES.fullmatch(rest):
                 return await self._decide(call, decision, rest.replace(",", " ").split())
         return Answer(f"Write it as: /memory {_MEMORY}")
 
-    async def _decide(self, call: CommandCall, decision: str, names: list[str]) -> Answer:
+    async def _decide(
+        self, call: CommandCall, decision: Literal["accept", "drop"], names: list[str]
+    ) -> Answer:
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
         await call.once()  # the numbers are others afterwards
-        service = self._service
-        decide = service.accept if decision == "accept" else service.drop
-        return Answer((await decide(names, self._scope(call))).text)
+        return Answer((await self._service.decide(decision, names, self._scope(call))).text)
 
     async def _note(self, call: CommandCall) -> Answer:
         if not call.arguments:
@@ -247,10 +209,10 @@ class MemoryCommands:
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
         word, _, rest = call.arguments.partition(" ")
-        if word in (_SURE, _NOT_SURE):
-            return await self._forget_now(call, rest, sure=word == _SURE)
-        erase = word == _ERASE
-        text = _unquoted(rest.strip() if erase else call.arguments)
+        if word in ("--yes", "--no"):
+            return await self._forget_now(call, rest, sure=word == "--yes")
+        erase = word == "--erase"
+        text = _unquoted(rest if erase else call.arguments)
         if not text:
             return Answer("Say what to forget: /forget my shoe size")
         scope = self._scope(call)
@@ -272,26 +234,27 @@ class MemoryCommands:
             return Answer("This code is not valid (any more). Say again what to forget.")
         if not sure:
             return Answer("Nothing was forgotten.")
-        service, scope = self._service, question.scope
-        return Answer((await service.forget(question.text, scope, erase=question.erase)).text)
+        done = await self._service.forget(question.text, question.scope, erase=question.erase)
+        return Answer(done.text)
 
     async def _compact(self, call: CommandCall) -> Answer:
-        return Answer(await self._compactor.compact(call.session))
+        return Answer(await self._consolidator.compact(call.session))
 
     async def _usage(self, call: CommandCall) -> Answer:
         today = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        all_of_it = self._scope(call) == OWNER
+        month, all_of_it = today.replace(day=1), self._scope(call) == OWNER
         key = "" if all_of_it else call.session.key
         rows = [
             ("this conversation", await self._reports.usage(session=call.session.key)),
             ("today", await self._reports.usage(session=key, since=today)),
-            ("this month", await self._reports.usage(session=key, since=today.replace(day=1))),
+            ("this month", await self._reports.usage(session=key, since=month)),
         ]
-        learning = await self._reports.learning(today.replace(day=1).date()) if all_of_it else None
+        learning = await self._reports.learning(month.date()) if all_of_it else None
         return Answer(views.usage_text(rows, learning))
 
     async def _dream(self, call: CommandCall) -> Answer:
-        await self._compactor.seal(call.session)  # a /new just before is to be learned from, too
+        # A /new just before is to be learned from, too.
+        await self._consolidator.seal(call.session)
         return Answer((await self._service.dream(self._scope(call))).text)
 
     async def _log(self, call: CommandCall) -> Answer:
@@ -301,17 +264,17 @@ class MemoryCommands:
         return Answer((await self._service.log(number, self._scope(call))).text)
 
     async def _restore(self, call: CommandCall) -> Answer:
-        words = call.arguments.replace("=", " ").split()
+        words, scope = call.arguments.replace("=", " ").split(), self._scope(call)
         if words in ([], ["--list"]):
-            return Answer((await self._service.versions(self._scope(call))).text)
+            return Answer((await self._service.versions(scope)).text)
         number = _number(words[-1])
         if words[:-1] not in ([], ["--version"], ["--to"]) or number is None:
             return Answer(f"Write it as: /dream-restore {_RESTORE}")
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
-        service = self._service
-        restore = service.restore_to if words[0] == "--to" else service.restore
-        return Answer((await restore(number, self._scope(call))).text)
+        if words[0] == "--to":
+            return Answer((await self._service.restore_to(number, scope)).text)
+        return Answer((await self._service.restore(number, scope)).text)
 
     def _scope(self, call: CommandCall) -> str:
         return self._scopes.serving(call.message, call.session.key, call.session.metadata)
@@ -329,7 +292,8 @@ def _asker(message: InboundMessage) -> tuple[str, str]:
 
 
 def _unquoted(text: str) -> str:
-    return text[1:-1].strip() if len(text) > 2 and text[0] == text[-1] == '"' else text.strip()
+    text = text.strip()
+    return text[1:-1].strip() if len(text) > 2 and text[0] == text[-1] == '"' else text
 
 
 def _number(text: str) -> int | None:

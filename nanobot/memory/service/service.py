@@ -1,26 +1,29 @@
 """What the owner of a memory can do with it: look, search, explain, undo, confirm, forget.
 
-The one place behind the slash commands and the command line. Every operation names the scope that
-it works on and touches no other; the caller has checked whose scope that is. Each returns a
-`Report` (see `views`).
+The one place behind the slash commands and the command line, which calls the operations by name
+(`table`), on a running gateway or on the files. Every operation names the scope that it works on
+and touches no other; the caller has checked whose scope that is. Each returns a `Report`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Protocol
+from datetime import date, datetime
+from typing import Annotated, Literal
 
+from pydantic import BaseModel, Field, ValidationError
+
+from nanobot.commands import Operation
 from nanobot.errors import NanobotError, StorageError, ToolError
-from nanobot.memory.documents import FACTS
-from nanobot.memory.dream.state import DreamReport
+from nanobot.memory.documents import FACTS, LONG_TERM
+from nanobot.memory.dream.dream import COMMAND, Dream
 from nanobot.memory.forgetting.erase import ErasePlan, Eraser
 from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter
 from nanobot.memory.forgetting.forgotten import Forgotten
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
-from nanobot.memory.search import MemoryIndex, Query
+from nanobot.memory.search import MemoryIndex, Query, Source
 from nanobot.memory.search.tool import retired_matching
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report
@@ -33,18 +36,47 @@ from nanobot.memory.why import Explainer
 from nanobot.providers.tokens import estimate_tokens
 
 _LOG_LENGTH = 20
+_MOST_HITS = 100
+
+_Number = Annotated[int, Field(strict=True, ge=1)]
 
 
-class Dreamer(Protocol):
-    """Learns from what it has not read yet; `nanobot.memory.dream.Dream`."""
+class _Given(BaseModel):
+    """What an operation is called with by name, as JSON."""
 
-    async def run(self, scope: str, *, trigger: str) -> DreamReport:
-        """One run for a scope."""
-        ...
+    scope: str = OWNER
+    text: str = ""
+    remote: str = ""
+    erase: bool = False
+    version: _Number | None = None
+    to: _Number | None = None
+    numbers: list[_Number] = []
+    session: str = ""
+    since: date | None = None
+    until: date | None = None
+    role: str = ""
+    source: Source | Literal[""] = ""
+    limit: _Number = 10
 
-    def unread(self, scope: str) -> int:
-        """How many history entries of a scope it has not read."""
-        ...
+    def needed(self, name: Literal["text", "remote"]) -> str:
+        """A text that may not be missing."""
+        value: str = getattr(self, name)
+        if not value.strip():
+            raise NanobotError(f"the operation needs a text in {name!r}")
+        return value
+
+    def query(self) -> Query:
+        """What to search for."""
+        return Query(
+            self.needed("text"),
+            (),
+            session=self.session,
+            since=self.since,
+            until=self.until,
+            role=self.role,
+            source=self.source,
+            limit=min(self.limit, _MOST_HITS),
+        )
 
 
 class MemoryService:
@@ -56,7 +88,7 @@ class MemoryService:
         memories: Memories,
         scopes: Scopes,
         index: MemoryIndex,
-        dream: Dreamer,
+        dream: Dream,
         explainer: Explainer,
         forgetter: Forgetter,
         eraser: Eraser,
@@ -65,6 +97,30 @@ class MemoryService:
         self._memories, self._scopes, self._index = memories, scopes, index
         self._dream, self._explainer, self._versions = dream, explainer, versions
         self._forgetter, self._eraser = forgetter, eraser
+
+    def table(self) -> dict[str, Operation]:
+        """The operations named `memory.…`. All callers are the owner of the home."""
+        operations: dict[str, Callable[[_Given], Awaitable[Report]]] = {
+            "show": lambda given: self.show(given.scope),
+            "search": lambda given: self.search(given.query(), given.scope),
+            "why": lambda given: self.why(given.needed("text"), given.scope),
+            "log": lambda given: self.log(given.version, given.scope),
+            "versions": lambda given: self.versions(given.scope),
+            "restore": self._restore_given,
+            "forget_plan": lambda given: self.forget_plan(
+                given.needed("text"), given.scope, erase=given.erase
+            ),
+            "forget": lambda given: self.forget(
+                given.needed("text"), given.scope, erase=given.erase
+            ),
+            "pending": lambda given: self.pending(given.scope),
+            "accept": lambda given: self.decide("accept", given.numbers, given.scope),
+            "drop": lambda given: self.decide("drop", given.numbers, given.scope),
+            "rebuild": lambda _: self.rebuild(),
+            "sync": lambda given: self.sync(given.needed("remote")),
+            "dream": lambda given: self.dream(given.scope),
+        }
+        return {f"memory.{name}": _by_name(call) for name, call in operations.items()}
 
     def memory(self, scope: str) -> Memory:
         """The memory of a scope. Raises `NanobotError` for a name that is none."""
@@ -85,17 +141,13 @@ class MemoryService:
             trouble = error.for_people()
         versions = None if trouble else self._versions
         overview = await asyncio.to_thread(_overview, memory, versions)
-        overview = replace(
-            overview,
-            trouble=trouble or overview.trouble,
-            unread=await asyncio.to_thread(self._dream.unread, scope),
-            pending=len(await memory.pending.pending()),
-        )
+        overview.trouble = trouble or overview.trouble
+        overview.history["unread"] = await asyncio.to_thread(self._dream.unread, scope)
+        overview.pending = len(await memory.pending.pending())
         if scope == OWNER:  # what others have is for the owner's eyes, if only as numbers
             await self._index.refresh()
-            others = await asyncio.to_thread(self._memories.existing)
-            stats = await self._index.stats()
-            overview = replace(overview, index=stats, others=tuple(others[1:]))
+            overview.index = await self._index.stats()
+            overview.scopes = (await asyncio.to_thread(self._memories.existing))[1:]
         return overview.report()
 
     async def search(self, query: Query, scope: str) -> Report:
@@ -173,42 +225,34 @@ class MemoryService:
         made = await self._write_back(memory, revert, f"back to version {number}")
         return views.gone_back(number, made)
 
-    async def _write_back(self, memory: Memory, revert: Revert, summary: str) -> int:
-        """Write these texts as one version; its number, 0 where nothing was to be written."""
-        tip = await asyncio.to_thread(self._versions.tip_number)
-        change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
-        for path, text in revert.texts.items():
-            inside, expected = path.removeprefix(memory.prefix), revert.expected[path]
-            made = await memory.store.replace(inside, text, expected=expected, change=change)
-        return made
-
     async def pending(self, scope: str) -> Report:
         """The facts that wait to be confirmed, numbered."""
         return views.waiting(await self.memory(scope).pending.pending())
 
-    async def accept(self, names: Sequence[str | int], scope: str) -> Report:
-        """Take facts that waited into memory; by their numbers as `pending` shows them, or by the
-        codes of a notice."""
+    async def decide(
+        self, decision: Literal["accept", "drop"], names: Sequence[str | int], scope: str
+    ) -> Report:
+        """Take facts that waited into memory, or give them up; by their numbers as `pending` shows
+        them, or by the codes of a notice."""
+        if not names:
+            raise NanobotError("the operation needs a list of numbers in 'numbers'")
         pending = self.memory(scope).pending
-        facts = await pending.accept(names)
-        return views.decided("Remembered now", facts, len(await pending.pending()))
-
-    async def drop(self, names: Sequence[str | int], scope: str) -> Report:
-        """Give up facts that waited, named as for `accept`."""
-        pending = self.memory(scope).pending
-        facts = await pending.drop(names)
-        return views.decided("Dropped", facts, len(await pending.pending()))
+        accepted = decision == "accept"
+        facts = await (pending.accept(names) if accepted else pending.drop(names))
+        done = "Remembered now" if accepted else "Dropped"
+        return views.decided(done, facts, len(await pending.pending()))
 
     async def note(self, text: str, scope: str, origin: str = "") -> Report:
         """Write something into today's notes; `origin` says whose words it is if not the scope's
         own person's."""
         store = self.memory(scope).store
         path = await store.append_today(text, origins=(origin,) if origin else ())
-        return Report(f"Noted in {path}.", {"path": path})
+        return Report.of(f"Noted in {path}.", path=path)
 
     async def dream(self, scope: str) -> Report:
         """Learn now from what was not read yet."""
-        return views.dreamt(await self._dream.run(self.memory(scope).scope, trigger="command"))
+        report = await self._dream.run(self.memory(scope).scope, trigger=COMMAND)
+        return Report.about(report.digest, report)
 
     async def forget_plan(self, text: str, scope: str, *, erase: bool = False) -> Report:
         """What forgetting would take away; `found` in the data says whether there is anything.
@@ -239,7 +283,8 @@ class MemoryService:
     async def rebuild(self) -> Report:
         """Build a new search index."""
         await self._index.rebuild()
-        return views.rebuilt(await self._index.stats())
+        stats = await self._index.stats()
+        return Report.about(f"The index was built again: {views.index_text(stats)}.", stats)
 
     async def sync(self, remote: str) -> Report:
         """Share the long-term files with the owner's other devices, through a git repository."""
@@ -263,6 +308,23 @@ class MemoryService:
         result = await asyncio.to_thread(Sync(self._versions, write, hides).run, remote)
         return views.synced(remote, result)
 
+    async def _restore_given(self, given: _Given) -> Report:
+        """`version` is the one to undo, `to` the one to go back to."""
+        if given.to is not None:
+            return await self.restore_to(given.to, given.scope)
+        if given.version is None:
+            raise NanobotError("the operation needs a number in 'version'")
+        return await self.restore(given.version, given.scope)
+
+    async def _write_back(self, memory: Memory, revert: Revert, summary: str) -> int:
+        """Write these texts as one version; its number, 0 where nothing was to be written."""
+        tip = await asyncio.to_thread(self._versions.tip_number)
+        change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
+        for path, text in revert.texts.items():
+            inside, expected = path.removeprefix(memory.prefix), revert.expected[path]
+            made = await memory.store.replace(inside, text, expected=expected, change=change)
+        return made
+
     async def _plan_to_forget(
         self, text: str, scope: str, *, erase: bool
     ) -> ForgetPlan | ErasePlan:
@@ -283,27 +345,40 @@ class MemoryService:
         return memory
 
 
+def _by_name(operation: Callable[[_Given], Awaitable[Report]]) -> Operation:
+    """An operation that takes and gives JSON: the report's fields, and its text as `text`."""
+
+    async def answer(arguments: Mapping[str, object]) -> object:
+        try:
+            given = _Given.model_validate(arguments)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            raise NanobotError(f"the operation needs another {name!r}: {first['msg']}") from None
+        report = await operation(given)
+        return {**report.data, "text": report.text}
+
+    return answer
+
+
 def _overview(memory: Memory, versions: GitStore | None) -> Overview:
-    """What the files say; what Dream, the index and what waits would add is left at 0. Blocks."""
-    files, trouble = list[FileView](), ""
+    """What the files say; what Dream, the index and what waits would add is left out. Blocks."""
+    overview = Overview(memory.scope)
     for path in FACTS:
         try:
             if facts := memory.store.facts(path):
-                files.append(_file(memory, versions, path, facts))
+                overview.files.append(_file(memory, versions, path, facts))
         except ToolError as error:
-            trouble = error.for_people()
+            overview.trouble = error.for_people()
+    overview.facts = [line for one in overview.files if one.path == LONG_TERM for line in one.lines]
     folder = memory.root.place("memory")
-    entries = folder.entries() if folder.stat() else []
+    names = [entry.name for entry in folder.entries()] if folder.stat() else []
     latest = versions.log(memory.prefix, 1) if versions else []
-    return Overview(
-        scope=memory.scope,
-        files=tuple(files),
-        retired=len(memory.store.retired()),
-        entries=memory.history.count(),
-        notes=sum(day_of(entry.name) is not None for entry in entries),
-        latest_version=latest[0].number if latest else 0,
-        trouble=trouble,
-    )
+    overview.retired = len(memory.store.retired())
+    overview.history = {"entries": memory.history.count()}
+    overview.notes = sum(day_of(name) is not None for name in names)
+    overview.latest_version = latest[0].number if latest else 0
+    return overview
 
 
 def _file(memory: Memory, versions: GitStore | None, path: str, facts: Collection[str]) -> FileView:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import date, datetime
 from itertools import accumulate
 from typing import Literal
 
 from nanobot.bus.journal import Usage
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.dream.state import DreamReport
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.search.tool import Retired
@@ -30,7 +29,6 @@ from nanobot.text import counted, shortened, visible
 _LINE, _NEIGHBOUR = 300, 120
 _FACTS_SHOWN, _DIFF_SHOWN, _PATHS_SHOWN = 60, 200, 3
 _HELD, _HELD_SIZE = 8, 3_000
-_NOTHING_INDEXED = IndexStats(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,38 @@ class Report:
     """What an operation found or did: `text` for people, `data` for machines."""
 
     text: str
-    data: Mapping[str, JsonValue] = field(default_factory=dict)
+    data: Mapping[str, JsonValue]
+
+    @classmethod
+    def of(cls, text: str, **data: object) -> Report:
+        """With data of any kind: dataclasses become objects."""
+        return cls(text, {name: _as_json(value) for name, value in data.items()})
+
+    @classmethod
+    def about(cls, text: str, value: object) -> Report:
+        """With the fields of a dataclass."""
+        return cls.of(text, **_fields(value))
+
+
+def _as_json(value: object) -> JsonValue:
+    match value:
+        case None:
+            return ""
+        case str() | int() | float():
+            return value
+        case date():
+            return value.isoformat()
+        case Mapping():
+            return {str(name): _as_json(inner) for name, inner in value.items()}
+        case Iterable():
+            return [_as_json(inner) for inner in value]
+    return {name: _as_json(inner) for name, inner in _fields(value).items()}
+
+
+def _fields(value: object) -> dict[str, object]:
+    """The fields of a dataclass by name."""
+    assert is_dataclass(value)
+    return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,96 +82,69 @@ class FileView:
     changed: datetime | None = None
     author: Author | Literal[""] = ""
 
-    @property
-    def text(self) -> str:
-        """How much it holds, in a line of a list."""
-        by = f" {TAGS[self.author]}" if self.author else ""
-        changed = f", changed {minute(self.changed)}{by}" if self.changed else ""
-        size = f"{counted(self.facts, 'fact')}, about {counted(self.tokens, 'token')}"
-        return f"- {self.path}: {size}{changed}"
 
-    def shown(self) -> Iterator[str]:
-        """Its facts, as far as they are shown."""
-        if self.path != LONG_TERM:
-            yield from (f"From {self.path}:", "")
-        for number, line in enumerate(self.lines[:_FACTS_SHOWN]):
-            yield from ("",) if number and line.startswith("#") else ()
-            yield shortened(line, _LINE)
-        if len(self.lines) > _FACTS_SHOWN:
-            yield f"… and {len(self.lines) - _FACTS_SHOWN:,} more lines in {self.path}"
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Overview:
-    """What a scope holds. `notes` counts days, `others` are the other scopes, for the owner;
-    `trouble` is what cannot be read, and why."""
+    """What a scope holds. `history` counts entries and unread ones, `notes` days; `index` and the
+    other `scopes` are for the owner; `trouble` is what cannot be read, and why."""
 
     scope: str
-    files: tuple[FileView, ...] = ()
-    retired: int = 0
-    entries: int = 0
-    unread: int = 0
+    facts: list[str] = field(default_factory=list)
+    files: list[FileView] = field(default_factory=list)
+    history: dict[str, int] = field(default_factory=dict)
     notes: int = 0
+    retired: int = 0
     pending: int = 0
     latest_version: int = 0
-    index: IndexStats = _NOTHING_INDEXED
-    others: tuple[str, ...] = ()
+    index: IndexStats | None = None
+    scopes: list[str] = field(default_factory=list)
     trouble: str = ""
 
     def report(self) -> Report:
         """The facts, then how much there is of everything."""
-        title = "What I remember" + ("" if self.scope == OWNER else f" in {self.scope}")
-        blocks = [f"{title}:"]
-        if not any(file.path == LONG_TERM for file in self.files):
+        blocks = [f"What I remember{'' if self.scope == OWNER else f' in {self.scope}'}:"]
+        if not self.facts:
             blocks.append(f"Nothing yet: there are no facts in {LONG_TERM}.")
-        blocks += ["\n".join(file.shown()) for file in self.files]
-        sizes = [file.text for file in self.files]
-        blocks.append("\n".join(["Where it is:", "", *sizes, *self._counts()]))
+        blocks += ["\n".join(_facts(file)) for file in self.files]
+        blocks.append("\n".join(["Where it is:", "", *map(_size, self.files), *self._counts()]))
         if self.pending:
             wait = counted(self.pending, "fact waits", "facts wait")
             blocks.append(f"{wait} for your word: `/memory pending`.")
         if self.trouble:
             blocks.append(f"Not all is well: {self.trouble}")
-        return Report("\n\n".join(blocks), self._data())
+        return Report.about("\n\n".join(blocks), self)
 
     def _counts(self) -> Iterator[str]:
-        unread = f", {self.unread:,} of them not yet read by Dream" if self.unread else ""
-        yield f"- history: {counted(self.entries, 'entry', 'entries')}{unread}"
+        entries, unread = self.history["entries"], self.history["unread"]
+        behind = f", {unread:,} of them not yet read by Dream" if unread else ""
+        yield f"- history: {counted(entries, 'entry', 'entries')}{behind}"
         yield f"- daily notes: {counted(self.notes, 'day')}"
         if self.retired:
             yield f"- memory/retired.md: {counted(self.retired, 'fact')} that are no longer true"
         if self.latest_version:
             yield f"- versions: {self.latest_version:,} is the latest; `/dream-restore --list`"
-        if self.index != _NOTHING_INDEXED:
+        if self.index is not None:
             yield f"- searchable: {index_text(self.index)}"
-        if self.others:
-            yield f"- other scopes: {', '.join(self.others)}"
+        if self.scopes:
+            yield f"- other scopes: {', '.join(self.scopes)}"
 
-    def _data(self) -> dict[str, JsonValue]:
-        files: list[JsonValue] = [
-            {
-                "path": file.path,
-                "lines": list(file.lines),
-                "facts": file.facts,
-                "tokens": file.tokens,
-                "changed": file.changed.isoformat() if file.changed else "",
-                "author": file.author,
-            }
-            for file in self.files
-        ]
-        return {
-            "scope": self.scope,
-            "facts": [line for file in self.files if file.path == LONG_TERM for line in file.lines],
-            "files": files,
-            "history": {"entries": self.entries, "unread": self.unread},
-            "notes": self.notes,
-            "retired": self.retired,
-            "pending": self.pending,
-            "latest_version": self.latest_version,
-            "index": asdict(self.index),
-            "scopes": list(self.others),
-            "trouble": self.trouble,
-        }
+
+def _facts(file: FileView) -> Iterator[str]:
+    """The facts of a file, as far as they are shown."""
+    if file.path != LONG_TERM:
+        yield from (f"From {file.path}:", "")
+    for number, line in enumerate(file.lines[:_FACTS_SHOWN]):
+        yield from ("",) if number and line.startswith("#") else ()
+        yield shortened(line, _LINE)
+    if (more := len(file.lines) - _FACTS_SHOWN) > 0:
+        yield f"… and {more:,} more lines in {file.path}"
+
+
+def _size(file: FileView) -> str:
+    by = f" {TAGS[file.author]}" if file.author else ""
+    changed = f", changed {minute(file.changed)}{by}" if file.changed else ""
+    size = f"{counted(file.facts, 'fact')}, about {counted(file.tokens, 'token')}"
+    return f"- {file.path}: {size}{changed}"
 
 
 def searched(query: Query, result: SearchResult, retired: Sequence[Retired]) -> Report:
@@ -155,22 +157,30 @@ def searched(query: Query, result: SearchResult, retired: Sequence[Retired]) -> 
         looked = ", ".join(result.terms) or shortened(query.text, 80)
         near = f" Words that come close: {', '.join(result.near)}." if result.near else ""
         lines.append(f"Nothing was found for: {looked}.{near}")
-    hits: list[JsonValue] = [
-        {
-            **_passage(hit.passage),
-            "score": round(hit.score, 4),
-            "before": [_passage(passage) for passage in hit.before],
-            "after": [_passage(passage) for passage in hit.after],
-        }
+    hits = [
+        _fields(hit.passage)
+        | {"score": round(hit.score, 4), "before": hit.before, "after": hit.after}
         for hit in result.hits
     ]
-    data: dict[str, JsonValue] = {
-        "hits": hits,
-        "terms": list(result.terms),
-        "near": list(result.near),
-        "retired": [{"day": str(day), "line": line} for day, line in retired],
-    }
-    return Report("\n".join(lines), data)
+    past = [{"day": str(day), "line": line} for day, line in retired]
+    text = "\n".join(lines)
+    return Report.of(text, hits=hits, terms=result.terms, near=result.near, retired=past)
+
+
+def _hit(hit: Hit, known: set[str]) -> Iterator[str]:
+    """A hit with what was said around it, unless that is `known` from elsewhere on the page."""
+    when = f"{minute(hit.passage.when)}, " if hit.passage.when else ""
+    yield f"- [{when}{hit.passage.place}] {_said(hit.passage, _LINE)}"
+    for where, around in (("before", hit.before[-1:]), ("after", hit.after[:1])):
+        for passage in around:
+            if passage.id not in known:
+                known.add(passage.id)
+                yield f"  - {where}: {_said(passage, _NEIGHBOUR)}"
+
+
+def _said(passage: Passage, width: int) -> str:
+    who = {"user": "you", "assistant": "nanobot"}.get(passage.speaker, passage.speaker)
+    return f"{who}: {shortened(passage.text, width)}" if who else shortened(passage.text, width)
 
 
 def one_version(version: Version, diff: str) -> Report:
@@ -179,7 +189,7 @@ def one_version(version: Version, diff: str) -> Report:
     more = len(lines) - _DIFF_SHOWN
     shown = [*lines[:_DIFF_SHOWN], *([f"… {more:,} more lines"] if more > 0 else [])]
     text = f"{_version_line(version)}\n\n{indented(shown)}"
-    return Report(text, {**_version(version), "diff": diff})
+    return Report.of(text, **_version(version), diff=diff)
 
 
 def latest_versions(versions: Sequence[Version]) -> Report:
@@ -192,7 +202,49 @@ def latest_versions(versions: Sequence[Version]) -> Report:
             "then: `/dream-restore --to N`."
         )
         text = "\n".join([*lines, "", how])
-    return Report(text, {"versions": [_version(version) for version in versions]})
+    return Report.of(text, versions=map(_version, versions))
+
+
+def _version_line(version: Version) -> str:
+    """A version on one line: `12  2026-11-21 14:03  [Dream] learned 3 facts (USER.md)`."""
+    tag = TAGS[version.author]
+    summary = version.summary.removeprefix(tag).strip() or "a change"
+    paths = ", ".join(version.paths)
+    if len(version.paths) > _PATHS_SHOWN:
+        paths = counted(len(version.paths), "file")
+    return f"{version.number}  {minute(version.when)}  {tag} {shortened(summary, 160)} ({paths})"
+
+
+def _version(version: Version) -> dict[str, object]:
+    return {
+        "version": version.number,
+        "commit": version.commit,
+        "when": version.when,
+        "author": version.author,
+        "summary": version.summary,
+        "paths": version.paths,
+        "session": version.change.session,
+        "turn": version.change.turn,
+        "history": version.change.cursors,
+    }
+
+
+def synced(remote: str, result: SyncResult) -> Report:
+    """What came from other devices, and what could not be merged."""
+    news = "no other device has been there yet"
+    if result.devices:
+        changes = counted(len(result.numbers), "change") if result.numbers else "nothing new"
+        news = f"{changes} came from {counted(len(result.devices), 'other device')}"
+    lines = [f"Memory is in step with {shortened(remote, 200)}: {news}."]
+    if result.conflicts:
+        lines.append("Both sides of these lines were kept; look at them:")
+        lines += [f"- {shortened(conflict, _LINE)}" for conflict in result.conflicts]
+    return Report.of(
+        "\n".join(lines),
+        versions=result.numbers,
+        devices=result.devices,
+        conflicts=result.conflicts,
+    )
 
 
 def undone(number: int, made: int, conflicts: Sequence[str]) -> Report:
@@ -206,20 +258,19 @@ def undone(number: int, made: int, conflicts: Sequence[str]) -> Report:
     if conflicts:
         lines.append("This was left as it is, because it has changed since:")
         lines += [f"- {conflict}" for conflict in conflicts]
-    versions: list[JsonValue] = [made] if made else []
-    data: dict[str, JsonValue] = {
-        "undone": number, "versions": versions, "conflicts": list(conflicts),
-    }  # fmt: skip
-    return Report("\n".join(lines), data)
+    versions = [made] if made else []
+    return Report.of("\n".join(lines), undone=number, versions=versions, conflicts=conflicts)
 
 
 def gone_back(number: int, made: int) -> Report:
     """What going back to version `number` did."""
     text = f"All files are {'again ' if made else ''}as they were after version {number}."
-    return Report(
-        f"{text} {_take_back(made)}" if made else text,
-        {"to": number, "versions": [made] if made else []},
-    )
+    text = f"{text} {_take_back(made)}" if made else text
+    return Report.of(text, to=number, versions=[made] if made else [])
+
+
+def _take_back(version: int) -> str:
+    return f"To take that back: `/dream-restore --version {version}`."
 
 
 def waiting(facts: Sequence[PendingFact]) -> Report:
@@ -230,11 +281,11 @@ def waiting(facts: Sequence[PendingFact]) -> Report:
             "I worded these after I had read text from elsewhere, so I do not take them for true "
             "yet:",
             "",
-            *(f"- {_pending(fact)}" for fact in facts),
+            *map(_pending, facts),
             "",
             "`/memory accept N` remembers one, `/memory drop N` gives it up.",
         ]
-    return Report("\n".join(lines), {"pending": [_fact(fact) for fact in facts]})
+    return Report.of("\n".join(lines), pending=map(_fact, facts))
 
 
 def decided(done: str, facts: Sequence[PendingFact], left: int) -> Report:
@@ -244,45 +295,32 @@ def decided(done: str, facts: Sequence[PendingFact], left: int) -> Report:
         lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
     if left:
         lines.append(f"{counted(left, 'fact waits', 'facts wait')} still: `/memory pending`.")
-    return Report("\n".join(lines), {"facts": [_fact(fact) for fact in facts], "left": left})
+    return Report.of("\n".join(lines), facts=map(_fact, facts), left=left)
 
 
-def dreamt(report: DreamReport) -> Report:
-    """What a Dream came to."""
-    data: dict[str, JsonValue] = {
-        "scope": report.scope,
-        "entries": report.entries,
-        "learned": list(report.learned),
-        "retired": list(report.retired),
-        "held_back": list(report.held_back),
-        "refused": list(report.refused),
-        "versions": list(report.versions),
-        "problem": report.problem,
+def _pending(fact: PendingFact) -> str:
+    origins = ", ".join(fact.origins) or "elsewhere"
+    where = f"from {origins}, {fact.day.isoformat()}, for {fact.path}"
+    return f"- {fact.number}: {shortened(_change(fact), _HELD_SIZE)} [{where}]"
+
+
+def _change(fact: PendingFact) -> str:
+    """What a fact that waits would do, with nothing hidden in it."""
+    if not fact.line:
+        return f"no longer: {visible(fact.old)}"
+    instead = f" (in place of: {visible(fact.old)})" if fact.old else ""
+    return f"{visible(fact.line)}{instead}"
+
+
+def _fact(fact: PendingFact) -> dict[str, object]:
+    return {
+        "number": fact.number,
+        "day": fact.day,
+        "from": fact.origins,
+        "path": fact.path,
+        "line": fact.line,
+        "replaces": fact.old,
     }
-    return Report(report.digest, data)
-
-
-def rebuilt(stats: IndexStats) -> Report:
-    """What is searchable."""
-    return Report(f"The index was built again: {index_text(stats)}.", asdict(stats))
-
-
-def synced(remote: str, result: SyncResult) -> Report:
-    """What came from other devices, and what could not be merged."""
-    news = "no other device has been there yet"
-    if result.devices:
-        changes = counted(len(result.numbers), "change") if result.numbers else "nothing new"
-        news = f"{changes} came from {counted(len(result.devices), 'other device')}"
-    lines = [f"Memory is in step with {shortened(remote, 200)}: {news}."]
-    if result.conflicts:
-        lines.append("Both sides of these lines were kept; look at them:")
-        lines += [f"- {shortened(conflict, _LINE)}" for conflict in result.conflicts]
-    data: dict[str, JsonValue] = {
-        "versions": list(result.numbers),
-        "devices": list(result.devices),
-        "conflicts": list(result.conflicts),
-    }
-    return Report("\n".join(lines), data)
 
 
 def shown_of_held(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
@@ -343,88 +381,3 @@ def minute(moment: datetime) -> str:
 def indented(lines: Iterable[str]) -> str:
     """A block that stays as it is, in Markdown as well."""
     return "\n".join(f"    {line}".rstrip() for line in lines)
-
-
-def _version_line(version: Version) -> str:
-    """A version on one line: `12  2026-11-21 14:03  [Dream] learned 3 facts (USER.md)`."""
-    tag = TAGS[version.author]
-    summary = version.summary.removeprefix(tag).strip() or "a change"
-    paths = ", ".join(version.paths)
-    if len(version.paths) > _PATHS_SHOWN:
-        paths = counted(len(version.paths), "file")
-    return f"{version.number}  {minute(version.when)}  {tag} {shortened(summary, 160)} ({paths})"
-
-
-def _version(version: Version) -> dict[str, JsonValue]:
-    return {
-        "version": version.number,
-        "commit": version.commit,
-        "when": version.when.isoformat(),
-        "author": version.author,
-        "summary": version.summary,
-        "paths": list(version.paths),
-        "session": version.change.session,
-        "turn": version.change.turn,
-        "history": list(version.change.cursors),
-    }
-
-
-def _take_back(version: int) -> str:
-    return f"To take that back: `/dream-restore --version {version}`."
-
-
-def _pending(fact: PendingFact) -> str:
-    origins = ", ".join(fact.origins) or "elsewhere"
-    where = f"from {origins}, {fact.day.isoformat()}, for {fact.path}"
-    return f"{fact.number}: {shortened(_change(fact), _HELD_SIZE)} [{where}]"
-
-
-def _change(fact: PendingFact) -> str:
-    """What a fact that waits would do, with nothing hidden in it."""
-    if not fact.line:
-        return f"no longer: {visible(fact.old)}"
-    instead = f" (in place of: {visible(fact.old)})" if fact.old else ""
-    return f"{visible(fact.line)}{instead}"
-
-
-def _fact(fact: PendingFact) -> dict[str, JsonValue]:
-    return {
-        "number": fact.number,
-        "day": fact.day.isoformat(),
-        "from": list(fact.origins),
-        "path": fact.path,
-        "line": fact.line,
-        "replaces": fact.old,
-    }
-
-
-def _hit(hit: Hit, known: set[str]) -> Iterator[str]:
-    """A hit with what was said around it, unless that is `known` from elsewhere on the page."""
-    when = f"{minute(hit.passage.when)}, " if hit.passage.when else ""
-    yield f"- [{when}{hit.passage.place}] {_said(hit.passage, _LINE)}"
-    around = [("before", hit.before[-1:]), ("after", hit.after[:1])]
-    for where, passage in ((where, passage) for where, found in around for passage in found):
-        if passage.id not in known:
-            known.add(passage.id)
-            yield f"  - {where}: {_said(passage, _NEIGHBOUR)}"
-
-
-def _said(passage: Passage, width: int) -> str:
-    who = {"user": "you", "assistant": "nanobot"}.get(passage.speaker, passage.speaker)
-    return f"{who}: {shortened(passage.text, width)}" if who else shortened(passage.text, width)
-
-
-def _passage(passage: Passage) -> dict[str, JsonValue]:
-    return {
-        "id": passage.id,
-        "source": passage.source,
-        "scope": passage.scope,
-        "session": passage.session,
-        "seq": passage.seq,
-        "role": passage.role,
-        "speaker": passage.speaker,
-        "when": passage.when.isoformat() if passage.when else "",
-        "text": passage.text,
-        "origin": passage.origin,
-        "place": passage.place,
-    }

@@ -13,7 +13,6 @@ from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Query
-from nanobot.memory.service.operations import memory_operations
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.version import Change, UnknownVersion
 from tests.memory.owning import Owned
@@ -273,13 +272,13 @@ async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> N
     await pending.hold(["- Ada owns a boat.", "- Ada is a spy."], LONG_TERM, ["tool:web_fetch"])
     shown = await owned.service.pending(OWNER)
     assert "1: - Ada owns a boat. [from tool:web_fetch" in shown.text
-    accepted = await owned.service.accept([1], OWNER)
+    accepted = await owned.service.decide("accept", [1], OWNER)
     assert accepted.data["left"] == 1
     assert "Ada owns a boat." in owned.facts()
-    await owned.service.drop([1], OWNER)
+    await owned.service.decide("drop", [1], OWNER)
     assert "spy" not in owned.facts()
     assert (await owned.service.pending(OWNER)).text == "Nothing waits for your word."
-    assert "No such fact waits" in (await owned.service.drop([9], OWNER)).text
+    assert "No such fact waits" in (await owned.service.decide("drop", [9], OWNER)).text
 
 
 async def test_what_waits_is_listed_with_nothing_hidden_in_it(owned: Owned) -> None:
@@ -387,7 +386,7 @@ async def test_what_one_device_forgot_does_not_come_back_from_another(tmp_path: 
 
 
 async def test_operations_take_and_give_json(owned: Owned) -> None:
-    table = memory_operations(owned.service)
+    table = owned.service.table()
     await owned.remember("Ada likes blue.")
     answers: dict[str, dict[str, object]] = {
         "memory.show": {},
@@ -437,4 +436,4 @@ async def test_arguments_that_make_no_sense_are_refused(
     owned: Owned, name: str, arguments: dict[str, object]
 ) -> None:
     with pytest.raises(NanobotError, match="the operation needs"):
-        await memory_operations(owned.service)[name](arguments)
+        await owned.service.table()[name](arguments)

@@ -16,12 +16,10 @@ from nanobot.memory.versions.version import Version
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
-from nanobot.session.session import Session
 from nanobot.session.store import SessionInfo
 from nanobot.text import counted, shortened
 
-_SHOWN = 10
-_PREVIEW = 60
+_LISTED, _PREVIEW = 10, 60
 
 
 class ContinueCommand:
@@ -37,61 +35,58 @@ class ContinueCommand:
 
     async def run(self, call: CommandCall) -> Answer:
         """Copy the conversation that the argument names, or list those that there are."""
-        scope = self._scopes.serving(call.message, call.session.key, call.session.metadata)
+        session = call.session
+        scope = self._scopes.serving(call.message, session.key, session.metadata)
         if is_group(scope):
             return Answer("/continue works in a private chat only.")
-        others = await asyncio.to_thread(self._linked, scope, call.session.key)
+        others = await asyncio.to_thread(self._linked, scope, session.key)
+        wanted = call.arguments.strip()
         if not others:
             return Answer("There is no other conversation of yours to continue.")
-        if not call.arguments:
-            return Answer(await self._listed(others))
-        wanted = next((info for info in others if info.key == call.arguments.strip()), None)
-        if wanted is None:
-            listed = await self._listed(others)
-            return Answer(f"You have no other conversation of that name.\n\n{listed}")
-        tail = await self._tail(wanted.key)
-        return Answer(_copied(call.session, call.entry_id, wanted.key, tail))
+        if wanted not in others:
+            unknown = "You have no other conversation of that name.\n\n" if wanted else ""
+            return Answer(unknown + await self._list(list(others.values())))
+        here = {_identity(message) for message in session.messages}
+        new = [one for one in await self._tail(wanted) if _identity(one) not in here]
+        if not new:
+            return Answer(f"Nothing of {wanted} is missing here; what is older is in memory.")
+        for message in new:
+            session.add_message(replace(message, seq=0, turn_id=f"continue-{call.entry_id}"))
+        are = "is" if len(new) == 1 else "are"
+        return Answer(
+            f"{counted(len(new), 'message')} of {wanted} {are} here now; go on where you were. "
+            "/undo takes them back."
+        )
 
-    def _linked(self, scope: str, own: str) -> list[SessionInfo]:
+    def _linked(self, scope: str, own: str) -> dict[str, SessionInfo]:
         """Conversations with the same person, the latest first. Blocks."""
         infos = {info.key: info for info in self._sessions.list_sessions() if info.key != own}
         # Whose it is stands in the session itself: a key may look like a person and be a group.
         known = ((key, self._sessions.metadata_of(key)) for key in infos)
-        return [infos[key] for key in self._scopes.linked(scope, known)]
+        return {key: infos[key] for key in self._scopes.linked(scope, known)}
 
     async def _tail(self, key: str) -> tuple[Message, ...]:
         messages = (await self._sessions.get_or_create(key)).messages
         first = next((at for at, m in enumerate(messages) if m.role == "user"), len(messages))
         return messages[first:]
 
-    async def _listed(self, infos: Sequence[SessionInfo]) -> str:
+    async def _list(self, infos: Sequence[SessionInfo]) -> str:
         lines = [
             f"- `/continue {info.key}`: {minute(info.updated_at)}, "
             f"{counted(len(await self._tail(info.key)), 'message')}, "
             f"“{shortened(info.preview, _PREVIEW)}”"
-            for info in infos[:_SHOWN]
+            for info in infos[:_LISTED]
         ]
         return "\n".join(["Your other conversations, the latest first:", "", *lines])
 
 
-def _copied(session: Session, entry_id: int, key: str, tail: Sequence[Message]) -> str:
-    """Stage what is new here of the conversation `key`; what was done, in words."""
-    here = {(m.timestamp, m.role, m.content, m.tool_call_id) for m in session.messages}
-    new = [m for m in tail if (m.timestamp, m.role, m.content, m.tool_call_id) not in here]
-    if not new:
-        return f"Nothing of {key} is missing here; what is older is in memory."
-    for message in new:
-        session.add_message(replace(message, seq=0, turn_id=f"continue-{entry_id}"))
-    are = "is" if len(new) == 1 else "are"
-    return (
-        f"{counted(len(new), 'message')} of {key} {are} here now; go on where you were. "
-        "/undo takes them back."
-    )
+def _identity(message: Message) -> tuple[object, ...]:
+    """What makes two messages the same, in whatever conversations they are."""
+    return message.timestamp, message.role, message.content, message.tool_call_id
 
 
-UNDO = "--undo"
-_MOST_TURNS = 50
-_DISCARD_SHOWN = 8
+UNDO = "[--undo]"
+_MOST_TURNS, _FILES_SHOWN = 50, 8
 
 
 class FileChanges(Protocol):
@@ -128,27 +123,29 @@ class DiscardCommand:
 
     async def run(self, call: CommandCall) -> Answer:
         """Drop the conversation, and put files back where that is asked for."""
-        if call.arguments not in ("", UNDO):
-            return Answer(f"Write it as: /discard, or /discard {UNDO} to put its files back too.")
-        session = call.session
+        if call.arguments not in ("", "--undo"):
+            return Answer("Write it as: /discard, or /discard --undo to put its files back too.")
+        session, undo = call.session, call.arguments == "--undo"
         async with session.parting:
             gone = session.messages
             session.discard(call.entry_id)
         turns = list(dict.fromkeys(message.turn_id for message in gone if message.turn_id))
-        undo = call.arguments == UNDO
+        lines = [f"Dropped {counted(len(gone), 'message')}; nothing of it will be remembered."]
         if not gone:
-            turns = _texts(session.metadata.get("discarded")) if undo else []
+            before = session.metadata.get("discarded") if undo else None
+            turns = [str(turn) for turn in before] if isinstance(before, list) else []
             if not turns:
                 return Answer("This conversation is empty.")
-        lines = [f"Dropped {counted(len(gone), 'message')}; nothing of it will be remembered."]
+            lines = []
+        files: list[str] = []
         if undo:
-            lines = [*(lines if gone else []), *await asyncio.to_thread(self._put_back, turns)]
+            lines += await asyncio.to_thread(self._put_back, turns)
+        else:
+            files = await asyncio.to_thread(self._files, turns)
         scope = self._scopes.serving(call.message, session.key, session.metadata)
         since = next((message.timestamp for message in gone if message.timestamp), None)
         learned = await self._service.learned_in(session.key, since, scope) if since else []
-        files = [] if undo else await asyncio.to_thread(self._files, turns)
-        left = list(self._left(gone, files, learned))
-        if left:
+        if left := list(self._left(gone, files, learned)):
             lines += ["", "This stays as it is:", *left]
         kept: list[JsonValue] = [*turns[-_MOST_TURNS:]]
         session.set_metadata(discarded=kept if files else None)
@@ -167,9 +164,9 @@ class DiscardCommand:
     ) -> Iterator[str]:
         known = {path for version in learned for path in version.paths}
         if other := [path for path in files if path not in known]:
-            more = f" and {len(other) - _DISCARD_SHOWN} more" if len(other) > _DISCARD_SHOWN else ""
-            shown = ", ".join(other[:_DISCARD_SHOWN])
-            yield f"- files it changed: {shown}{more} (`/discard {UNDO}`)"
+            more = f" and {len(other) - _FILES_SHOWN} more" if len(other) > _FILES_SHOWN else ""
+            shown = ", ".join(other[:_FILES_SHOWN])
+            yield f"- files it changed: {shown}{more} (`/discard --undo`)"
         for version in learned:
             undo = f"`/dream-restore --version {version.number}`"
             yield f"- in memory: {shortened(version.summary, 120)} ({undo})"
@@ -178,7 +175,3 @@ class DiscardCommand:
         told = [f"{name} ({times})" if times > 1 else name for name, times in done.items()]
         if told:
             yield f"- what its tools did and sent: {', '.join(told)}"
-
-
-def _texts(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
