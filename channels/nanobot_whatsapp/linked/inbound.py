@@ -302,12 +302,13 @@ class Inbox:
     def _read(self, event: Event, me: Me | None) -> Received | None:
         """The message of an event; what cannot be read goes into quarantine."""
         now = self._clock.now()
+        body = event.event if isinstance(event.event, dict) else {}
         try:
-            return read(event.body, me, now)
+            return read(body, me, now)
         except Exception as error:  # noqa: BLE001 - the boundary: one event, whatever is in it
             reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
-            self._quarantine.keep(event.body, reason)
-            return unreadable(event.body, me, now)
+            self._quarantine.keep(event.event, reason)
+            return unreadable(body, me, now)
 
 
 class Downloads:

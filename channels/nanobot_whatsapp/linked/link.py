@@ -175,8 +175,8 @@ class BridgeLink:
                 answer = await future
             finally:
                 del self._waiting[number]
-        if answer.failure is not None:
-            raise _error(answer.failure)
+        if not answer.ok:
+            raise _error(answer.error or Failure("unknown"))
         return answer.data
 
     async def run(self) -> None:
@@ -227,7 +227,7 @@ class BridgeLink:
             case Pong():
                 self._unanswered = 0
             case Log(level=level, message=message):
-                logger.log(level, "whatsapp helper: {}", message)
+                logger.log(level.upper(), "whatsapp helper: {}", message)
             case Hello():
                 raise HelperFailed("the WhatsApp helper said hello twice")
             case _:

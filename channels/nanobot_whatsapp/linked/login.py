@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from nanobot.channel.entry_points import LoginRequest
 from nanobot.channel.health import within
 from nanobot.errors import NanobotError
+from nanobot.text import one_line
 from nanobot_whatsapp.linked.install import find_node, install
 from nanobot_whatsapp.linked.link import HelperFailed
 from nanobot_whatsapp.linked.process import helper_running
@@ -168,7 +169,7 @@ _FINAL: Mapping[str, tuple[str, str]] = {
 def _farewell(me: Me, *, is_new: bool, is_set_up: bool) -> str:
     """Which account is linked, and what to configure if nothing is set up yet."""
     number = id_of(me.number) if me.number else ""
-    name = f" ({me.name})" if me.name else ""
+    name = f" ({one_line(me.name)})" if me.name else ""
     account = f"+{number}{name}" if number else me.lid or "the account"
     if not is_new:
         return (

@@ -8,18 +8,11 @@ is documented in docs/channels/whatsapp-bridge.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, field
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-)
-from pydantic.dataclasses import dataclass
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import asdict
 
 from nanobot.channel.documents import document_of
 from nanobot.errors import NanobotError
@@ -30,49 +23,37 @@ MAX_LINE = 1024 * 1024
 WINDOW = 64
 """How many unconfirmed events the helper may send."""
 _DETAIL_CHARACTERS = 500
-"""Of a text of the helper's that is only read by people."""
-_CONFIG = ConfigDict(extra="ignore", strict=True, hide_input_in_errors=True)
-
-
-def _clean_line(text: str) -> str:
-    """One line, nothing in it that a terminal acts on."""
-    line = " ".join(text[: 4 * _DETAIL_CHARACTERS].split())
-    return "".join(char if char.isprintable() else "?" for char in line)[:_DETAIL_CHARACTERS]
-
-
-def _known_code(code: object) -> object:
-    """A failure of an unknown kind may have had any effect."""
-    return code if code in get_args(ErrorCode) else "unknown"
-
-
-def _known_level(level: object) -> object:
-    known = str(level).upper()
-    return known if known in {"DEBUG", "INFO", "WARNING", "ERROR"} else "INFO"
-
 
 StateName = Literal[
     "need_pairing", "connecting", "open", "backoff", "logged_out", "replaced", "banned"
 ]
 Method = Literal["send", "download", "typing", "read"]
-ErrorCode = Literal["later", "unknown", "refused"]
 Pair = Literal["none", "qr", "code"]
-Fields = Mapping[str, object]
-_Line = Annotated[str, AfterValidator(_clean_line)]
-_Seconds = Annotated[float, Field(ge=0, lt=1e9)]
+_Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
+
+
+class Words(str):
+    """A text of the helper's that only people read: one line, without terminal control codes."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str = "") -> Words:
+        line = " ".join(text[: 4 * _DETAIL_CHARACTERS].split())
+        shown = "".join(char if char.isprintable() else "?" for char in line)
+        return super().__new__(cls, shown[:_DETAIL_CHARACTERS])
 
 
 class Garbage(NanobotError):
     """A line that does not follow the protocol."""
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class Me:
+class Me(Struct, frozen=True):
     """The linked account: `number` and `lid` are JIDs without a device; either may be empty while
     it is unknown."""
 
     number: str = ""
     lid: str = ""
-    name: _Line = ""
+    name: str = ""
 
     @property
     def ids(self) -> frozenset[str]:
@@ -80,8 +61,7 @@ class Me:
         return frozenset(id_of(jid) for jid in (self.number, self.lid) if jid)
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class Hello:
+class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
     """What the helper is; its first line."""
 
     protocol: int
@@ -91,88 +71,80 @@ class Hello:
     pid: int = 0
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class State:
+class State(Struct, frozen=True, tag_field="type", tag="state"):
     """The state of the connection with WhatsApp. `retry_in` is in seconds, None if nothing is tried
     automatically; `me` is None before an account is linked."""
 
     state: StateName
-    detail: _Line = ""
+    detail: Words = Words()
     retry_in: _Seconds | None = None
     me: Me | None = None
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class Qr:
+class Qr(Struct, frozen=True, tag_field="type", tag="qr"):
     """The content of the QR code to scan; the next one replaces it."""
 
-    data: str = ""
+    data: str
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class PairCode:
+class PairCode(Struct, frozen=True, tag_field="type", tag="pair_code"):
     """The code to type into the phone."""
 
-    code: str = ""
+    code: str
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class Identity:
+class Identity(Struct, frozen=True, tag_field="type", tag="identity"):
     """Two ids of the same person, as full JIDs."""
 
-    lid: str = ""
-    number: str = ""
+    lid: str
+    number: str
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class Event:
-    """Something from the spool, to be confirmed. `body` is as it came; see `inbound.read`."""
+class Event(Struct, frozen=True, tag_field="type", tag="event"):
+    """Something from the spool, to be confirmed. `event` is as it came; see `inbound.read`."""
 
     seq: int
-    body: dict[str, Any]
+    event: Any
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class Failure:
+class Failure(Struct, frozen=True):
     """Why a request failed. `retry_after` is in seconds, 0.0 if none was given."""
 
-    code: Annotated[ErrorCode, BeforeValidator(_known_code)] = "unknown"
-    message: _Line = ""
+    code: Literal["later", "unknown", "refused"]
+    message: Words = Words()
     retry_after: _Seconds = 0.0
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class Answer:
-    """The answer to a request: `data`, or a `failure`."""
+class Answer(Struct, frozen=True, tag_field="type", tag="reply"):
+    """The answer to a request: `data`, or an `error`."""
 
     id: int
-    data: dict[str, Any] = field(default_factory=dict)
-    failure: Failure | None = None
+    ok: bool
+    data: Mapping[str, Any] = {}
+    error: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class Pong:
+class Pong(Struct, frozen=True, tag_field="type", tag="pong"):
     """The answer to a ping."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class Log:
-    """A line for the log. `level` is the name of a level in upper case."""
+class Log(Struct, frozen=True, tag_field="type", tag="log"):
+    """A line for the log."""
 
-    level: Annotated[str, BeforeValidator(_known_level)] = "INFO"
-    message: _Line = ""
+    level: Literal["debug", "info", "warning", "error"]
+    message: Words
 
 
 Change = State | Qr | PairCode | Identity
 """News of the connection and its account."""
 
 FromHelper = Hello | Change | Event | Answer | Pong | Log
+_TYPES = {"hello", "state", "qr", "pair_code", "identity", "event", "reply", "pong", "log"}
 
 
-@dataclass(frozen=True, slots=True, config=_CONFIG)
-class Welcome:
+class Welcome(Struct, frozen=True):
     """How the helper is to work. `pair` says whether it may link an account if none is linked
     (`none`: it reports `need_pairing` and waits); `number`, in digits, is for `code`.
     `read_receipts`: it may tell senders what was read; `online`: it shows as online while it is
@@ -195,7 +167,7 @@ def welcome_line(welcome: Welcome) -> bytes:
     return encode("welcome", protocol=PROTOCOL, **asdict(welcome))
 
 
-def request_line(number: int, method: Method, params: Fields) -> bytes:
+def request_line(number: int, method: Method, params: Mapping[str, object]) -> bytes:
     """A request. Raises `Garbage` if it is longer than a line may be."""
     line = encode("request", id=number, method=method, params=params)
     if len(line) > MAX_LINE:
@@ -210,42 +182,12 @@ def parse(line: bytes) -> FromHelper | None:
     except ValueError as error:
         raise Garbage(f"a line is not JSON: {type(error).__name__}") from None
     kind = fields.get("type") if isinstance(fields, dict) else None
-    if not isinstance(fields, dict) or not isinstance(kind, str):
+    if not isinstance(kind, str):
         raise Garbage("a line is not an object with a type")
-    if kind not in _KINDS:
+    if kind not in _TYPES:
         return None
     try:
-        return _KINDS[kind](**_reshaped(kind, fields))
-    except TypeError:  # a name that no field can have
-        raise Garbage(f"a {kind} with an unexpected field") from None
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise Garbage(f"a {kind} with an unexpected {where}") from None
-
-
-def _reshaped(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields by the names that they have here; what is null is left out."""
-    match kind:
-        case "event":
-            body = fields.get("event")
-            return {"seq": fields.get("seq"), "body": body if isinstance(body, dict) else {}}
-        case "reply" if fields.get("ok") is True:
-            data = fields.get("data")
-            return {"id": fields.get("id"), "data": data if isinstance(data, dict) else {}}
-        case "reply":
-            return {"id": fields.get("id"), "failure": Failure(**_given(fields.get("error")))}
-        case "state" if isinstance(fields.get("me"), dict):
-            me = _given(fields["me"])
-            return {**_given(fields), "me": Me(**me) if me else None}
-    return _given(fields)
-
-
-def _given(value: object) -> dict[str, Any]:
-    fields = value if isinstance(value, dict) else {}
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-_KINDS: Mapping[str, Callable[..., FromHelper]] = {
-    "hello": Hello, "state": State, "qr": Qr, "pair_code": PairCode, "identity": Identity,
-    "event": Event, "reply": Answer, "pong": Pong, "log": Log,
-}  # fmt: skip
+        said: FromHelper = convert(fields, FromHelper, dec_hook=lambda words, text: words(text))
+    except ValidationError:  # its text may repeat a value, which may be what somebody wrote
+        raise Garbage(f"a {kind} with an unexpected value") from None
+    return said
