@@ -1,11 +1,10 @@
-"""What is known of each chat: its current id, whether it is reachable, which previews stand there.
+"""What is known of each chat: its current id, whether it is reachable.
 
 A group that becomes a supergroup gets a new id. Everything of ours goes on under the first one it
 had (its conversation, its memory), so ids are translated at the edge: `canonical` on the way in,
 `current` on the way out. Moves outlive a restart, but only those of groups with an admitted
-person: anyone can add the bot to a group and move it. Unfinished previews that stand in groups
-are in a file of their own, which may be lost. That a chat refused us is only remembered until a
-restart, because asking it again costs one call.
+person: anyone can add the bot to a group and move it. That a chat refused us is only remembered
+until a restart, because asking it again costs one call.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from loguru import logger
 from pydantic import BaseModel, ConfigDict
 
 from nanobot.channel.documents import StateFile
-from nanobot.errors import SendRefused, StorageError
+from nanobot.errors import SendRefused
 
 _UNREACHABLE = 128
 """So many chats that refused us are remembered, strangers' as well; another costs one call."""
@@ -44,15 +43,6 @@ class _Moves(BaseModel):
     groups: list[str] = []
 
 
-class _Previews(BaseModel):
-    """The file `previews.json`. `previews`: chat id to message ids."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    version: int = 1
-    previews: dict[str, list[int]] = {}
-
-
 class Chats:
     """Chat ids are texts here, as in the core; Telegram's are the same as numbers.
 
@@ -62,12 +52,10 @@ class Chats:
 
     def __init__(self, state_folder: Path) -> None:
         self._file = StateFile(state_folder / "chats.json", _Moves)
-        self._previews_file = StateFile(state_folder / "previews.json", _Previews)
         stored = self._file.read()
         self._moved = stored.moved
         self._came_from = {new: old for old, new in stored.moved.items()}
         self._groups = OrderedDict.fromkeys(stored.groups)
-        self._previews = self._previews_file.read().previews
         self._unreachable: OrderedDict[str, None] = OrderedDict()
         self._is_written = True
 
@@ -141,24 +129,6 @@ class Chats:
         """Someone there wrote, or let us in again."""
         self._unreachable.pop(self.canonical(chat_id), None)
 
-    def add_preview(self, chat_id: str, message_id: int) -> None:
-        """A message in a group shows a reply that is still being written. Best effort on disk."""
-        self._previews.setdefault(self.canonical(chat_id), []).append(message_id)
-        self._write_previews()
-
-    def remove_preview(self, chat_id: str, message_id: int) -> None:
-        """That message is there no more, or cannot be removed."""
-        ids = self._previews.get(self.canonical(chat_id), [])
-        if message_id in ids:
-            ids.remove(message_id)
-        if not ids:
-            self._previews.pop(self.canonical(chat_id), None)
-        self._write_previews()
-
-    def previews(self) -> Mapping[str, tuple[int, ...]]:
-        """Preview messages that stand in groups, by chat."""
-        return {chat: tuple(ids) for chat, ids in self._previews.items()}
-
     def _is_admitted(self, chat_id: str) -> bool:
         return self.canonical(chat_id) in self._groups
 
@@ -168,12 +138,6 @@ class Chats:
         admitted = [old for old in self._moved if self._is_admitted(old)]
         for old in (*unadmitted[:-_UNADMITTED], *admitted[:-_MOVES]):
             self._came_from.pop(self._moved.pop(old), None)
-
-    def _write_previews(self) -> None:
-        try:
-            self._previews_file.write(_Previews(previews=self._previews), durable=False)
-        except StorageError as error:
-            logger.warning("telegram: {}", error)
 
 
 def _path_from(chat_id: str, steps: Mapping[str, str]) -> list[str]:

@@ -137,11 +137,6 @@ def requested_wait(error: TelegramError) -> float:
     return error.seconds if isinstance(error, Flooded) else 0.0
 
 
-def is_not_modified(refusal: str) -> bool:
-    """Whether an edit was refused because the message already reads so: that is success."""
-    return "message is not modified" in refusal.casefold()
-
-
 def as_send_error(error: Exception) -> SendError:
     """What the core should do about `error`; raise it `from None`."""
     match error:

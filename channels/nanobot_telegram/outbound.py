@@ -116,7 +116,7 @@ class _Upload:
 
 
 class Outbound:
-    """Sends parts. `previews` are removed around each send."""
+    """Sends parts. `previews` are settled before each send."""
 
     def __init__(
         self, client: TelegramClient, chats: Chats, host: ChannelHost, previews: Previews
@@ -141,10 +141,6 @@ class Outbound:
         await self._previews.settle(part.chat_id)
         attempt = Attempt(chat_id, number(part.thread_id), reply_to)
         message_id = await self._deliver(part, uploads, attempt)
-        try:
-            self._previews.note_reply(part.chat_id)
-        except Exception as error:  # noqa: BLE001 - the boundary: raising would send it once more
-            logger.warning("telegram: {}: previews are not removed: {!r}", part.key, error)
         return Receipt(str(message_id))
 
     async def _deliver(

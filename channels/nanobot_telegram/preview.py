@@ -3,9 +3,8 @@ print, notices.
 
 Best effort, and never in the way: `show` only takes note, each chat has a task of its own that
 makes the calls, and a send waits for none of them but a moment for one that would come after it.
-Drafts vanish by themselves when the reply arrives; in groups a message is edited instead, and
-deleted when the reply stands. The reply itself is always sent by `outbound`. One thing stays: a
-message that was posted in a group while Telegram's answer, which has its id, got lost.
+Text is shown in private chats only, as a draft, which vanishes by itself when the reply arrives.
+The reply itself is always sent by `outbound`.
 
 All chats share what Telegram takes from one bot: the more of them show text, the slower each does.
 """
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from loguru import logger
 from telegram import MessageEntity
 from telegram.constants import ChatAction
-from telegram.error import BadRequest, Forbidden
+from telegram.error import Forbidden
 
 from nanobot.bus.events import Progress, TurnEnded
 from nanobot.bus.split import split_text, utf16_length
@@ -28,9 +27,9 @@ from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.text import valid_unicode
 from nanobot_telegram.chats import Chats, number
-from nanobot_telegram.client import NO_LINK_PREVIEW, Flooded, TelegramClient, is_not_modified
+from nanobot_telegram.client import NO_LINK_PREVIEW, Flooded, TelegramClient
 from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
-from nanobot_telegram.preview_board import PostNotice, PreviewBoard, Remove, Step, Text, Typing
+from nanobot_telegram.preview_board import PostNotice, PreviewBoard, Step, Text, Typing
 
 _GRACE = 1.0
 """Seconds that a send waits for a call under way that shows something of a turn which is over.
@@ -42,11 +41,9 @@ _MANY = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """How a step went. `message_id` is that of a new preview message, else 0; `wait` is what
-    Telegram asks for, in seconds."""
+    """How a step went; `wait` is what Telegram asks for, in seconds."""
 
     ok: bool
-    message_id: int = 0
     wait: float = 0.0
 
 
@@ -65,15 +62,9 @@ class _ChatPreview:
 
     @property
     def is_late(self) -> bool:
-        """Whether the call under way shows something of a turn that is over. The message of a group
-        is deleted afterwards instead, and its id is needed for that."""
-        match self.step:
-            case Typing(turn_id):
-                return not self.board.is_running(turn_id)
-            case Text(turn_id):
-                return not self.board.is_group and not self.board.is_running(turn_id)
-            case _:
-                return False
+        """Whether the call under way shows something of a turn that is over."""
+        step = self.step
+        return isinstance(step, Typing | Text) and not self.board.is_running(step.turn_id)
 
 
 class Previews:
@@ -88,19 +79,11 @@ class Previews:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Own the tasks of the chats until cancelled; without it nothing is shown.
-
-        Deletes first what an earlier process left in groups.
-        """
+        """Own the tasks of the chats until cancelled; without it nothing is shown."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 try:
-                    for chat_id, message_ids in self._chats.previews().items():
-                        preview = self._chat(chat_id)
-                        for message_id in message_ids:
-                            preview.board.remove(message_id, self._clock.monotonic())
-                        self._wake(preview)
                     await asyncio.Event().wait()
                 finally:
                     self._tasks = None  # from here on the group takes no tasks
@@ -127,13 +110,6 @@ class Previews:
             await within(self._clock, _GRACE, asyncio.wait((call,)))
         call.cancel()
 
-    def note_reply(self, chat_id: str) -> None:
-        """After a send: previews of turns that are over are deleted."""
-        preview = self._previewed.get(self._chats.canonical(chat_id))
-        if preview is not None:
-            preview.board.note_reply(self._clock.monotonic())
-            self._wake(preview)
-
     def hold(self, chat_id: str, seconds: float) -> None:
         """Telegram asked to leave a chat alone that long."""
         preview = self._previewed.get(self._chats.canonical(chat_id))
@@ -149,7 +125,7 @@ class Previews:
                 for id, idle in list(self._previewed.items()):
                     if not idle.has_worker and idle.board.is_idle(now):
                         del self._previewed[id]
-            board = PreviewBoard(is_group=chat_id.startswith("-"), texts=self._enabled)
+            board = PreviewBoard(texts=self._enabled and not chat_id.startswith("-"))
             preview = self._previewed[chat_id] = _ChatPreview(chat_id, board, asyncio.Event())
         return preview
 
@@ -195,82 +171,50 @@ class Previews:
         now = self._clock.monotonic()
         if outcome.ok:
             crowd = sum(other.board.is_showing for other in self._previewed.values())
-            preview.board.done(step, now, message_id=outcome.message_id, crowd=crowd)
+            preview.board.done(step, now, crowd=crowd)
         else:
             preview.board.failed(step, now, wait=outcome.wait)
 
     async def _outcome(self, chat_id: str, step: Step) -> _Outcome:
         """Take a step in a chat: one call of the Bot API. Raises nothing."""
         try:
-            return _Outcome(ok=True, message_id=await self._call(chat_id, step))
+            await self._call(chat_id, step)
+            return _Outcome(ok=True)
         except Flooded as error:
             return _Outcome(ok=False, wait=error.seconds)
-        except (BadRequest, Forbidden) as error:
-            if isinstance(error, Forbidden):
-                self._chats.set_unreachable(chat_id)
-            if isinstance(step, Remove):  # not there any more, or never ours to remove again
-                self._chats.remove_preview(chat_id, step.message_id)
-                return _Outcome(ok=True)
+        except Forbidden as error:
+            self._chats.set_unreachable(chat_id)
             logger.debug("telegram: {} in {}: {}", type(step).__name__, chat_id, error)
-            return _Outcome(ok=is_not_modified(error.message))
         except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
             logger.debug("telegram: {} in {}: {!r}", type(step).__name__, chat_id, error)
-            return _Outcome(ok=False)
+        return _Outcome(ok=False)
 
-    async def _call(self, chat_id: str, step: Step) -> int:
-        """Make the call; the id of a new preview message, else 0."""
+    async def _call(self, chat_id: str, step: Step) -> None:
         bot, chat = self._client.bot, self._chats.current(chat_id)
+        thread = number(step.thread_id)
         match step:
             case Typing():
-                thread = number(step.thread_id)
                 await bot.send_chat_action(chat, ChatAction.TYPING, message_thread_id=thread)
             case Text():
-                return await self._show_text(chat_id, chat, step)
-            case Remove():
-                await bot.delete_message(chat, step.message_id)
-                self._chats.remove_preview(chat_id, step.message_id)
+                shown = _rendered(step.text, step.hint, step.output)
+                if shown.text.strip():
+                    await bot.send_message_draft(
+                        chat,
+                        step.draft_id,
+                        shown.text,
+                        message_thread_id=thread,
+                        entities=shown.entities or None,
+                    )
             case PostNotice():
-                await self._post(chat, _rendered(step.text), step.thread_id)
-        return 0
-
-    async def _show_text(self, chat_id: str, chat: int, step: Text) -> int:
-        """As a draft in private, else as a message of the group.
-
-        One that was posted while the answer was lost has no id for us, and stays.
-        """
-        shown = _rendered(step.text, step.hint, step.output)
-        if not shown.text.strip():
-            return 0
-        bot, entities = self._client.bot, shown.entities or None
-        if chat > 0:
-            thread = number(step.thread_id)
-            await bot.send_message_draft(
-                chat, step.draft_id, shown.text, message_thread_id=thread, entities=entities
-            )
-        elif step.message_id:
-            await bot.edit_message_text(
-                shown.text,
-                chat,
-                step.message_id,
-                entities=entities,
-                link_preview_options=NO_LINK_PREVIEW,
-            )
-        else:
-            message_id = await self._post(chat, shown, step.thread_id)
-            self._chats.add_preview(chat_id, message_id)
-            return message_id
-        return 0
-
-    async def _post(self, chat: int, shown: Rendered, thread_id: str) -> int:
-        message = await self._client.bot.send_message(
-            chat,
-            shown.text,
-            entities=shown.entities or None,
-            disable_notification=True,
-            message_thread_id=number(thread_id),
-            link_preview_options=NO_LINK_PREVIEW,
-        )
-        return message.message_id
+                shown = _rendered(step.text)
+                await bot.send_message(
+                    chat,
+                    shown.text,
+                    entities=shown.entities or None,
+                    disable_notification=True,
+                    message_thread_id=thread,
+                    link_preview_options=NO_LINK_PREVIEW,
+                )
 
 
 def _rendered(markdown: str, hint: str = "", output: str = "") -> Rendered:

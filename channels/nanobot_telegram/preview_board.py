@@ -5,10 +5,9 @@ newest text counts: what came while a call was under way, or too soon after one,
 step. So the number of calls depends on time and never on how many pieces a reply arrives in.
 
 Two calls that show text keep a distance, counted from the end of the first: however long the
-network takes, they do not bunch up. Telegram counts what a bot does in all, and what it does in a
-group within a minute. Most of that is for replies, so previews give way: all slow down where many
-chats show text at once, and those of a group after some edits. A call that fails ends that way of
-showing for its turn; when Telegram asks to wait, the whole chat is left alone until then.
+network takes, they do not bunch up. Telegram counts what a bot does in all. Most of that is for
+replies, so previews slow down where many chats show text at once. A call that fails ends that way
+of showing for its turn; when Telegram asks to wait, the whole chat is left alone until then.
 """
 
 from __future__ import annotations
@@ -32,23 +31,10 @@ from nanobot.bus.events import (
 
 _TYPING_PACE = 4.0
 _DRAFT_PACE = 0.5
-_EDIT_PACE = 3.0
-_SLOW_EDIT_PACE = 6.0
-_QUICK_EDITS = 5
-"""So many edits within a minute are followed by a short pause, the others by a long one. With that
-at most 13 of the 20 messages that a group takes in a minute are previews."""
-_MINUTE = 60.0
 _TEXTS_A_SECOND = 15
 """Of about 30 calls that Telegram takes from a bot, in all chats."""
-_POST_AFTER = 1.0
-"""A reply that is complete within that many seconds needs no preview in a group, where one is a
-message that comes and goes before everybody's eyes."""
 _DRAFT_LIVES = 20.0
 """A draft vanishes after 30 seconds unless it is sent again."""
-_REMOVE_AFTER = 10.0
-"""How long the preview of a turn that ended stays where no reply takes its place."""
-_REMOVAL_TRIES = 5
-_REMOVAL_PAUSE = 5.0
 _NOTICE_PACE = 60.0
 _NOTICES = 10
 _SILENT = 3600.0
@@ -71,13 +57,11 @@ class Typing:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Show `text`, and below it `hint` and the end of a tool's `output`: as a draft in a private
-    chat, else in message `message_id` (0: in a new one). `version` tells this content from what
-    comes later."""
+    """Show `text`, and below it `hint` and the end of a tool's `output`, as a draft. `version`
+    tells this content from what comes later."""
 
     turn_id: str
     thread_id: str
-    message_id: int
     text: str
     hint: str
     version: int
@@ -90,14 +74,6 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
-    """Delete a preview that is no longer needed."""
-
-    message_id: int
-    tries: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class PostNotice:
     """Send a notice."""
 
@@ -105,7 +81,7 @@ class PostNotice:
     thread_id: str
 
 
-Step = Typing | Text | Remove | PostNotice
+Step = Typing | Text | PostNotice
 """Each becomes one call of the Bot API."""
 
 
@@ -129,7 +105,6 @@ class _Turn:
     shown_at: float = 0.0
     version: int = 0
     shown: int = 0
-    message_id: int = 0
 
     def note(self, event: TextDelta | ToolStarted | ToolOutput, now: float) -> None:
         """More of what the turn does."""
@@ -160,46 +135,34 @@ class _Turn:
         text = "".join(self.pieces)
         self.pieces = [text]
         output = _last_lines(self.output)
-        return Text(self.id, self.thread_id, self.message_id, text, self.hint, self.version, output)
+        return Text(self.id, self.thread_id, text, self.hint, self.version, output)
 
 
 class PreviewBoard:
     """One chat. Times are seconds of one monotonic clock; `texts`: replies are shown while they are
     written."""
 
-    def __init__(self, *, is_group: bool, texts: bool = True) -> None:
-        self.is_group, self._texts = is_group, texts
+    def __init__(self, *, texts: bool = True) -> None:
+        self._texts = texts
         self._turns: dict[str, _Turn] = {}
-        self._removals: dict[Remove, float] = {}
         self._notices: list[PostNotice] = []
         self._noticed: dict[PostNotice, float] = {}
         self._quiet_until = -math.inf
         self._text_due = -math.inf
-        self._edits: list[float] = []
 
     def note(self, event: Progress, now: float) -> None:
         """Something happened. What belongs to a turn that is not running is ignored."""
         match event:
             case TurnStarted():
-                self._end(event.turn_id, now)
-                self.note_reply(now)  # previews of earlier turns do not survive that
                 thread = event.thread_id
                 self._turns[event.turn_id] = _Turn(event.turn_id, thread, now, now, self._texts)
             case TurnEnded():
-                self._end(event.turn_id, now)
+                self._turns.pop(event.turn_id, None)
             case Notice():
                 self._add_notice(PostNotice(event.text, event.thread_id), now)
             case _:
                 if turn := self._turns.get(event.turn_id):
                     turn.note(event, now)
-
-    def note_reply(self, now: float) -> None:
-        """Something was sent to stay: previews of turns that are over have no use any more."""
-        self._removals = {step: min(due, now) for step, due in self._removals.items()}
-
-    def remove(self, message_id: int, due: float) -> None:
-        """A preview of no running turn is to be deleted at `due`."""
-        self._removals[Remove(message_id)] = due
 
     def hold(self, now: float, seconds: float) -> None:
         """Show nothing for that long, and nothing more of the turns that run."""
@@ -235,25 +198,18 @@ class PreviewBoard:
         _, step = min(possible, key=itemgetter(0))
         return step.step() if isinstance(step, _Turn) else step
 
-    def done(self, step: Step, now: float, *, message_id: int = 0, crowd: int = 1) -> None:
-        """A step was taken; `message_id` of the message that a new text is. `crowd`: so many chats
-        show text, including this one."""
+    def done(self, step: Step, now: float, *, crowd: int = 1) -> None:
+        """A step was taken. `crowd`: so many chats show text, including this one."""
         match step:
             case Text():
-                self._text_due = now + self._text_pause(now, crowd)
-                turn = self._turns.get(step.turn_id)
-                if turn is None and message_id:
-                    self.remove(message_id, now)
-                elif turn is not None:
-                    turn.message_id = message_id or turn.message_id
+                self._text_due = now + max(_DRAFT_PACE, crowd / _TEXTS_A_SECOND)
+                if turn := self._turns.get(step.turn_id):
                     turn.shown, turn.shown_at = step.version, now
                     if turn.version != turn.shown:
                         turn.changed_at = now
             case Typing():
                 if turn := self._turns.get(step.turn_id):
                     turn.typing_due = now + _TYPING_PACE
-            case Remove():
-                self._removals.pop(step, None)
             case PostNotice():
                 self._notices.remove(step)
 
@@ -263,25 +219,15 @@ class PreviewBoard:
             self.hold(now, wait)
         match step:
             case Text():
-                self._text_due = now + self._text_pause(now, 1)
+                self._text_due = now + _DRAFT_PACE
                 if turn := self._turns.get(step.turn_id):
                     turn.shows_text = False
                     turn.typing_due = now
             case Typing():
                 if turn := self._turns.get(step.turn_id):
                     turn.shows_typing = False
-            case Remove():
-                self._removals.pop(step, None)
-                if step.tries < _REMOVAL_TRIES:
-                    again = Remove(step.message_id, step.tries + 1)
-                    self._removals[again] = now + _REMOVAL_PAUSE * step.tries
             case PostNotice():
                 self._notices.remove(step)
-
-    def _end(self, turn_id: str, now: float) -> None:
-        turn = self._turns.pop(turn_id, None)
-        if turn is not None and turn.message_id:
-            self.remove(turn.message_id, now + _REMOVE_AFTER)
 
     def _add_notice(self, notice: PostNotice, now: float) -> None:
         """The same notice is posted once a minute."""
@@ -290,10 +236,8 @@ class PreviewBoard:
             self._noticed[notice] = now
             self._notices.append(notice)
 
-    def _possible(self) -> Iterator[tuple[float, Typing | Remove | PostNotice | _Turn]]:
+    def _possible(self) -> Iterator[tuple[float, Typing | PostNotice | _Turn]]:
         """Steps that may be taken, each with the time from which on; a turn stands for its text."""
-        for removal, due in self._removals.items():
-            yield due, removal
         if self._notices:
             yield -math.inf, self._notices[0]
         for turn in self._turns.values():
@@ -312,17 +256,8 @@ class PreviewBoard:
             return math.inf
         if turn.version == turn.shown:
             is_lost = turn.shown_at > turn.heard_at + _SILENT
-            return math.inf if self.is_group or is_lost else turn.shown_at + _DRAFT_LIVES
-        wait = _POST_AFTER if self.is_group and not turn.message_id else 0.0
-        return max(self._text_due, turn.changed_at + wait)
-
-    def _text_pause(self, now: float, crowd: int) -> float:
-        """Seconds until text may be shown again after a call that ended now."""
-        usual = _DRAFT_PACE
-        if self.is_group:
-            self._edits = [*(at for at in self._edits if at > now - _MINUTE), now]
-            usual = _EDIT_PACE if len(self._edits) <= _QUICK_EDITS else _SLOW_EDIT_PACE
-        return max(usual, crowd / _TEXTS_A_SECOND)
+            return math.inf if is_lost else turn.shown_at + _DRAFT_LIVES
+        return max(self._text_due, turn.changed_at)
 
 
 def _last_lines(output: str) -> str:

@@ -88,7 +88,7 @@ class TelegramSettings(BaseModel):
     proxy: Annotated[SecretStr, AfterValidator(_checked_proxy)] = SecretStr("")
     """An http or https proxy to reach Telegram by; the environment names none."""
     previews: bool = True
-    """Whether a reply is shown while it is being written."""
+    """Whether a reply is shown while it is being written, in private chats."""
 
     @field_validator("webhook_url")
     @classmethod

@@ -62,21 +62,9 @@ def test_moves_never_go_in_a_circle(tmp_path: Path) -> None:
 def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     chats = Chats(tmp_path)
     chats.move("-1", "-2")
-    chats.add_preview("-1", 5)
     assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {
         "chats.json": 0o600,
-        "previews.json": 0o600,
     }
-
-
-def test_previews_never_touch_the_file_of_the_moves(tmp_path: Path) -> None:
-    chats = Chats(tmp_path)
-    chats.move("-1", "-2")
-    before = (tmp_path / "chats.json").stat()
-    chats.add_preview("-1", 5)
-    chats.remove_preview("-1", 5)
-    after = (tmp_path / "chats.json").stat()
-    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"moved": 1}', b"\xff"])
@@ -111,17 +99,6 @@ def test_a_chat_that_is_gone_is_so_under_all_its_ids_until_it_is_back(tmp_path: 
     assert not chats.is_unreachable("-3")
     chats.set_reachable("-1")
     assert not chats.is_unreachable("-2")
-
-
-def test_previews_that_stand_somewhere_outlive_a_restart(tmp_path: Path) -> None:
-    chats = Chats(tmp_path)
-    chats.add_preview("-1", 5)
-    chats.add_preview("-1", 6)
-    chats.add_preview("-2", 7)
-    chats.remove_preview("-1", 5)
-    chats.remove_preview("-2", 7)
-    chats.remove_preview("-3", 8)
-    assert Chats(tmp_path).previews() == {"-1": (6,)}
 
 
 def test_what_is_no_id_of_telegram_is_refused(tmp_path: Path) -> None:

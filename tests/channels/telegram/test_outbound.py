@@ -12,10 +12,7 @@ from nanobot.bus.events import Button, Media, OutboundMessage, OutboundPart
 from nanobot.bus.split import split_message
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 from nanobot_telegram import TelegramChannel
-from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.markdown import CAPTION_LIMIT, render
-from nanobot_telegram.outbound import Outbound
-from nanobot_telegram.preview import Previews
 from tests.channels.telegram.sending import GROUP, PERSON, Rig, restarted, rigged
 from tests.channels.telegram.support import options_for
 from tests.doubles.telegram.media import OGG, PNG
@@ -279,24 +276,6 @@ async def test_a_file_that_is_too_large_for_a_request_is_uploaded_once(rig: Rig)
     with pytest.raises(SendRefused, match="Too Large"):
         await rig.send("**x**", rig.home.file("a.png", PNG, kind="image", mime="image/png"))
     assert calls(rig) == ["sendPhoto"]
-
-
-class Stumbling(Previews):
-    """Cannot clear away."""
-
-    def note_reply(self, chat_id: str) -> None:
-        raise RuntimeError(chat_id)
-
-
-async def test_what_goes_wrong_after_the_delivery_does_not_undo_it(rig: Rig) -> None:
-    client = TelegramClient(options_for(rig.telegram), rig.clock)
-    previews = Stumbling(client, rig.chats, rig.clock)
-    outbound = Outbound(client, rig.chats, rig.home, previews)
-    try:
-        receipt = await outbound.send(OutboundPart("key", "telegram", str(PERSON), "hello"))
-    finally:
-        await client.aclose()
-    assert receipt.platform_id == str(rig.telegram.messages()[0].message_id)
 
 
 async def test_several_things_wrong_at_once_are_all_mended(rig: Rig) -> None:

@@ -217,82 +217,12 @@ async def test_without_previews_there_is_typing_only(tmp_path: Path) -> None:
         assert drafts(rig) == []
 
 
-async def test_in_a_group_one_silent_message_is_edited_and_gone_after_the_reply(rig: Rig) -> None:
-    await show(rig, start(chat=GROUP), text("one", chat=GROUP))
+async def test_in_a_group_there_is_typing_only(rig: Rig) -> None:
+    await show(rig, start(chat=GROUP), text("one", chat=GROUP), tool("searching", chat=GROUP))
     await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
     await at_rest(rig)
-    await rig.clock.advance(1)
-    assert await rig.telegram.received(1, GROUP) == ["one"]
-    await show(rig, text(" two", chat=GROUP))
-    await at_rest(rig)
-    await rig.clock.advance(2.9)
-    await at_rest(rig)
-    assert rig.telegram.texts(GROUP) == ["one"]
-    await rig.clock.advance(0.1)
-    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == ["one two"])
-    (preview,) = rig.telegram.messages(GROUP)
-    assert (preview.silent, preview.edited, preview.previews) == (True, True, False)
-    await show(rig, end(chat=GROUP))
-    await rig.send("one two three", chat=GROUP)
-    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == ["one two three"])
-    assert rig.telegram.called("deleteMessage")[0].number("message_id") == preview.message_id
-    assert rig.telegram.messages(GROUP)[0].message_id > preview.message_id
-
-
-async def test_a_quick_reply_in_a_group_has_no_preview(rig: Rig) -> None:
-    await show(rig, start(chat=GROUP), text("one", chat=GROUP))
-    await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
-    await at_rest(rig)
-    await rig.clock.advance(0.9)
-    await show(rig, end(chat=GROUP))
-    await rig.send("one", chat=GROUP)
-    await rig.clock.advance(60)
-    assert len(rig.telegram.called("sendMessage", "deleteMessage")) == 1
-
-
-async def preview_in_group(rig: Rig, turn: str = "t1") -> None:
-    """A turn of which a preview stands in the group."""
-    await show(rig, start(turn, GROUP), tool("searching", turn, GROUP))
-    await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
-    await at_rest(rig)
-    await rig.clock.advance(1)
-    await rig.telegram.received(1, GROUP)
-    await show(rig, tool("searching on", turn, GROUP))
-    await at_rest(rig)
-
-
-async def test_a_preview_whose_reply_never_comes_is_taken_away(rig: Rig) -> None:
-    await preview_in_group(rig)
-    await show(rig, end(chat=GROUP))
-    await at_rest(rig)
-    await rig.clock.advance(10)
-    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == [])
-
-
-async def test_a_preview_does_not_survive_the_next_turn(rig: Rig) -> None:
-    await preview_in_group(rig)
-    await show(rig, end(chat=GROUP), start("t2", GROUP))
-    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == [])
-
-
-async def test_a_preview_that_a_dead_process_left_is_taken_away_at_the_start(
-    rig: Rig, tmp_path: Path
-) -> None:
-    await preview_in_group(rig)
-    async with restarted(tmp_path, rig.telegram) as later:
-        await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == [])
-        await until(lambda: not later.chats.previews())
-
-
-async def test_a_preview_that_cannot_be_deleted_now_is_tried_again(rig: Rig) -> None:
-    await preview_in_group(rig)
-    rig.telegram.fail("deleteMessage", 502)
-    await show(rig, end(chat=GROUP))
-    await rig.send("done", chat=GROUP)
-    await rig.telegram.wait_for(lambda: rig.telegram.called("deleteMessage"))
-    await at_rest(rig)
-    await rig.clock.advance(5)
-    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == ["done"])
+    await rig.clock.advance(30)
+    assert not rig.telegram.called("sendMessage", "sendMessageDraft", "editMessageText")
 
 
 async def test_nothing_is_shown_of_a_turn_that_is_over(rig: Rig) -> None:
@@ -339,29 +269,6 @@ async def test_a_draft_that_hangs_holds_the_reply_up_for_a_second_and_no_other_c
         await at_rest(rig)
         await rig.clock.advance(1)
     assert rig.telegram.texts() == ["one"]
-
-
-async def test_a_preview_that_hangs_in_a_group_holds_up_nothing_and_is_taken_away(rig: Rig) -> None:
-    gate = rig.telegram.hang("sendMessage", chat=GROUP)
-    await show(rig, start(chat=GROUP), text("one", chat=GROUP))
-    await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
-    await at_rest(rig)
-    await rig.clock.advance(1)
-    await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessage"))
-    await show(rig, end(chat=GROUP))
-    await rig.send("the reply", chat=GROUP)
-    gate.set()
-    await rig.telegram.wait_for(lambda: rig.telegram.called("deleteMessage"))
-    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == ["the reply"])
-
-
-async def test_a_message_in_the_middle_of_a_turn_leaves_its_preview(rig: Rig) -> None:
-    await preview_in_group(rig)
-    await rig.send("by the way", chat=GROUP)
-    await show(rig, text("And now", chat=GROUP))
-    await at_rest(rig)
-    await rig.clock.advance(3)
-    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == ["And now", "by the way"])
 
 
 async def test_turns_one_after_the_other_have_drafts_of_their_own(rig: Rig) -> None:

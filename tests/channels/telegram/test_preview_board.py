@@ -24,9 +24,7 @@ Event = tuple[str, str, float]
 """What happens, to which turn, and how many seconds pass after it."""
 
 EVENTS = st.tuples(
-    st.sampled_from(
-        ["started", "wrote", "ran_tool", "printed", "ended", "replied", "notice", "fails"]
-    ),
+    st.sampled_from(["started", "wrote", "ran_tool", "printed", "ended", "notice", "fails"]),
     st.sampled_from(["t1", "t2"]),
     st.floats(0.0, 6.0),
 )
@@ -35,10 +33,9 @@ EVENTS = st.tuples(
 class Play:
     """Plays events to a board and takes its steps. `texts` are the times of those with text."""
 
-    def __init__(self, *, is_group: bool, crowd: int = 1) -> None:
-        self.board = PreviewBoard(is_group=is_group)
-        self.crowd = crowd
-        self.is_group, self.now = is_group, 0.0
+    def __init__(self, *, crowd: int = 1) -> None:
+        self.board = PreviewBoard()
+        self.crowd, self.now = crowd, 0.0
         self.running: set[str] = set()
         self.texts: list[float] = []
 
@@ -72,8 +69,6 @@ class Play:
             case "ended":
                 self.running.discard(turn)
                 self.note(TurnEnded("telegram", "7", turn, (), "done"))
-            case "replied":
-                self.board.note_reply(self.now)
             case "notice":
                 self.note(Notice("telegram", "7", "words"))
 
@@ -89,33 +84,22 @@ class Play:
         if fails:
             self.board.failed(step, self.now, wait=float(len(self.texts) % 3))
         else:
-            message_id = len(self.texts) if self.is_group else 0
-            self.board.done(step, self.now, message_id=message_id, crowd=self.crowd)
+            self.board.done(step, self.now, crowd=self.crowd)
 
 
-@given(is_group=st.booleans(), events=st.lists(EVENTS, max_size=30))
+@given(events=st.lists(EVENTS, max_size=30))
 def test_whatever_happens_texts_keep_their_distance_and_end_with_their_turn(
-    is_group: bool, events: list[Event]
+    events: list[Event],
 ) -> None:
-    play = Play(is_group=is_group)
+    play = Play()
     play.play([*events, ("ended", "t1", 0.0), ("ended", "t2", 0.0)])
     play.work(math.inf)
-    pace = 3.0 if is_group else 0.5
-    assert all(later - earlier > pace - 1e-6 for earlier, later in pairwise(play.texts))
+    assert all(later - earlier > 0.5 - 1e-6 for earlier, later in pairwise(play.texts))
     assert play.board.is_idle(play.now + 61)
 
 
-def test_a_long_reply_leaves_a_group_part_of_each_minute_for_messages() -> None:
-    play = Play(is_group=True)
-    play.play([("started", "t1", 0.0), *[("wrote", "t1", 0.5)] * 600])
-    times = play.texts
-    assert [later - earlier for earlier, later in pairwise(times)][:5] == [3.0] * 5
-    assert max(sum(start <= at < start + 60 for at in times) for start in times) == 13
-    assert len(times) > 50
-
-
 def test_all_chats_together_show_at_most_fifteen_texts_a_second() -> None:
-    crowd = [Play(is_group=at % 9 == 0, crowd=90) for at in range(90)]
+    crowd = [Play(crowd=90) for _ in range(90)]
     for play in crowd:
         play.play([("started", "t1", 0.0), *[("wrote", "t1", 0.25)] * 160])
         assert len(play.texts) >= 4
@@ -124,21 +108,21 @@ def test_all_chats_together_show_at_most_fifteen_texts_a_second() -> None:
 
 
 def test_a_turn_of_which_nothing_is_heard_is_given_up_after_an_hour() -> None:
-    play = Play(is_group=False)
+    play = Play()
     play.play([("started", "t1", 0.0)])
     play.work(math.inf)
     assert play.now == 3600
 
 
 def test_the_draft_of_a_turn_keeps_its_number_which_is_never_zero() -> None:
-    numbers = [Text(f"turn-{n}", "", 0, "x", "", 1).draft_id for n in range(1000)]
-    assert numbers == [Text(f"turn-{n}", "", 0, "y", "", 2).draft_id for n in range(1000)]
+    numbers = [Text(f"turn-{n}", "", "x", "", 1).draft_id for n in range(1000)]
+    assert numbers == [Text(f"turn-{n}", "", "y", "", 2).draft_id for n in range(1000)]
     assert all(0 < number < 2**31 for number in numbers)
     assert len(set(numbers)) == 1000
 
 
 def test_the_end_of_a_tools_output_is_shown_as_a_terminal_would_until_the_turn_goes_on() -> None:
-    board = PreviewBoard(is_group=False)
+    board = PreviewBoard()
     lines = "".join(f"line {number}\n" for number in range(500))
     progress = "\x1b[32m10%\r20%\x1b[0m\n" + "x" * 500
     board.note(TurnStarted("telegram", "7", "t1"), 0.0)
