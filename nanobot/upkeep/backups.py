@@ -44,7 +44,6 @@ _STAMP = "%Y%m%dT%H%M%SZ"
 _PARTIAL = ".nanobot-partial"
 _LOCK = "state/backup.lock"
 _MOST_TOLD = 100
-_CHECK_EVERY = 16 << 20
 
 
 class BackupUnderWay(NanobotError):
@@ -83,7 +82,7 @@ class MadeBackup:
 @dataclass(frozen=True, slots=True)
 class BackupOrder:
     """What to make. Without a `recipient` it is not encrypted; `reserve` is how many bytes have to
-    stay free on the home's disk."""
+    stay free on the home's disk, should nothing of it become smaller."""
 
     media: bool = True
     recipient: str = ""
@@ -175,10 +174,10 @@ def make_backup(
             left_out=tuple(left_out[:_MOST_TOLD]),
         )
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        same_disk = target.parent.stat().st_dev == home.stat().st_dev
-        watched = _reserving(home, order.reserve, progress) if same_disk else progress
+        if order.reserve:
+            _expect_room(home, target, head.size + order.reserve)
         with _placed(target) as file, encrypting(file, order.recipient) as out:
-            files, changed = pack(out, home, head, items, watched)
+            files, changed = pack(out, home, head, items, progress)
         size = target.stat().st_size
     except OSError as error:
         raise StorageError.of(error.filename or target, error) from error
@@ -196,21 +195,11 @@ def _expect_apart(home: Path, target: Path) -> None:
         raise NanobotError(f"{folder} is part of the home, which is backed up", hint=hint)
 
 
-def _reserving(home: Path, reserve: int, progress: Progress) -> Progress:
-    """`progress`, which also raises `OSError` before the home's disk is full: the daemon needs some
-    of it."""
-    unchecked = _CHECK_EVERY
-
-    def watched(more: int, total: int) -> None:
-        nonlocal unchecked
-        unchecked += more
-        if reserve and unchecked >= _CHECK_EVERY:
-            unchecked = 0
-            if not has_room(home, reserve + _CHECK_EVERY):
-                raise OSError(ENOSPC, os.strerror(ENOSPC))
-        progress(more, total)
-
-    return watched
+def _expect_room(home: Path, target: Path, needed: int) -> None:
+    """Raise `StorageError` where the target is on the home's disk, which would be too full."""
+    same_disk = target.parent.stat().st_dev == home.stat().st_dev
+    if same_disk and not has_room(home, needed):
+        raise StorageError(target, os.strerror(ENOSPC))
 
 
 @contextlib.contextmanager
