@@ -29,7 +29,8 @@ from time import perf_counter
 if not __package__:  # run as a file: the project is to be found, and its http.py not taken for http
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from nanobot.memory.search import MemoryIndex, Query, Sources
+from nanobot.memory.search import Query, Sources
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.messages import Message
 from nanobot.session.records import SUFFIX, Metadata, encode, stem_of
 from nanobot.testing.clock import DEFAULT_START, FakeClock

@@ -19,10 +19,11 @@ from nanobot.config.settings import Settings
 from nanobot.cron.schedule import parse
 from nanobot.errors import NanobotError
 from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
-from nanobot.memory.forgetting.erase import Eraser
-from nanobot.memory.forgetting.forget import Forgetter
+from nanobot.memory.erase import Eraser
+from nanobot.memory.forget import Forgetter
 from nanobot.memory.scopes import Memories, Memory, Scopes
-from nanobot.memory.search import MemoryIndex, Sources
+from nanobot.memory.search import Sources
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.service.service import MemoryService
 from nanobot.memory.store.template import load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore

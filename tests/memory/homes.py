@@ -10,11 +10,12 @@ from pathlib import Path
 
 from nanobot.bus.journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.memory.forgetting.erase import Eraser
-from nanobot.memory.forgetting.forget import Forgetter
+from nanobot.memory.erase import Eraser
+from nanobot.memory.forget import Forgetter
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
-from nanobot.memory.search import MemoryIndex, Query, Sources
+from nanobot.memory.search import Query, Sources
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Change

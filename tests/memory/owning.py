@@ -13,10 +13,11 @@ from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.dream import Dream, DreamReport
-from nanobot.memory.forgetting.erase import Eraser
-from nanobot.memory.forgetting.forget import Forgetter
+from nanobot.memory.erase import Eraser
+from nanobot.memory.forget import Forgetter
 from nanobot.memory.scopes import OWNER, Memories, Scopes
-from nanobot.memory.search import MemoryIndex, Sources
+from nanobot.memory.search import Sources
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.service.commands import MemoryCommands, Questions
 from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
 from nanobot.memory.service.service import MemoryService

@@ -13,7 +13,7 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-from nanobot.memory.search.values import Embedder
+from nanobot.memory.search import Embedder
 from nanobot.providers.embeddings import OpenAIEmbedder
 from nanobot.testing import FakeClock
 from tests.doubles.openai.answers import Raw, Step

@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.errors import StorageError
 from nanobot.io import FileOps
-from nanobot.memory.forgetting.matcher import ERASED, TextMatcher
+from nanobot.memory.matcher import ERASED, TextMatcher
 from nanobot.messages import Message
 from nanobot.session.jsonl_store import rewrite, rewrite_file
 from nanobot.session.records import decode, encode

@@ -32,7 +32,7 @@ from nanobot.memory.dream.phases import (
 )
 from nanobot.memory.dream.reading import Entry
 from nanobot.memory.dream.state import DreamReport, Hold, Plan, Write
-from nanobot.memory.forgetting.forgotten import Forgotten
+from nanobot.memory.forget import Forgotten
 from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.store.guard import bare
 from nanobot.memory.store.pending import PendingFact

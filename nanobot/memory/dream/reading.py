@@ -16,7 +16,7 @@ from datetime import date, datetime, time, tzinfo
 from itertools import takewhile
 
 from nanobot.memory.dream.state import ScopeState
-from nanobot.memory.forgetting.forgotten import Forgotten
+from nanobot.memory.forget import Forgotten
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.notes import day_of, note_path

@@ -1,25 +1,131 @@
-"""Search over everything that was said and written down; see `index` for the class to use."""
+"""Search over everything that was said and written down; `index.MemoryIndex` is the class to use.
 
-from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.search.values import (
-    Embedder,
-    Hit,
-    IndexStats,
-    Passage,
-    Query,
-    SearchResult,
-    Source,
-    Sources,
-)
+Here is what goes into a search and what comes out, and what the index needs from others.
 
-__all__ = [
-    "Embedder",
-    "Hit",
-    "IndexStats",
-    "MemoryIndex",
-    "Passage",
-    "Query",
-    "SearchResult",
-    "Source",
-    "Sources",
-]
+Ids are stable: the same passage has the same id after every rebuild, so that a person or a model
+can name it tomorrow. `m:<session key>:<seq>` is a message, `h:<scope>:<cursor>` a history entry,
+`n:<scope>:<date>:<n>` a paragraph of a daily note, `f:<scope>:<path>:<n>` a fact of a long-term
+file, `l:<path>:<n>` a passage of the library (the path is relative to the library).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+from typing import Literal, Protocol
+
+from nanobot.session.records import JsonValue
+
+Source = Literal["message", "history", "note", "memory", "library"]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question to the index; empty fields do not filter.
+
+    `scopes` are the names of the scopes that may be read, the one that asks first, and nothing
+    outside them is ever returned. `since` and `until` are inclusive dates, compared with a
+    passage's own civil date; a passage without a date passes only where neither is given. `limit`
+    is the number of hits.
+    """
+
+    text: str
+    scopes: tuple[str, ...]
+    session: str = ""
+    since: date | None = None
+    until: date | None = None
+    role: str = ""
+    source: Source | Literal[""] = ""
+    limit: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of what is remembered.
+
+    `seq` is the message's number, the history entry's cursor, or the passage's place in its note or
+    document. `role` is empty for what is no message; `speaker` is the sender's name where one is
+    known, else the role. `origin` is the message's (empty: their own words, or the model's), and
+    `place` says where it stands in a way a person can follow: `telegram:1 #120`, `history 42`,
+    `2026-03-10.md:3`, `USER.md:12`, `library/book.pdf p. 3`.
+    """
+
+    id: str
+    source: Source
+    scope: str
+    session: str
+    seq: int
+    role: str
+    speaker: str
+    when: datetime | None
+    text: str
+    origin: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage found, with up to two passages of the same conversation on either side."""
+
+    passage: Passage
+    score: float
+    before: tuple[Passage, ...] = ()
+    after: tuple[Passage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The hits, best first; the words looked for; and, for a miss, indexed words close to them."""
+
+    hits: tuple[Hit, ...]
+    terms: tuple[str, ...]
+    near: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStats:
+    """How many passages of each source are indexed, and how many of them have vectors."""
+
+    messages: int
+    history: int
+    notes: int
+    library: int
+    vectors: int
+    facts: int = 0
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of one length, so that near meanings have a high cosine."""
+
+    name: str
+    """Names the model; vectors of another name are dropped and made again."""
+
+    async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
+        """One vector for each text, in order. Raises a NanobotError where it cannot; `patient`:
+        after trouble that may pass, it tries again first."""
+        ...
+
+
+def _no_memories() -> list[tuple[str, Path]]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the text lies. The index only ever reads these.
+
+    `sessions` is the folder of session files; `scope_of` gives the scope of a session by its key
+    and metadata and is asked at every search; `memories` lists each scope with its memory folder
+    (the one that holds `history.jsonl` and the daily notes; the long-term files lie there and
+    beside it, and `template` is what they say before anything was learned); `library` is the folder
+    of documents, which belongs to `library_scope`.
+    """
+
+    sessions: Path
+    scope_of: Callable[[str, Mapping[str, JsonValue]], str]
+    memories: Callable[[], list[tuple[str, Path]]] = _no_memories
+    library: Path | None = None
+    library_scope: str = "owner"
+    template: Mapping[str, str] = field(default_factory=dict)

@@ -19,21 +19,36 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from nanobot.bus.sqlite import check_file
 from nanobot.clock import Clock
+from nanobot.memory.history.entries import MOST
+from nanobot.memory.search.question import prepared
+from nanobot.memory.search.reading import Entry, Name, well_formed
+from nanobot.session.records import Retraction
 
 VERSION = 3
 STREAM_BITS = 24
 TOOLS_FROM = 1 << 23
 PLACES = 1 << STREAM_BITS
 
-ASKS, ENDS_ASKING = 1, 2
-"""Values of `passage.asks`: a question stands in it, or at its end; 0 for none."""
+PAUSE = timedelta(hours=1)
+"""A longer silence ends a segment."""
 
+SEGMENT_MOST = 60
+"""No segment has more passages."""
+
+_BATCH = 4_096
+_PASSAGE = (
+    "INSERT INTO passage (id, stream, seq, segment, moment, role, speaker, asks, origin, turn,"
+    " place, original, hash, first, last) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _TABLES = """
 CREATE TABLE stream (
     id INTEGER PRIMARY KEY, source TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL,
@@ -75,6 +90,10 @@ CREATE TRIGGER stream_removed BEFORE DELETE ON stream BEGIN
     DELETE FROM speaker WHERE stream = old.id;
 END;
 """
+
+
+class Interrupted(Exception):
+    """The index is being closed: what was under way is given up."""
 
 
 class Unusable(Exception):
@@ -179,6 +198,236 @@ def purge(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def changes(db: sqlite3.Connection) -> tuple[int, int]:
-    """Another value after each change to the tables, by any process."""
-    return db.execute("PRAGMA data_version").fetchone()[0], db.total_changes
+class Position(NamedTuple):
+    """Where reading a session ended: the states of its files, the number of the last message, what
+    was retracted (JSON both), and how far its last file was read, with a mark of what is before."""
+
+    files: str
+    number: int = 0
+    retractions: str = "[]"
+    read: int = 0
+    mark: int = 0
+
+
+class Tables:
+    """What ingest writes, and what it needs to know for that. Callers hold a transaction.
+
+    Raises `Interrupted` soon after `closing` has become true.
+    """
+
+    def __init__(self, db: sqlite3.Connection, closing: Callable[[], bool]) -> None:
+        self._db, self._closing = db, closing
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All that is done within, or nothing of it."""
+        return transaction(self._db)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """The same within a transaction, for one stream."""
+        self.check()
+        self._db.execute("SAVEPOINT stream")
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, sqlite3.Error):  # the transaction may be gone
+                self._db.execute("ROLLBACK TO stream")
+                self._db.execute("RELEASE stream")
+            raise
+        self._db.execute("RELEASE stream")
+
+    def check(self) -> None:
+        """Raise `Interrupted` if it is time to end."""
+        if self._closing():
+            raise Interrupted
+
+    def known(self) -> dict[Name, str]:
+        """The streams that are indexed, with the states of their files."""
+        rows = self._db.execute("SELECT source, scope, key, files FROM stream")
+        return {(source, scope, key): files for source, scope, key, files in rows}
+
+    def id_of(self, name: Name) -> int:
+        """The number of a stream, which is begun where it is new."""
+        self._db.execute("INSERT OR IGNORE INTO stream (source, scope, key) VALUES (?, ?, ?)", name)
+        row = self._db.execute(
+            "SELECT id FROM stream WHERE (source, scope, key) = (?, ?, ?)", name
+        ).fetchone()
+        return int(row[0])
+
+    def drop(self, name: Name) -> None:
+        """Take a stream out with all its passages."""
+        self._db.execute("DELETE FROM stream WHERE (source, scope, key) = (?, ?, ?)", name)
+
+    def position(self, id: int) -> Position:
+        """Where reading a session ended."""
+        columns = "files, number, retractions, read, mark"
+        row = self._db.execute(f"SELECT {columns} FROM stream WHERE id = ?", (id,))  # noqa: S608
+        return Position._make(row.fetchone())
+
+    def remember(self, id: int, position: Position) -> None:
+        """Keep where reading a stream ended."""
+        self._db.execute(
+            "UPDATE stream SET (files, number, retractions, read, mark) = (?, ?, ?, ?, ?)"
+            " WHERE id = ?",
+            (*position, id),
+        )
+
+    def describe(self, id: int, metadata: str) -> None:
+        """Keep the metadata of a session, by which its scope is known."""
+        self._db.execute("UPDATE stream SET metadata = ? WHERE id = ?", (metadata, id))
+
+    def last_seq(self, id: int) -> int:
+        """The highest seq in a stream, 0 for none."""
+        row = self._db.execute("SELECT max(seq) FROM passage WHERE stream = ?", (id,)).fetchone()
+        return int(row[0] or 0)
+
+    def retract(self, id: int, gone: Retraction) -> None:
+        """Take out what was retracted."""
+        self._db.execute(
+            "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
+            (id, min(gone.first, MOST), min(gone.last, MOST), well_formed(gone.turn_id)),
+        )
+
+    def standing(self, id: int) -> Standing:
+        """What the index has of a stream."""
+        return Standing(self._db, id)
+
+    def append(self, stream: int, entries: Iterable[Entry], *, apart: bool = False) -> None:
+        """Add `entries` after what the stream has; `apart`: each is a segment of its own."""
+        rows, tail = iter(entries), None
+        while batch := list(islice(rows, _BATCH)):
+            self.check()
+            # Only now: drawing the first one may take out what stood at the end.
+            tail = tail or _Tail(self._db, stream)
+            passages, words = [], []
+            for entry in batch:
+                id, segment = tail.next(entry, apart)
+                text, original = _stored(entry.text)
+                words.append((id, text))
+                passages.append(
+                    (
+                        id,
+                        stream,
+                        entry.seq,
+                        segment,
+                        entry.moment,
+                        entry.role,
+                        well_formed(entry.speaker),
+                        entry.asks,
+                        well_formed(entry.origin),
+                        well_formed(entry.turn),
+                        well_formed(entry.place),
+                        original,
+                        entry.hash,
+                        entry.first,
+                        entry.last,
+                    )
+                )
+            self._db.executemany(_PASSAGE, passages)
+            self._db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", words)
+            names = {entry.speaker for entry in batch} - {"", "user", "assistant", "tool"}
+            self._db.executemany(
+                "INSERT OR IGNORE INTO speaker VALUES (?, ?)",
+                ((stream, well_formed(name)) for name in names),
+            )
+
+
+class Standing:
+    """What the index has of a stream, by seq, compared with what the files say."""
+
+    def __init__(self, db: sqlite3.Connection, stream: int) -> None:
+        self._db, self._stream = db, stream
+        self._rows = db.execute(
+            "SELECT seq, hash FROM passage WHERE stream = ? ORDER BY seq", (stream,)
+        )
+        self._next: tuple[int, int] | None = self._rows.fetchone()
+        self._passed = 0
+        self._new = set[int]()
+
+    @property
+    def is_more(self) -> bool:
+        """Whether any passage was not passed yet."""
+        return self._next is not None
+
+    def passes(self, hash: int) -> int:
+        """The seq of the next passage if it has this hash: it stays. 0 where it has another."""
+        if self._next is None or self._next[1] != hash:
+            return 0
+        self._passed = self._next[0]
+        self._next = self._rows.fetchone()
+        return self._passed
+
+    def replaced_by(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Those of `entries` that are new, each seq once; what was not passed is taken out."""
+        for entry in entries:
+            if not self._has(entry.seq):
+                self._cut()
+                self._new.add(entry.seq)
+                yield entry
+        self._cut()
+
+    def _has(self, seq: int) -> bool:
+        if seq in self._new or seq > self._passed:
+            return seq in self._new
+        at = (self._stream, seq)
+        found = self._db.execute("SELECT 1 FROM passage WHERE (stream, seq) = (?, ?)", at)
+        return found.fetchone() is not None
+
+    def _cut(self) -> None:
+        if self._next is not None:
+            self._rows.close()
+            at = (self._stream, self._next[0])
+            self._db.execute("DELETE FROM passage WHERE stream = ? AND seq >= ?", at)
+            self._next = None
+
+
+class _Tail:
+    """Where a stream ends: the last ids of talk and output, and the segment that may go on."""
+
+    def __init__(self, db: sqlite3.Connection, stream: int) -> None:
+        base = stream << STREAM_BITS
+        (output,) = db.execute(
+            "SELECT max(id) FROM passage WHERE id BETWEEN ? AND ?",
+            (base + TOOLS_FROM, base + PLACES - 1),
+        ).fetchone()
+        talk = db.execute(
+            "SELECT id, segment, moment FROM passage WHERE id BETWEEN ? AND ?"
+            " ORDER BY id DESC LIMIT 1",
+            (base, base + TOOLS_FROM - 1),
+        ).fetchone()
+        self._output = output or base + TOOLS_FROM
+        last: tuple[int, int, str] = talk or (base, 0, "")
+        self._said, self._segment, self._moment = last
+
+    def next(self, entry: Entry, apart: bool) -> tuple[int, int]:
+        """The id and the segment of the passage that comes next: the open segment, or a new one
+        after a pause."""
+        if entry.role == "tool":
+            self._output += 1
+            return self._output, self._output
+        self._said += 1
+        full = self._said - self._segment >= SEGMENT_MOST
+        if not self._segment or apart or full or _paused(self._moment, entry.moment):
+            self._segment = self._said
+        self._moment = entry.moment or self._moment
+        return self._said, self._segment
+
+
+def _stored(text: str) -> tuple[str, str | None]:
+    """`text` as the full-text table takes it, and itself where that differs."""
+    if text.isascii():
+        return text, None
+    whole = text.encode("utf-8", "replace").decode()
+    spelled = prepared(whole)
+    return spelled, None if spelled == whole else whole
+
+
+def _paused(before: str, now: str) -> bool:
+    """Whether a conversation stopped between two moments. Which came first says little: a platform
+    has a clock of its own, and cuts its times to seconds."""
+    if not before or not now or (before[:13], before[19:]) == (now[:13], now[19:]):
+        return False  # most messages come within the same hour
+    one, other = datetime.fromisoformat(before), datetime.fromisoformat(now)
+    if (one.tzinfo is None) != (other.tzinfo is None):
+        return True
+    return abs(other - one) > PAUSE

@@ -10,6 +10,10 @@ The index is a cache over the files, and nothing else knows of it. Invariants:
 - while another process is writing to it, a search answers from what is there.
 
 SQLite runs in one thread of its own, so the event loop never waits for it.
+
+Search goes on without an embedder that fails: one warning, and no vectors. A passage that the
+server refuses by itself is passed over, so that the others get their vectors; a server that refuses
+even a plain word is set up wrongly, and its refusals say nothing about a passage.
 """
 
 from __future__ import annotations
@@ -27,22 +31,23 @@ from typing import TypeVar
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.errors import StorageError
-from nanobot.memory.search.database import Unusable, connect, purge, remove
-from nanobot.memory.search.ingest import Ingest, Interrupted
-from nanobot.memory.search.searching import Prepared, Search
-from nanobot.memory.search.values import (
-    Embedder,
-    IndexStats,
-    Passage,
-    Query,
-    SearchResult,
-    Sources,
+from nanobot.errors import NanobotError, ProviderGarbage, ProviderRejected, StorageError
+from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
+from nanobot.memory.search.database import (
+    Interrupted,
+    Tables,
+    Unusable,
+    connect,
+    purge,
+    remove,
 )
-from nanobot.memory.search.vectors import Embedding, Vector, Vectors, Waiting
+from nanobot.memory.search.ingest import Ingest
+from nanobot.memory.search.searching import Prepared, Search, Vector, Vectors, Waiting
 
 _EMBEDDED_AT_ONCE = 64
 _LOOKED_UP_AT_ONCE = 2_048
+
+_PLAIN = "hello"
 
 T = TypeVar("T")
 
@@ -162,7 +167,8 @@ class MemoryIndex:
     def _open(self) -> _Opened:
         if self._opened is None:
             db = connect(None if self._in_memory else self._path, self._patience)
-            ingest = Ingest(db, self._sources, self._clock, self._closing.is_set)
+            tables = Tables(db, self._closing.is_set)
+            ingest = Ingest(tables, self._sources, self._clock)
             vectors = Vectors(db, self._embedder_name)
             self._opened = _Opened(db, ingest, Search(db, self._sources.scope_of), vectors)
         return self._opened
@@ -237,20 +243,7 @@ class _Opened:
 
     def stats(self) -> IndexStats:
         """How much is indexed."""
-        counts = dict(
-            self.db.execute(
-                "SELECT source, count(*) FROM passage JOIN stream ON stream.id = passage.stream"
-                " GROUP BY source"
-            ).fetchall()
-        )
-        return IndexStats(
-            messages=counts.get("message", 0),
-            history=counts.get("history", 0),
-            notes=counts.get("note", 0),
-            library=counts.get("library", 0),
-            vectors=self.vectors.count(),
-            facts=counts.get("memory", 0),
-        )
+        return self.search.stats(self.vectors.count())
 
 
 @contextmanager
@@ -267,3 +260,50 @@ def _unless_busy(consequence: str) -> Iterator[None]:
 def _code(error: Exception) -> int:
     """What SQLite says happened, without the details; 0 for what is not its error."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+class Embedding:
+    """Asks `embedder`; says once why it does not answer."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._failed = False
+
+    async def vectors_of(self, texts: Sequence[str], *, patient: bool) -> list[Vector | None]:
+        """A vector for each, in order, None for one that is refused; [] where the embedder fails.
+
+        `patient`: no one waits, so trouble that passes is waited out.
+        """
+        try:
+            found = await self._each(texts, patient)
+        except NanobotError as error:
+            if not self._failed:
+                logger.warning("search goes by words alone: {}", error)
+            self._failed = True
+            return []
+        self._failed = False
+        return found
+
+    async def _each(self, texts: Sequence[str], patient: bool) -> list[Vector | None]:
+        try:
+            return [*await self._ask(texts, patient)]
+        except ProviderRejected as error:
+            if not error.blames_content:
+                raise
+        await self._ask([_PLAIN], patient)
+        return [await self._one(text, patient) for text in texts]
+
+    async def _one(self, text: str, patient: bool) -> Vector | None:
+        try:
+            return (await self._ask([text], patient))[0]
+        except ProviderRejected as error:
+            if not error.blames_content:
+                raise
+            logger.warning("a passage of {:,} characters gets no vector: refused", len(text))
+            return None
+
+    async def _ask(self, texts: Sequence[str], patient: bool) -> list[list[float]]:
+        vectors = await self._embedder.embed(texts, patient=patient)
+        if len(vectors) != len(texts):
+            raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")
+        return vectors

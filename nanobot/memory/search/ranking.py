@@ -37,8 +37,9 @@ from datetime import date, timedelta
 from math import log
 from typing import NamedTuple
 
-from nanobot.memory.search.database import ENDS_ASKING, PLACES, STREAM_BITS, TOOLS_FROM
+from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM
 from nanobot.memory.search.question import Question
+from nanobot.memory.search.reading import ENDS_ASKING
 
 NEIGHBOURS = (-2, -1, 1, 2)
 """The distances over which score flows."""

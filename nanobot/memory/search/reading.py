@@ -26,9 +26,8 @@ from nanobot.memory.documents import FACTS
 from nanobot.memory.history.entries import MOST
 from nanobot.memory.history.entries import decode as decode_entry
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.search.database import ASKS, ENDS_ASKING
+from nanobot.memory.search import Source, Sources
 from nanobot.memory.search.library import documents, passages
-from nanobot.memory.search.values import Source, Sources
 from nanobot.memory.store.guard import fact_lines
 from nanobot.memory.store.notes import day_of
 from nanobot.memory.text.lines import text_of
@@ -200,6 +199,10 @@ def _entries(folder: Path) -> list[tuple[str, os.stat_result]]:
     except OSError as error:
         logger.warning("{} is not searched: {}", folder, error.strerror)
     return sorted(found, key=lambda item: item[0])
+
+
+ASKS, ENDS_ASKING = 1, 2
+"""Values of `Entry.asks`: a question stands in it, or at its end; 0 for none."""
 
 
 class Entry(NamedTuple):

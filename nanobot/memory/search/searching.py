@@ -2,6 +2,12 @@
 
 Scopes are resolved here and now: only streams in the query's scopes give candidates, and all that
 stands around a hit is of the same stream.
+
+Where an embedder is configured, there are vectors beside the passages. A vector is stored as 32-bit
+floats of length one and, beside it, as the signs of its numbers. The nearest are found in two
+steps, without a numerical library: the number of differing signs, counted on integers, is close to
+the angle between two vectors and quick to have for tens of thousands; of the few hundred that
+differ least, the cosine is then computed exactly.
 """
 
 from __future__ import annotations
@@ -9,15 +15,18 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from difflib import get_close_matches
-from heapq import nlargest
+from heapq import nlargest, nsmallest
+from math import sqrt
+from operator import mul
 from typing import NamedTuple
 
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history.entries import MOST
-from nanobot.memory.search.database import STREAM_BITS, TOOLS_FROM, changes
+from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
+from nanobot.memory.search.database import STREAM_BITS, TOOLS_FROM, transaction
 from nanobot.memory.search.question import Question, match_any, names_time, parse, words_of
 from nanobot.memory.search.ranking import (
     NEIGHBOURS,
@@ -28,7 +37,6 @@ from nanobot.memory.search.ranking import (
     rank,
     reach,
 )
-from nanobot.memory.search.values import Hit, Passage, Query, SearchResult, Source
 from nanobot.session.records import JsonValue
 
 _BEST = 120
@@ -40,6 +48,10 @@ _RANKED = 1_000
 _READ = 100
 """How many of the ranked are read for words of time."""
 
+_EMBEDDED = 4_000
+"""Characters of a passage that are embedded."""
+
+_CLOSE, _NEAREST = 400, 100
 _BESIDE = 2
 _NEAR = 5
 _PREFIX: dict[Source, str] = {
@@ -141,6 +153,22 @@ class Search:
         later = self._said(stream, "seq > ? ORDER BY seq LIMIT ?", seq, max(after, 0))
         return [*reversed(earlier), *here, *later]
 
+    def stats(self, vectors: int) -> IndexStats:
+        """How much is indexed."""
+        rows = self._db.execute(
+            "SELECT source, count(*) FROM passage JOIN stream ON stream.id = passage.stream"
+            " GROUP BY source"
+        )
+        counts = dict(rows.fetchall())
+        return IndexStats(
+            messages=counts.get("message", 0),
+            history=counts.get("history", 0),
+            notes=counts.get("note", 0),
+            library=counts.get("library", 0),
+            vectors=vectors,
+            facts=counts.get("memory", 0),
+        )
+
     def _streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
         """The streams in `scopes`. Of all but the first, which asks, it is not to see who they are
         and what manner they like: no USER.md, no SOUL.md."""
@@ -210,7 +238,7 @@ class Search:
 
     def _segments(self) -> Segments:
         """The segments there are, kept until the index changes."""
-        if (version := changes(self._db)) != self._version:
+        if (version := _changes(self._db)) != self._version:
             ids, sizes = array("q"), array("q")
             for id, size in self._db.execute("SELECT id, passages FROM segment ORDER BY id"):
                 ids.append(id)
@@ -349,3 +377,112 @@ def _within(found: Candidate, query: Query) -> bool:
     first = query.since.isoformat() if query.since else ""
     last = query.until.isoformat() if query.until else "9999"
     return day != "" and first <= day <= last
+
+
+def _changes(db: sqlite3.Connection) -> tuple[int, int]:
+    """Another value after each change to the tables, by any process."""
+    return db.execute("PRAGMA data_version").fetchone()[0], db.total_changes
+
+
+Vector = Sequence[float]
+
+
+class Waiting(NamedTuple):
+    """A line of which the index has no vector yet, and the text to embed."""
+
+    hash: int
+    text: str
+
+
+class Vectors:
+    """The vectors of one index; `name` is the embedder's, empty for none."""
+
+    def __init__(self, db: sqlite3.Connection, name: str) -> None:
+        self._db, self._name = db, name
+        self._signs: dict[int, int] = {}
+        self._version: tuple[int, int] = (-1, -1)
+        self._complete: tuple[int, int] = (-1, -1)
+
+    def waiting(self, limit: int) -> list[Waiting]:
+        """Up to `limit` passages without a vector, newest first. Vectors of another embedder are
+        dropped first."""
+        row = self._db.execute("SELECT value FROM setting WHERE name = 'embedder'").fetchone()
+        if row is None or row[0] != self._name:
+            self._db.execute("DELETE FROM vector")
+            self._db.execute("INSERT OR REPLACE INTO setting VALUES ('embedder', ?)", (self._name,))
+        if self._complete == (version := _changes(self._db)):
+            return []
+        rows = self._db.execute(
+            "SELECT hash, substr(text, 1, ?) FROM said WHERE role != 'tool'"
+            " AND hash NOT IN (SELECT hash FROM vector) ORDER BY moment DESC LIMIT ?",
+            (_EMBEDDED, limit),
+        )
+        found = [Waiting._make(row) for row in rows]
+        self._complete = self._complete if found else version
+        return found
+
+    def store(self, lines: Sequence[Waiting], vectors: Sequence[Vector | None]) -> None:
+        """Keep the vectors of lines; None is for one that can have none, which then no longer waits
+        for one."""
+        with transaction(self._db):
+            for line, vector in zip(lines, vectors, strict=True):
+                numbers = _unit(vector or ())
+                self._db.execute(
+                    "INSERT OR REPLACE INTO vector VALUES (?, ?, ?)",
+                    (
+                        line.hash,
+                        _signs(numbers) if numbers else b"",
+                        array("f", numbers).tobytes(),
+                    ),
+                )
+
+    def count(self) -> int:
+        """How many passages have a vector."""
+        return len(self._all())
+
+    def nearest(self, vector: Vector, streams: Collection[int]) -> dict[int, float]:
+        """The passages of `streams` that are nearest in meaning, with a likeness from 0 to 1.
+
+        The likeness is how far a cosine stands out above that of the last one considered.
+        """
+        question = _unit(vector)
+        signs = int.from_bytes(_signs(question), "big")
+        here = ((id, s) for id, s in self._all().items() if id >> STREAM_BITS in streams)
+        near = nsmallest(_CLOSE, (((signs ^ s).bit_count(), id) for id, s in here))
+        cosines = sorted(self._cosines(question, [id for _, id in near]), reverse=True)[:_NEAREST]
+        if not cosines:
+            return {}
+        top, floor = cosines[0][0], min(cosines[-1][0], cosines[0][0] - 1e-9)
+        return {id: (cosine - floor) / (top - floor) for cosine, id in cosines}
+
+    def _cosines(self, question: Vector, ids: list[int]) -> Iterator[tuple[float, int]]:
+        rows = self._db.execute(
+            "SELECT id, data FROM passage JOIN vector USING (hash)"
+            " WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(ids),),
+        )
+        for id, data in rows:
+            numbers = array("f", data)
+            if len(numbers) == len(question):
+                yield sum(map(mul, numbers, question)), id
+
+    def _all(self) -> dict[int, int]:
+        """The signs of all passages' vectors, kept in memory until the index changes."""
+        if (version := _changes(self._db)) != self._version:
+            rows = self._db.execute(
+                "SELECT id, signs FROM passage JOIN vector USING (hash)"
+                " WHERE length(signs) AND role != 'tool'"
+            )
+            self._signs = {id: int.from_bytes(signs, "big") for id, signs in rows}
+            self._version = version
+        return self._signs
+
+
+def _unit(vector: Vector) -> list[float]:
+    length = sqrt(sum(map(mul, vector, vector))) or 1.0
+    return [number / length for number in vector]
+
+
+def _signs(vector: Vector) -> bytes:
+    bits = "".join("1" if number > 0 else "0" for number in vector) or "0"
+    return int(bits, 2).to_bytes((len(bits) + 7) // 8, "big")

@@ -18,12 +18,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import Field
 
 from nanobot.errors import ToolError
-from nanobot.memory.search.values import Hit, Passage, Query, SearchResult
+from nanobot.memory.search import Hit, Passage, Query, SearchResult
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.text.wording import words
 from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
@@ -43,16 +44,6 @@ Retired = tuple[date | str, str]
 
 Shown = tuple[str, Sequence[Passage]]
 """A text, and the passages of which it shows anything."""
-
-
-class Searchable(Protocol):
-    """What this needs of `MemoryIndex`."""
-
-    async def search(self, query: Query) -> SearchResult: ...
-
-    async def around(
-        self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5
-    ) -> list[Passage]: ...
 
 
 class SearchArguments(Arguments):
@@ -89,7 +80,7 @@ class SearchMemory(Tool):
     """Searches what the caller's scope may read. `readable` gives the scopes that a scope may read,
     itself first; `retired` the retired facts of one, in a thread, since it reads a file."""
 
-    index: Searchable
+    index: MemoryIndex
     readable: Callable[[str], tuple[str, ...]]
     retired: Callable[[str], Sequence[Retired]]
     name = "search_memory"

@@ -19,11 +19,11 @@ from nanobot.commands import Operation
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.documents import FACTS, LONG_TERM
 from nanobot.memory.dream.dream import COMMAND, Dream
-from nanobot.memory.forgetting.erase import ErasePlan, Eraser
-from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter
-from nanobot.memory.forgetting.forgotten import Forgotten
+from nanobot.memory.erase import ErasePlan, Eraser
+from nanobot.memory.forget import ForgetPlan, Forgetter, Forgotten
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
-from nanobot.memory.search import MemoryIndex, Query, Source
+from nanobot.memory.search import Query, Source
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import retired_matching
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.forgetting.forgotten import Forgotten, Record
+from nanobot.memory.forget import Forgotten, Record
 from nanobot.memory.history.log import HistoryEntry, HistoryLog
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.store import MemoryStore

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nanobot.memory.dream.state import DreamState, Plan, Write
-from nanobot.memory.forgetting.forgotten import Forgotten, Record
+from nanobot.memory.forget import Forgotten, Record
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import Fact
 from nanobot.messages import Message

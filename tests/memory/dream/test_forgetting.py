@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from nanobot.errors import StorageError
 from nanobot.memory.dream.state import DreamState, Hold, Plan, Write
-from nanobot.memory.forgetting.forgotten import Forgotten, Record
+from nanobot.memory.forget import Forgotten, Record
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import Fact
 from tests.memory.dream.support import LONG_TERM, World, edits, found

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError
-from nanobot.memory.forgetting.forgotten import FORGOTTEN, Forgotten, Record
+from nanobot.memory.forget import FORGOTTEN, Forgotten, Record
 from nanobot.memory.text.wording import Fact
 from nanobot.messages import Message
 from nanobot.security.paths import Root

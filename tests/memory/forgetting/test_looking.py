@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.forgetting.erase import EraseReport, Home, Kind
-from nanobot.memory.forgetting.matcher import TextMatcher
+from nanobot.memory.erase import EraseReport, Home, Kind
+from nanobot.memory.matcher import TextMatcher
 
 SECRET = "Zarnetka Qopuvi"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.errors import NanobotError
-from nanobot.memory.forgetting.matcher import ERASED, TextMatcher
+from nanobot.memory.matcher import ERASED, TextMatcher
 
 TEXT = "Zoë Müller-Straße 4711"
 

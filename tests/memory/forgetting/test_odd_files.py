@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.forgetting.erase import EraseReport
+from nanobot.memory.erase import EraseReport
 from nanobot.testing import FakeClock
 from tests.memory.homes import GUEST, RealHome, living
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nanobot.memory.dream import Dream, DreamLimits
 from nanobot.memory.dream.state import DreamState, Plan, Write
-from nanobot.memory.forgetting.erase import Eraser
-from nanobot.memory.forgetting.forget import Forgetter
+from nanobot.memory.erase import Eraser
+from nanobot.memory.forget import Forgetter
 from nanobot.memory.text.lines import Operation
 from nanobot.testing import FakeClock, ScriptedModel
 from tests.doubles.state import MemoryState

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.memory.forgetting.erase import Home, take_out
-from nanobot.memory.forgetting.matcher import ERASED, LONGEST, TextMatcher
+from nanobot.memory.erase import Home, take_out
+from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 
 SECRET = "Zoë Qopuvi"
 BLOCK = 256 * 1024

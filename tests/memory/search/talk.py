@@ -10,7 +10,8 @@ from pathlib import Path
 
 from nanobot.clock import Clock
 from nanobot.io import FileOps
-from nanobot.memory.search import Embedder, MemoryIndex, Query, SearchResult, Sources
+from nanobot.memory.search import Embedder, Query, SearchResult, Sources
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.messages import Message, Role
 from nanobot.session.jsonl_store import move
 from nanobot.session.records import SUFFIX, JsonValue, Metadata, Retraction, encode, stem_of

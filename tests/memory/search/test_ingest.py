@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.memory.search import MemoryIndex, Query
+from nanobot.memory.search import Query
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.messages import Role
 from nanobot.session.records import encode
 from tests.memory.search.talk import START, Home, everything, find, said

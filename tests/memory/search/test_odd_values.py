@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.search import MemoryIndex
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.session.records import JsonValue
 from tests.memory.search.talk import START, Home, find, said
 

@@ -7,9 +7,10 @@ from datetime import date
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.search.database import ASKS, ENDS_ASKING, PLACES, TOOLS_FROM
+from nanobot.memory.search.database import PLACES, TOOLS_FROM
 from nanobot.memory.search.question import Question, Span, parse
 from nanobot.memory.search.ranking import Candidate, Segments, favour, rank, reach
+from nanobot.memory.search.reading import ASKS, ENDS_ASKING
 
 PLAIN = Question(("cat",))
 DAY = date(2026, 3, 2)

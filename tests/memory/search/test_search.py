@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.search import MemoryIndex, Query
+from nanobot.memory.search import Query
+from nanobot.memory.search.index import MemoryIndex
 from tests.memory.search.talk import START, Home, find, ids, said
 
 OWNER = ("owner",)

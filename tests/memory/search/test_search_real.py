@@ -11,7 +11,8 @@ import pytest
 
 from nanobot.errors import ToolError
 from nanobot.memory.scopes import Scopes
-from nanobot.memory.search import MemoryIndex, Sources
+from nanobot.memory.search import Sources
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import SearchArguments, SearchMemory
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.offline.model import OfflineModel

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import pytest
 
 from nanobot.errors import ToolError
+from nanobot.memory.search import Hit, Passage, Query, SearchResult, Source
+from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import MOST, SearchArguments, SearchMemory, retired_matching
-from nanobot.memory.search.values import Hit, Passage, Query, SearchResult, Source
 from nanobot.tooling import TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tooling.schema import parse_arguments
@@ -32,13 +33,12 @@ def passage(
     )  # fmt: skip
 
 
-@dataclass
-class Shelf:
+class Shelf(MemoryIndex):
     """An index of a few passages that knows scopes and word equality, and records questions."""
 
-    passages: Sequence[Passage] = ()
-    near: tuple[str, ...] = ()
-    asked: list[Query] = field(default_factory=list)
+    def __init__(self, passages: Sequence[Passage] = (), near: tuple[str, ...] = ()) -> None:
+        self.passages, self.near = passages, near
+        self.asked: list[Query] = []
 
     async def search(self, query: Query) -> SearchResult:
         self.asked.append(query)

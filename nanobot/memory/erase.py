@@ -37,8 +37,8 @@ from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
-from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter
-from nanobot.memory.forgetting.matcher import ERASED, LONGEST, TextMatcher
+from nanobot.memory.forget import ForgetPlan, Forgetter
+from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.memory.text.wording import words
 from nanobot.memory.versions.gitstore import GitStore

@@ -1,1 +1,0 @@
-"""Forgetting: out of memory, and out of everything that is stored."""
