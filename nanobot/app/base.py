@@ -33,8 +33,8 @@ from nanobot.gateway.delivery import Screen
 from nanobot.gateway.lock import expect_whole
 from nanobot.gateway.status import About
 from nanobot.io import storage_errors
+from nanobot.memory.documents import install_template, template_folder
 from nanobot.memory.scopes import Scopes
-from nanobot.memory.store.template import install_template, template_folder
 from nanobot.providers.counter import (
     BudgetedProvider,
     DayBudget,

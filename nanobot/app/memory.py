@@ -18,6 +18,7 @@ from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.cron.schedule import parse
 from nanobot.errors import NanobotError
+from nanobot.memory.documents import load_template, template_folder
 from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
@@ -25,7 +26,6 @@ from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.service.service import MemoryService
-from nanobot.memory.store.template import load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.why import Explainer
 from nanobot.providers.port import Provider

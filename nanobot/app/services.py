@@ -42,7 +42,7 @@ from nanobot.logs import Counted
 from nanobot.memory.consolidation import planning
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.store.store import MemoryReader
+from nanobot.memory.store.store import MemoryStore
 from nanobot.security.redaction import Redactor
 from nanobot.tasks import Repeated
 from nanobot.upkeep.contents import SNAPSHOT
@@ -301,7 +301,7 @@ def build_watching(
     turns: Turns,
     supervisor: Supervisor,
     upkeep: Upkeep,
-    memory: MemoryReader,
+    memory: MemoryStore,
     chronicle: Chronicle,
 ) -> Watching:
     """What watches over it all. `memory` is the owner's."""

@@ -33,7 +33,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.channels import ChannelState
 from nanobot.memory.documents import FACTS
-from nanobot.memory.store.store import MemoryReader
+from nanobot.memory.store.store import MemoryStore
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.upkeep.retention import DiskReserve
@@ -129,7 +129,7 @@ def _of_queue(queue: QueueCounts) -> Iterator[Concern]:
 
 
 def storage_concerns(
-    journal: Journal, sessions: SessionManager, memory: MemoryReader
+    journal: Journal, sessions: SessionManager, memory: MemoryStore
 ) -> Iterator[Concern]:
     """A thread that ended by a fault: only a new process has it again, and finds everything in the
     journal. Conversations whose files cannot be read: messages in them wait. A file of long-term

@@ -22,7 +22,7 @@ from nanobot.config.load import load_settings, with_entries
 from nanobot.config.model import ModelSettings
 from nanobot.config.yamltext import Change
 from nanobot.errors import NanobotError, StorageError
-from nanobot.memory.store.template import template_folder
+from nanobot.memory.documents import template_folder
 from nanobot.providers.discovery import LocalServer
 from nanobot.testing import ScriptedPerson
 from tests.doubles.openai.answers import Step

@@ -11,7 +11,7 @@ from nanobot.bus.events import InboundMessage
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
-from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.documents import LONG_TERM, install_template, load_template, template_folder
 from nanobot.memory.dream import Dream, DreamReport
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
@@ -21,7 +21,6 @@ from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.service.commands import MemoryCommands, Questions
 from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
 from nanobot.memory.service.service import MemoryService
-from nanobot.memory.store.template import install_template, load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Change
 from nanobot.memory.why import Explainer

@@ -179,7 +179,7 @@ def with_basics(text: str, basics: Mapping[str, str]) -> str:
 
 
 def _introduce(workspace: Path, basics: Mapping[str, str]) -> None:
-    from nanobot.memory.store.template import install_template, template_folder
+    from nanobot.memory.documents import install_template, template_folder
     from nanobot.security.paths import Root
 
     install_template(template_folder(), workspace)

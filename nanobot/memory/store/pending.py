@@ -13,17 +13,15 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import groupby
 
-from nanobot.errors import WriteConflict
 from nanobot.memory.documents import LONG_TERM, PENDING
 from nanobot.memory.store.guard import fact_lines, indent, lost_facts, standing
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.taint import sources_of
-from nanobot.memory.text.lines import Operation, split
+from nanobot.memory.text.lines import Operation, blocks_of, split
 from nanobot.memory.versions.version import Change
 from nanobot.text import counted
 
@@ -34,7 +32,6 @@ _FACT = re.compile(
     r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,2000})\) -> ([^\s:,]{1,200})(, remove)?: (\S.*)"
 )
 _OLD, _SECTION = "  instead of: ", "  under: "
-_ATTEMPTS = 5
 CONFIRMED = "confirmed"
 """How the summary of a version begins that holds facts which the person accepted."""
 _CODE = 16
@@ -75,6 +72,11 @@ class PendingFact:
         return 0 < len(self.line) + len(self.old) <= MOST_SHOWN
 
     @property
+    def what(self) -> tuple[str, str, str]:
+        """What is the same for the same change."""
+        return self.path, self.line, self.old
+
+    @property
     def code(self) -> str:
         """Names exactly this change: hexadecimal digits of a hash of all that it would do."""
         told = "\n".join((self.path, self.line, self.old, self.section))
@@ -107,14 +109,6 @@ class PendingFact:
         return Operation(old or self.old, new, self.section)
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Some lines of the file, and the fact that they are, if they are one."""
-
-    lines: tuple[str, ...]
-    fact: PendingFact | None = None
-
-
 class Pending:
     """What waits in one scope; `store` is its writer, `tell` shows it to the person."""
 
@@ -124,7 +118,7 @@ class Pending:
 
     async def pending(self) -> list[PendingFact]:
         """What waits, the oldest first."""
-        return [piece.fact for piece in _pieces(self._store.read(PENDING)) if piece.fact]
+        return [fact for _, fact in _blocks(self._store.read(PENDING)) if fact]
 
     async def hold(
         self,
@@ -141,21 +135,19 @@ class Pending:
         named = tuple(dict.fromkeys(map(_origin, sources_of(origins)))) or ("unknown",)
         today = self._store.today()
         facts = [fact for line in lines if (fact := _fact(line, path, named, today)).can_be_judged]
-        new = list[PendingFact]()
+        new: dict[str, PendingFact] = {}
 
         def extended(text: str) -> str:
-            waiting = {(f.path, f.line, f.old) for p in _pieces(text) if (f := p.fact)}
-            fresh = {(f.path, f.line, f.old): f for f in facts}
+            waiting = {fact.what for _, fact in _blocks(text) if fact}
+            fresh = {fact.what: fact for fact in facts if fact.what not in waiting}
             room = max(0, MOST_WAITING - len(waiting))
-            new[:] = [fact for key, fact in fresh.items() if key not in waiting][:room]
-            if not new:
-                return text
+            new.clear()
+            new.update({fact.as_text(): fact for fact in list(fresh.values())[:room]})
             begun = text.rstrip("\n") if text.strip() else f"{_HEADING}\n"
-            return "\n".join([begun, *(fact.as_text() for fact in new)]) + "\n"
+            return "\n".join([begun, *new]) + "\n" if new else text
 
-        await self._change(extended, change or Change("agent", "held back"))
-        texts = {fact.as_text() for fact in new}
-        return [fact for fact in await self.pending() if fact.as_text() in texts]
+        await self._store.edit(PENDING, extended, change or Change("agent", "held back"))
+        return [fact for fact in await self.pending() if fact.as_text() in new]
 
     async def named(self, names: Iterable[str | int]) -> list[PendingFact]:
         """Those that these numbers or codes name; none for a code that several have."""
@@ -183,8 +175,7 @@ class Pending:
             replaced = [line for one in operations for line in lost_facts(one.old, one.new)]
             _, left = await self._store.apply(path, operations, change, retired=replaced)
             # The line it would reword is gone: what was confirmed is new, then.
-            added = [replace(operation, old="") for operation in left if operation.new]
-            if added:
+            if added := [replace(operation, old="") for operation in left if operation.new]:
                 await self._store.apply(path, added, change)
         await self._remove(chosen, CONFIRMED)
         return chosen
@@ -199,24 +190,12 @@ class Pending:
         gone = {fact.as_text() for fact in chosen}
 
         def without(text: str) -> str:
-            kept = [p for p in _pieces(text) if p.fact is None or p.fact.as_text() not in gone]
-            return "".join(f"{line}\n" for piece in kept for line in piece.lines)
+            blocks = _blocks(text)
+            return "".join(b for b, fact in blocks if fact is None or fact.as_text() not in gone)
 
         if chosen:
-            await self._change(without, Change("you", f"{why} {counted(len(chosen), 'fact')}"))
-
-    async def _change(self, altered: Callable[[str], str], change: Change) -> None:
-        for _ in range(_ATTEMPTS - 1):
-            with suppress(WriteConflict):  # an editor saved just now
-                await self._change_once(altered, change)
-                return
-        await self._change_once(altered, change)
-
-    async def _change_once(self, altered: Callable[[str], str], change: Change) -> None:
-        text = self._store.read(PENDING)
-        new = altered(text)
-        if new != text:
-            await self._store.replace(PENDING, new, expected=text, change=change)
+            change = Change("you", f"{why} {counted(len(chosen), 'fact')}")
+            await self._store.edit(PENDING, without, change)
 
 
 def _fact(line: str | Operation, path: str, origins: tuple[str, ...], today: date) -> PendingFact:
@@ -227,39 +206,34 @@ def _fact(line: str | Operation, path: str, origins: tuple[str, ...], today: dat
     return PendingFact(0, today, origins, path, new, old, section if new else "")
 
 
-def _pieces(text: str) -> list[_Piece]:
-    """The file in pieces: facts, each with what belongs to it, and other lines."""
-    pieces: list[_Piece] = []
-    number = 0
-    for line in split(text):
-        last = pieces[-1] if pieces else None
-        if last and last.fact and last.fact.line and line.startswith((_OLD, _SECTION)):
-            pieces[-1] = _Piece((*last.lines, line), _with_detail(last.fact, line))
-        elif fact := _read(line, number + 1):
-            number += 1
-            pieces.append(_Piece((line,), fact))
-        else:
-            pieces.append(_Piece((line,)))
-    return pieces
+def _blocks(text: str) -> list[tuple[str, PendingFact | None]]:
+    """The file in blocks of lines, each with the fact that it is, if it is one."""
+    blocks: list[tuple[str, PendingFact | None]] = []
+    number = 1
+    for block in blocks_of(text):
+        fact = _read(block, number)
+        number += fact is not None
+        blocks.append((block, fact))
+    return blocks
 
 
-def _read(line: str, number: int) -> PendingFact | None:
-    match = _FACT.fullmatch(line.rstrip())
+def _read(block: str, number: int) -> PendingFact | None:
+    head, *details = split(block)
+    match = _FACT.fullmatch(head.rstrip())
     if match is None:
         return None
     try:
         day = date.fromisoformat(match[1])
     except ValueError:
         return None
+    line, old, section = ("", match[5], "") if match[4] else (match[5], "", "")
+    for detail in details if line else ():
+        if detail.startswith(_OLD):
+            old = detail.removeprefix(_OLD).strip()
+        elif detail.startswith(_SECTION):
+            section = detail.removeprefix(_SECTION).strip()
     origins = tuple(part.strip() for part in match[2].split(","))
-    line, old = ("", match[5]) if match[4] else (match[5], "")
-    return PendingFact(number, day, origins, _LONG.get(match[3], match[3]), line, old)
-
-
-def _with_detail(fact: PendingFact, line: str) -> PendingFact:
-    if line.startswith(_OLD):
-        return replace(fact, old=line.removeprefix(_OLD).strip())
-    return replace(fact, section=line.removeprefix(_SECTION).strip())
+    return PendingFact(number, day, origins, _LONG.get(match[3], match[3]), line, old, section)
 
 
 def _origin(origin: str) -> str:

@@ -10,13 +10,12 @@ and cost one system call per file when nothing changed. So they are fit for the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from dataclasses import replace as altered
 from datetime import date, timedelta
 from functools import partial
-from typing import Protocol
+from typing import TypeVar
 
 from loguru import logger
 
@@ -26,7 +25,6 @@ from nanobot.io import FileState
 from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
 from nanobot.memory.files import redact_file
 from nanobot.memory.store import guard
-from nanobot.memory.store.guard import BY_PERSON
 from nanobot.memory.store.notes import note_path, retired_in, with_note, with_retired
 from nanobot.memory.text.lines import Operation, apply_operations, split, text_of
 from nanobot.memory.text.wording import unconfirmed_in
@@ -37,59 +35,71 @@ from nanobot.security.paths import Place, Root
 LIMIT = 10_000_000
 """Bytes of the largest file that is read."""
 
-Fingerprint = FileState | None
+_ATTEMPTS = 5
+_BASELINE = timedelta(days=7)
+
+Quiesce = Callable[[], AbstractAsyncContextManager[None]]
+"""Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
+changing it holds on to the old one."""
+
+BeforeChange = Callable[[str, bytes | None, bytes], None]
+"""Gets the path, the old and the new content in a worker thread; raising calls the change off."""
+
+Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class _Cached:
-    fingerprint: Fingerprint
-    text: str
+class MemoryStore:
+    """The memory whose files lie below `prefix` in `root`, the root that the tools write through.
 
-
-class MemoryReader:
-    """The memory whose files lie below `prefix` in `root`, without the power to change it.
-
-    Paths are relative to that place; a file that is not there has the text "". `template` is the
-    text of each file before anything was learned; what stands there counts neither as memory nor as
-    a fact.
+    Paths are relative to that place; a file that is not there has the text "". The place is made by
+    the first write. `template` is the text of each file before anything was learned; what stands
+    there counts neither as memory nor as a fact. `versions` is None where changes are not kept.
+    `quiesce` is entered around the replacing of rule files.
     """
 
     def __init__(
-        self, root: Root, clock: Clock, template: Mapping[str, str] | None, prefix: str
+        self,
+        root: Root,
+        clock: Clock,
+        template: Mapping[str, str] | None = None,
+        *,
+        prefix: str = "",
+        versions: GitStore | None = None,
+        quiesce: Quiesce = nullcontext,
     ) -> None:
         self._root = root
         self._clock = clock
         self._template = template or {}
         self._prefix = prefix
-        self._texts: dict[str, _Cached] = {}
+        self._versions = versions
+        self._quiesce = quiesce
+        self._writing = asyncio.Lock()
         self._day = date.min
-        self._context: tuple[tuple[str | Fingerprint, ...], str] | None = None
-        self._joined: tuple[tuple[str, ...], str] = ((), "")
+        self._texts: dict[str, tuple[FileState | None, str]] = {}
+        self._composed: dict[object, tuple[tuple[str, ...], str]] = {}
+
+    # Reading
 
     def is_document(self, path: str) -> bool:
         """Whether writes to `path` must come through here."""
         return path in RULES or path.startswith("memory/")
 
+    def template_of(self, path: str) -> str:
+        """What a file holds before anything was learned; empty for one that begins empty."""
+        return self._template.get(path, "")
+
     def read(self, path: str) -> str:
         """The text of a document, empty where there is none. Raises `PathRefused` for a link."""
         fingerprint = self._root.fingerprint(self._prefix + path)
-        if self._day != (today := self._clock.now().date()):  # keep no notes of past days
+        if self._day != self.today():  # keep no notes of past days
             self._texts.clear()
-            self._day = today
-        cached = self._texts.get(path)
-        if cached is None or cached.fingerprint != fingerprint:
+            self._day = self.today()
+        known, text = self._texts.get(path, (None, ""))
+        if known is None or known != fingerprint:
             # Taken before the read: a change in between is seen next time.
-            cached = _Cached(fingerprint, self._fresh(path))
-            self._texts[path] = cached
-        return cached.text
-
-    def facts(self, path: str) -> list[str]:
-        """The facts that a document states, beyond its template."""
-        return guard.fact_lines(self.read(path), self._template.get(path, ""))
-
-    def is_untouched(self, path: str) -> bool:
-        """Whether a document says nothing beyond its template, so that no prompt needs it."""
-        return not self.facts(path)
+            text = self._fresh(path)
+            self._texts[path] = (fingerprint, text)
+        return text
 
     def read_long_term(self) -> str:
         """MEMORY.md, empty where there is none."""
@@ -99,14 +109,6 @@ class MemoryReader:
         """Today's notes, empty where there are none."""
         return self.read(self.today_path())
 
-    def unconfirmed_notes(self) -> str:
-        """Those of the notes in a prompt that foreign content may have caused. A turn may have
-        begun yesterday, with the notes of that day."""
-        today = self.today()
-        days = (note_path(today), note_path(today - timedelta(days=1)))
-        texts = [text for text in map(self._told, days) if text]
-        return "\n".join(filter(None, map(unconfirmed_in, texts)))
-
     def today(self) -> date:
         """The day that it is for the person."""
         return self._clock.now().date()
@@ -115,25 +117,24 @@ class MemoryReader:
         """Where today's notes lie."""
         return note_path(self.today())
 
-    def get_memory_context(self) -> str:
-        """The `# Memory` part of the system prompt; empty while there is nothing to remember."""
-        today = self.today_path()
-        stamps = (self._root.fingerprint(self._prefix + path) for path in (LONG_TERM, today))
-        key = (today, *stamps)
-        if self._context is None or self._context[0] != key:
-            self._context = (key, self._compose(today))
-        return self._context[1]
+    def facts(self, path: str) -> list[str]:
+        """The facts that a document states, beyond its template."""
+        return guard.fact_lines(self.read(path), self.template_of(path))
 
-    def joined(self, paths: Sequence[str]) -> str:
-        """MEMORY.md, today's notes and the texts at `paths` as one text, with a line's end between
-        them. The same object as long as nothing changes: each conversation keeps what it was told,
-        and all of a scope were told the same."""
-        texts = tuple(map(self.read, (LONG_TERM, note_path(self.today()), *paths)))
-        known, text = self._joined
-        if known != texts:
-            text = "\n".join(texts)
-            self._joined = (texts, text)
-        return text
+    def is_untouched(self, path: str) -> bool:
+        """Whether a document says nothing beyond its template, so that no prompt needs it."""
+        return not self.facts(path)
+
+    def fact_ages(self, path: str) -> dict[str, int]:
+        """How many days ago each line of a document was written as it stands. Blocks.
+
+        Without versions nothing is known, and nothing is told of lines not yet in a version.
+        """
+        if self._versions is None:
+            return {}
+        written, now = self._versions.written(self._prefix + path), self._clock.now()
+        lines = {line.strip() for line in split(self._fresh(path))}
+        return {line: max(0, (now - written[line]).days) for line in lines if line in written}
 
     def retired(self) -> list[tuple[date, str]]:
         """Facts that no longer hold, each with the day on which it was retired.
@@ -149,18 +150,40 @@ class MemoryReader:
             return []
         return [(day, line) for day, line in found if line not in standing]
 
-    def _fresh(self, path: str) -> str:
-        return text_of(self._root.place(self._prefix + path).read_bytes(LIMIT))
+    def unconfirmed_notes(self) -> str:
+        """Those of the notes in a prompt that foreign content may have caused. A turn may have
+        begun yesterday, with the notes of that day."""
+        days = (self.today_path(), note_path(self.today() - timedelta(days=1)))
+        return "\n".join(filter(None, (unconfirmed_in(self._told(day)) for day in days)))
 
-    def _compose(self, today: str) -> str:
-        long_term = self._told(LONG_TERM)
-        template = self._template.get(LONG_TERM, "")
-        parts = []
-        if guard.fact_lines(long_term, template):
+    def get_memory_context(self) -> str:
+        """The `# Memory` part of the system prompt; empty while there is nothing to remember."""
+        texts = (self._told(LONG_TERM), self._told(self.today_path()))
+        return self._once("context", texts, self._context_of)
+
+    def joined(self, paths: Sequence[str]) -> str:
+        """MEMORY.md, today's notes and the texts at `paths` as one text, with a line's end between
+        them. The same object as long as nothing changes: each conversation keeps what it was told,
+        and all of a scope were told the same."""
+        texts = tuple(map(self.read, (LONG_TERM, self.today_path(), *paths)))
+        return self._once("joined", texts, "\n".join)
+
+    def _once(
+        self, name: str, texts: tuple[str, ...], compose: Callable[[tuple[str, ...]], str]
+    ) -> str:
+        """What is composed of these texts; the same object as long as they are the same."""
+        if name not in self._composed or self._composed[name][0] != texts:
+            self._composed[name] = (texts, compose(texts))
+        return self._composed[name][1]
+
+    def _context_of(self, texts: tuple[str, ...]) -> str:
+        long_term, notes = texts
+        parts = ["# Memory"]
+        if guard.fact_lines(long_term, self.template_of(LONG_TERM)):
             parts.append(f"## Long-term Memory\n\n{long_term.strip()}")
-        if notes := self._told(today).strip():
-            parts.append(f"## Today's Notes\n\n{notes}")
-        return "\n\n".join(["# Memory", *parts]) if parts else ""
+        if notes.strip():
+            parts.append(f"## Today's Notes\n\n{notes.strip()}")
+        return "\n\n".join(parts) if len(parts) > 1 else ""
 
     def _told(self, path: str) -> str:
         try:
@@ -169,58 +192,10 @@ class MemoryReader:
             logger.warning("{} cannot be read: {}", path, error)
             return f"{path} cannot be read: {error}"
 
-    def _forget(self, path: str) -> None:
-        # A replaced file can have the same time, size and even inode as the one before.
-        self._texts.pop(path, None)
-        self._context = None
+    def _fresh(self, path: str) -> str:
+        return text_of(self._root.place(self._prefix + path).read_bytes(LIMIT))
 
-
-_ATTEMPTS = 5
-_BASELINE = timedelta(days=7)
-
-Quiesce = Callable[[], AbstractAsyncContextManager[None]]
-"""Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
-changing it holds on to the old one."""
-
-
-class BeforeChange(Protocol):
-    """Told in a worker thread what is about to change; raising calls the change off."""
-
-    def __call__(self, path: str, previous: bytes | None, new: bytes) -> None: ...
-
-
-class MemoryStore(MemoryReader):
-    """The memory whose files lie below `prefix` in `root`, the root that the tools write through.
-
-    The place is made by the first write. `template`: see `MemoryReader`. `versions` is None where
-    changes are not kept. `quiesce` is entered around the replacing of rule files.
-    """
-
-    def __init__(
-        self,
-        root: Root,
-        clock: Clock,
-        template: Mapping[str, str] | None = None,
-        *,
-        prefix: str = "",
-        versions: GitStore | None = None,
-        quiesce: Quiesce = nullcontext,
-    ) -> None:
-        super().__init__(root, clock, template, prefix)
-        self._versions = versions
-        self._quiesce = quiesce
-        self._writing = asyncio.Lock()
-
-    def fact_ages(self, path: str) -> dict[str, int]:
-        """How many days ago each line of a document was written as it stands. Blocks.
-
-        Without versions nothing is known, and nothing is told of lines not yet in a version.
-        """
-        if self._versions is None:
-            return {}
-        written, now = self._versions.written(self._prefix + path), self._clock.now()
-        lines = {line.strip() for line in split(self._fresh(path))}
-        return {line: max(0, (now - written[line]).days) for line in lines if line in written}
+    # Writing
 
     async def replace(
         self,
@@ -238,17 +213,20 @@ class MemoryStore(MemoryReader):
         go. Raises `WriteConflict` where something else stands there, `ToolError` with the reason
         where the guard refuses, `StorageError` when the disk does.
         """
-        wanted = (path, text, expected or "", change, tuple(excused))
         async with self._writing:
-            try:
-                if path in RULES and not await asyncio.to_thread(self._checked, *wanted):
-                    return 0
-                async with self._quiesce() if path in RULES else nullcontext():
-                    number = await asyncio.to_thread(self._replace, *wanted, before)
-            finally:
-                self._forget(path)
-        logger.debug("{}{} was written by {}", self._prefix, path, change.author)
-        return number
+            return await self._put(path, text, expected or "", change, tuple(excused), before)
+
+    async def edit(
+        self,
+        path: str,
+        edited: Callable[[str], str],
+        change: Change,
+        *,
+        before: BeforeChange | None = None,
+    ) -> int:
+        """Replace a document by what `edited` makes of its text, whatever that is by then."""
+        async with self._writing:
+            return await _again(lambda: self._edit(path, edited, change, before))
 
     async def apply(
         self,
@@ -264,11 +242,8 @@ class MemoryStore(MemoryReader):
         What is left over no longer fits. Of the lines that go, the `retired` ones move to
         retired.md, and count as lost no more. Raises `ToolError` where the guard refuses.
         """
-        made = partial(self._apply, path, operations, change, retired, before)
-        for _ in range(_ATTEMPTS - 1):
-            with suppress(WriteConflict):  # an editor saved just now: fit them to what it saved
-                return await made()
-        return await made()
+        async with self._writing:
+            return await _again(lambda: self._apply(path, operations, change, retired, before))
 
     async def retire(self, path: str, lines: Sequence[str], change: Change) -> int:
         """Move lines of a document to retired.md; return the version, 0 where none stands there.
@@ -300,13 +275,11 @@ class MemoryStore(MemoryReader):
         """
         if not text.strip():
             raise ToolError("the note is empty")
+        path, now = self.today_path(), self._clock.now()
         named = tuple(origins)
-        async with self._writing:
-            path = self.today_path()
-            try:
-                await asyncio.to_thread(self._append, path, text, before, named)
-            finally:
-                self._forget(path)
+        await self.edit(
+            path, lambda notes: with_note(notes, now, text, named), Change("agent"), before=before
+        )
         return path
 
     async def rewrite(self, redact: Callable[[str], str]) -> int:
@@ -319,7 +292,7 @@ class MemoryStore(MemoryReader):
                 return await asyncio.to_thread(self._rewrite, redact)
             finally:
                 self._texts.clear()
-                self._context = None
+                self._composed.clear()
 
     async def _apply(
         self,
@@ -332,23 +305,46 @@ class MemoryStore(MemoryReader):
         text = await asyncio.to_thread(self._fresh, path)
         applied = apply_operations(text, operations)
         made = tuple(operation for operation in operations if operation not in applied.left)
-        change = altered(change, operations=change.operations or made)
-        if going := _going(text, applied.text, retired):
+        full = altered(change, operations=change.operations or made)
+        going = _going(text, applied.text, retired)
+        if going:
             # Refused after they were retired, the lines would stand in both files.
-            await asyncio.to_thread(self._guard, path, text, applied.text, change, going)
-            await self._keep_retired(going, change)
-        number = await self.replace(
-            path, applied.text, expected=text, change=change, excused=going, before=before
-        )
-        return number, applied.left
-
-    async def _keep_retired(self, lines: Sequence[str], change: Change) -> None:
-        text = await asyncio.to_thread(self._fresh, RETIRED)
-        new = with_retired(text, self._clock.now().date(), lines)
-        if new != text:
+            await asyncio.to_thread(self._guard, path, text, applied.text, full, going)
             # The operations and their evidence belong to the version of the file itself.
-            change = altered(change, cursors=(), operations=())
-            await self.replace(RETIRED, new, expected=text, change=change)
+            retiring = altered(change, cursors=(), operations=())
+            await self._edit(RETIRED, lambda now: with_retired(now, self.today(), going), retiring)
+        return await self._put(path, applied.text, text, full, going, before), applied.left
+
+    async def _edit(
+        self,
+        path: str,
+        edited: Callable[[str], str],
+        change: Change,
+        before: BeforeChange | None = None,
+    ) -> int:
+        text = await asyncio.to_thread(self._fresh, path)
+        return await self._put(path, edited(text), text, change, (), before)
+
+    async def _put(
+        self,
+        path: str,
+        text: str,
+        expected: str,
+        change: Change,
+        excused: Sequence[str],
+        before: BeforeChange | None,
+    ) -> int:
+        wanted = (path, text, expected, change, excused)
+        try:
+            if path in RULES and not await asyncio.to_thread(self._checked, *wanted):
+                return 0  # nothing to quiesce for
+            async with self._quiesce() if path in RULES else nullcontext():
+                number = await asyncio.to_thread(self._replace, *wanted, before)
+        finally:
+            # A replaced file can have the same time, size and even inode as the one before.
+            self._texts.pop(path, None)
+        logger.debug("{}{} was written by {}", self._prefix, path, change.author)
+        return number
 
     def _replace(
         self,
@@ -382,7 +378,7 @@ class MemoryStore(MemoryReader):
             raise WriteConflict(place.shown)
         self._guard(path, standing, text, change, excused)
         new = text.encode("utf-8", "replace")
-        if new == (current or b"") and not change.cursors:
+        if text == standing and not change.cursors:
             return None
         return place, current, new
 
@@ -391,61 +387,42 @@ class MemoryStore(MemoryReader):
     ) -> None:
         """Raises `ToolError` where `text` may not replace `standing`."""
         reason = ""
-        if path in FACTS and change.author not in BY_PERSON:
-            baseline, template = partial(self._week_ago, path), self._template.get(path, "")
-            since = self._clock.now().date() - _BASELINE - timedelta(days=1)
-            retired = (line for day, line in retired_in(self._fresh(RETIRED)) if day >= since)
-            named = (*excused, *retired)
-            reason = guard.refusal(standing, text, template, baseline=baseline, excused=named)
-        elif path in {*FACTS, *RULES} and change.author != "sync":  # it has both devices' facts
-            reason = guard.oversize(standing, text)
+        if path in FACTS and change.author not in guard.BY_PERSON:
+            reason = self._refusal(path, standing, text, excused)
+        if path in {*FACTS, *RULES} and change.author != "sync":  # it has both devices' facts
+            reason = reason or guard.oversize(standing, text)
         if reason:
             logger.warning("a write to {}{} was refused: {}", self._prefix, path, reason)
             raise ToolError(f"{path} was not written: {reason}")
 
-    def _week_ago(self, path: str) -> str | None:
-        """The text as of seven days ago, without what went since by the person's own will; None
+    def _refusal(self, path: str, standing: str, text: str, excused: Sequence[str]) -> str:
+        """Why too many facts would go, at once or since a week ago: many small losses count like a
+        large one."""
+        template = self.template_of(path)
+        since = self.today() - _BASELINE - timedelta(days=1)
+        retired = (line for day, line in retired_in(self._fresh(RETIRED)) if day >= since)
+        excused = (*excused, *retired)
+        reason = guard.refusal(standing, text, template, excused=excused)
+        if reason or not guard.lost_facts(standing, text, template):
+            return reason
+        earlier = self._week_ago(path)
+        return guard.refusal(earlier, text, template, excused=excused, when="within a week")
+
+    def _week_ago(self, path: str) -> str:
+        """The text as of seven days ago, without what went since by the person's own will; empty
         where no version is that old."""
         if self._versions is None:
-            return None
+            return ""
         self._versions.record_hand_edits(self._prefix)
         moment = self._clock.now() - _BASELINE
-        text = self._versions.text_at(self._prefix + path, moment)
-        if text is None:
-            return None
+        text = self._versions.text_at(self._prefix + path, moment) or ""
         gone: set[str] = set()
-        for snapshot in self._versions.lineage(self._prefix + path):
+        for snapshot in self._versions.lineage(self._prefix + path) if text else ():
             if snapshot.version.when <= moment:
                 break
-            if snapshot.version.author in BY_PERSON:
+            if snapshot.version.author in guard.BY_PERSON:
                 gone.update(guard.lost_facts(snapshot.before, snapshot.after))
         return "\n".join(line for line in split(text) if line.strip() not in gone)
-
-    def template_of(self, path: str) -> str:
-        """What a file holds before anything was learned; empty for one that begins empty."""
-        return self._template.get(path, "")
-
-    def _append(
-        self, path: str, text: str, before: BeforeChange | None, origins: tuple[str, ...]
-    ) -> None:
-        place = self._root.place(self._prefix + path)
-        for _ in range(_ATTEMPTS - 1):
-            with suppress(WriteConflict):  # an editor saved just now; a note fits any text
-                self._append_once(place, text, before, origins)
-                return
-        self._append_once(place, text, before, origins)
-
-    def _append_once(
-        self, place: Place, text: str, before: BeforeChange | None, origins: tuple[str, ...]
-    ) -> None:
-        current = place.read_bytes(LIMIT)
-        existing = (current or b"").decode("utf-8", "surrogateescape")
-        note = text.encode("utf-8", "replace").decode()
-        new = with_note(existing, self._clock.now(), note, origins)
-        content = new.encode("utf-8", "surrogateescape")
-        if before is not None:
-            before(place.relative, current, content)
-        place.write_bytes(content, expected=current)
 
     def _rewrite(self, redact: Callable[[str], str]) -> int:
         places = [self._root.place(self._prefix + path) for path in sorted(RULES)]
@@ -454,6 +431,15 @@ class MemoryStore(MemoryReader):
             files = (entry.name for entry in folder.entries() if entry.kind == "file")
             places += [folder.child(name) for name in files if name.endswith(".md")]
         return sum(redact_file(place, redact) for place in places)
+
+
+async def _again(write: Callable[[], Awaitable[Result]]) -> Result:
+    """Write, and once more for each time that an editor saved just now: it then fits what that
+    saved."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(WriteConflict):
+            return await write()
+    return await write()
 
 
 def _going(before: str, after: str, retired: Sequence[str]) -> list[str]:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import StorageError, WriteConflict
+from nanobot.memory.documents import load_template, template_folder
 from nanobot.memory.history.log import HistoryEntry, HistoryLog
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.store import MemoryStore
-from nanobot.memory.store.template import load_template, template_folder
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.version import Change
 from nanobot.messages import Message

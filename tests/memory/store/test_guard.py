@@ -82,25 +82,10 @@ def test_a_file_cannot_grow_beyond_its_budget_but_may_shrink_towards_it() -> Non
     assert not guard.oversize("", "word " * 100)
 
 
-def test_small_losses_within_a_week_count_together() -> None:
-    week_ago, now = document(FACTS), document(FACTS[3:])
-    assert not guard.refusal(now, document(FACTS[4:]))
-    reason = guard.refusal(now, document(FACTS[4:]), baseline=lambda: week_ago)
-    assert "drop 4 facts where at most 3 may go within a week" in reason
-    assert not guard.refusal(now, document([*FACTS[3:], "- new"]), baseline=lambda: week_ago)
-
-
-def test_the_past_is_asked_only_where_something_is_lost() -> None:
-    def asked() -> str:
-        raise AssertionError
-
-    assert not guard.refusal(document(FACTS), document([*FACTS, "- one more"]), baseline=asked)
-
-
 def test_facts_that_are_retired_by_name_do_not_count() -> None:
     before, after = document(FACTS), document([])
     assert not guard.refusal(before, after, excused=[fact[2:] for fact in FACTS])
-    assert not guard.refusal(before, after, excused=FACTS[3:], baseline=lambda: before)
+    assert not guard.refusal(before, after, excused=FACTS[3:])
     assert "drop 4 facts" in guard.refusal(before, after, excused=FACTS[4:])
     assert not guard.refusal("- one\n", "", excused=["one"])
 
@@ -112,11 +97,10 @@ def test_no_text_makes_the_guard_fail_and_the_same_text_loses_nothing(a: str, b:
     assert guard.refusal(a, a) == ""
 
 
-@pytest.mark.parametrize("new", ["- one more\n", "reworded"])
-def test_a_file_far_larger_than_the_budget_is_judged_in_linear_time(new: str) -> None:
+def test_a_file_far_larger_than_the_budget_is_judged_in_linear_time() -> None:
     def judge(size: int) -> None:
         before = "".join(f"- fact{n} about thing{n} and place{n}\n" for n in range(size))
-        after = before + new if new != "reworded" else before.replace(" and", " or")
-        assert guard.lost_facts(before, after) == []
+        assert guard.lost_facts(before, before + "- one more\n") == []
+        assert len(guard.lost_facts(before, before.replace("about", "on"))) == max(0, size - 500)
 
     assert_linear(judge, 150)

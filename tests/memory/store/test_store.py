@@ -153,8 +153,8 @@ async def test_notes_are_bullets_under_the_day_with_their_lines_indented(
     )
     (workspace / "memory/2026-11-21.md").write_bytes(b"typed by hand \xff, no newline")
     await store.append_today("and \ud83d this")
-    assert (workspace / "memory/2026-11-21.md").read_bytes() == (
-        b"typed by hand \xff, no newline\n- 14:10 and ? this\n"
+    assert (workspace / "memory/2026-11-21.md").read_text() == (
+        "typed by hand ÿ, no newline\n- 14:10 and ? this\n"
     )
     with pytest.raises(ToolError, match="empty"):
         await store.append_today(" \n")

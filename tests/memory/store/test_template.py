@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nanobot.memory.store.template import install_template, load_template, template_folder
+from nanobot.memory.documents import install_template, load_template, template_folder
 
 FILES = {"AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "HEARTBEAT.md", "memory/MEMORY.md"}
 
