@@ -33,9 +33,9 @@ from nanobot.memory.scopes import OWNER, is_group
 from nanobot.memory.search.library import PdfLimits, PdfUnreadable, read_pages
 from nanobot.memory.search.tool import SearchMemory
 from nanobot.memory.tools import Documents, Note, UpdateMemory
-from nanobot.security.access.book import new_code
 from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
+from nanobot.security.pairing import new_code
 from nanobot.security.paths import Place, Root, Roots
 from nanobot.security.redaction import Redactor
 from nanobot.security.sandbox import Confined

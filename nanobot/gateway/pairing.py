@@ -13,8 +13,8 @@ from loguru import logger
 from nanobot.bus.events import Address
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
 from nanobot.errors import NanobotError
-from nanobot.security.access import Access, Approved, Known, Request, Revoked
-from nanobot.security.access.book import address, argument, who
+from nanobot.security.access import Access, Approved, Request, Revoked
+from nanobot.security.pairing import Known, address, argument, who
 
 NAMES = "Names are what people call themselves: approve the code that somebody gives you."
 

@@ -9,7 +9,7 @@ import pytest
 from nanobot.channel import Chat, Sender
 from nanobot.errors import NanobotError
 from nanobot.security.access import AccessRules
-from nanobot.security.access.book import ALPHABET, as_code, new_code
+from nanobot.security.pairing import ALPHABET, as_code, new_code
 from tests.security.homes import ANNA, BOB, GROUP, MENTION, PRIVATE, House, asks, code_in, lets_in
 
 

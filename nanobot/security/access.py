@@ -6,7 +6,7 @@ addresses the agent; the owner lets them in with it.
 
 Invariant: whether somebody may talk is decided in memory, from ids alone, and what was let in is
 durable before anybody is told so. Of strangers only ids, name and time are kept. However many of
-them write, the answers, the memory and the writes to disk stay within what `book` allows in an
+them write, the answers, the memory and the writes to disk stay within what `pairing` allows in an
 hour.
 
 One event loop of the process that owns the home changes it. Threads may ask who may talk at any
@@ -15,8 +15,11 @@ time: a book never changes, a new one takes its place.
 
 from __future__ import annotations
 
+import asyncio
+import hmac
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -25,14 +28,13 @@ from loguru import logger
 from nanobot.bus.state import StateStore
 from nanobot.channel import Chat, Sender
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError
-from nanobot.security.access.book import (
+from nanobot.errors import NanobotError, StorageError
+from nanobot.security.pairing import (
     CODE_SECONDS,
     MOST_WRONG,
     REQUEST_SECONDS,
     Asked,
     Book,
-    Keeper,
     Key,
     Kind,
     Known,
@@ -41,7 +43,7 @@ from nanobot.security.access.book import (
     alike,
     argument,
     as_code,
-    matching,
+    book_in,
     new_code,
     tidy_name,
     usable_id,
@@ -130,14 +132,18 @@ class Access:
     ) -> None:
         self._rules = dict(rules)
         self._owners = {channel: tuple(ids) for channel, ids in owners.items()}
-        self._keeper, self._clock, self._new_code = Keeper(store), clock, new_code
+        self._document, self._clock, self._new_code = book_in(store), clock, new_code
+        self._stored: Book | None = None
+        self._noted: dict[Key, Asked | None] = {}  # who asked and is not stored; None: withdrawn
+        self._wrong: tuple[datetime, ...] = ()  # the same for wrong codes
+        self._changing = asyncio.Lock()
         self._warned: datetime | None = None
 
     def load(self) -> str:
         """Read the document, if that was not done yet; only by the owner of the home. Gives what is
         wrong with it and what to do about that, empty where nothing is."""
-        _ = self._keeper.book
-        return self._keeper.trouble
+        _ = self._book
+        return self._document.trouble
 
     def permits(self, channel: str, sender: Sender, chat: Chat, *, addressed: bool = True) -> bool:
         """Whether what this sender says here is answered; in a group `addressed` says that it was
@@ -165,7 +171,7 @@ class Access:
     def owners(self, channel: str) -> Sequence[str]:
         """The ids of the owner on a channel, as far as there are any by name: those configured, and
         those from pairing."""
-        known = self._keeper.book.known.values()
+        known = self._book.known.values()
         paired = (one.id for one in known if one.owner and one.channel == channel)
         ids = dict.fromkeys((*self._owners.get(channel, ()), *paired))
         return tuple(id for id in ids if id != EVERYONE)
@@ -173,7 +179,7 @@ class Access:
     def is_owner_id(self, channel: str, id: str) -> bool:
         """Whether this sender is the owner."""
         owners = self._owners.get(channel, ())
-        known = self._keeper.book.known.get((channel, "person", id))
+        known = self._book.known.get((channel, "person", id))
         return EVERYONE in owners or id in owners or (known is not None and known.owner)
 
     def stranger(self, channel: str, sender: Sender, chat: Chat) -> str | None:
@@ -185,7 +191,7 @@ class Access:
         if not self._may_ask(channel, sender, chat):
             return None
         now = self._clock.now()
-        book, key = self._keeper.book.at(now), _key(channel, sender, chat)
+        book, key = self._book.at(now), _key(channel, sender, chat)
         if not usable_id(key[2]) or key in book.asked:
             return None
         if not book.has_room(key[1]):
@@ -195,21 +201,22 @@ class Access:
         codes = (self._new_code() for _ in range(_TRIES))
         code = next((code for code in codes if code not in taken), "")
         name = tidy_name(chat.title if chat.is_group else sender.name)
-        self._keeper.note(Asked(*key, name, chat.id, code, now, chat.thread_id))
+        self._noted[key] = Asked(*key, name, chat.id, code, now, chat.thread_id)
         return _greeting(key[1], code) if code else None
 
     def withdraw(self, channel: str, sender: Sender, chat: Chat) -> None:
         """Forget what `stranger` has noted, since it could not be said."""
-        self._keeper.forget(_key(channel, sender, chat))
+        self._noted[_key(channel, sender, chat)] = None
 
     async def keep(self) -> None:
         """Write down who asked since the last time, if anybody did. Raises `StorageError`."""
-        await self._keeper.keep()
+        if self._noted or self._wrong:
+            await self._change(lambda book: book)
 
     def requests(self) -> Sequence[Request]:
         """Who asked within the hour and was not let in, the latest last."""
         now = self._clock.now()
-        book = self._keeper.book.at(now)
+        book = self._book.at(now)
         return [
             Request(one, one.code_seconds(now), tuple(_namesakes(book, one)))
             for one in book.asked.values()
@@ -218,7 +225,7 @@ class Access:
 
     def approved(self) -> Sequence[Known]:
         """Who was let in by pairing."""
-        return list(self._keeper.book.known.values())
+        return list(self._book.known.values())
 
     async def approve(self, code_or_id: str, *, owner: bool = False) -> Approved:
         """Let somebody in, durably: by their code, or by `channel:id` as requests are shown. With
@@ -227,24 +234,37 @@ class Access:
         Raises `NanobotError` where no such request is open, or too many wrong codes were tried, and
         `StorageError`; nobody is let in then.
         """
-        async with self._keeper.changing():
-            now = self._clock.now()
-            book = self._keeper.book.at(now)
-            if ":" not in code_or_id:
-                return await self._let_in(await self._by_code(code_or_id, book, now), book, owner)
-            key = _by_address(code_or_id, (*book.asked.values(), *book.known.values()))
+        now, approved = self._clock.now(), list[Approved]()
+
+        def let_in(book: Book) -> Book:
+            book = book.at(now)
+            if ":" in code_or_id:
+                key = _by_address(code_or_id, (*book.asked.values(), *book.known.values()))
+            else:
+                key = _by_code(code_or_id, book, now)
             if key is None:
                 raise NanobotError(
                     f"nobody with the id {printable(code_or_id)} has asked within the hour",
                     hint="They have to write to me first, or stand in `allow_from` in config.yaml.",
                 )
-            return await self._let_in(key, book, owner)
+            approved.append(_approved(key, book, now, owner))
+            return book.letting_in(approved[-1].known) if approved[-1].news else book
+
+        try:
+            await self._change(let_in)
+        except _WrongCode:
+            self._wrong += (now,)  # it counts even where the disk refuses
+            with suppress(StorageError):
+                await self.keep()
+            raise
+        return approved[-1]
 
     async def revoke(self, channel: str, id: str, *, owners_too: bool = True) -> Revoked:
         """Shut somebody out again, durably. Raises `NanobotError` where pairing has not let them
         in (or made them the owner, without `owners_too`), and `StorageError`."""
-        async with self._keeper.changing():
-            book, text = self._keeper.book, f"{channel}:{id}"
+        text, revoked = f"{channel}:{id}", list[Known]()
+
+        def shut_out(book: Book) -> Book:
             key = _by_address(text, book.known.values())
             if key is None:
                 kinds: tuple[Kind, ...] = ("person", "group")
@@ -260,11 +280,36 @@ class Access:
                     f"{who(known)} is the owner",
                     hint=f"Only the terminal can take that back: `{command}`",
                 )
-            await self._keeper.change(lambda book: book.without(key))
-            return Revoked(known, self._configured(key))
+            revoked.append(known)
+            return replace(book, known={k: one for k, one in book.known.items() if k != key})
+
+        await self._change(shut_out)
+        return Revoked(revoked[-1], self._configured(revoked[-1].key))
+
+    @property
+    def _book(self) -> Book:
+        """As it is now; it may have requests and wrong codes that are too old."""
+        if self._stored is None:
+            self._stored = self._document.load()
+        return _with_noted(self._stored, self._noted, self._wrong)
+
+    async def _change(self, change: Callable[[Book], Book]) -> None:
+        """Carry out a change, and write down what was noted; it holds once it is durable. Raises
+        `StorageError` and what `change` raises; nothing has changed then."""
+        async with self._changing:
+            if self._stored is None:
+                self._stored = self._document.load()
+            noted, wrong = dict(self._noted), self._wrong
+            self._stored = await asyncio.to_thread(
+                self._document.change, lambda stored: change(_with_noted(stored, noted, wrong))
+            )
+            self._wrong = self._wrong[len(wrong) :]
+            for key, one in noted.items():  # what was noted meanwhile stays
+                if self._noted.get(key) is one:
+                    self._noted.pop(key)
 
     def _may_talk(self, channel: str, sender: Sender) -> bool:
-        allowed, known = self._rules.get(channel, _NO_RULES).allow_from, self._keeper.book.known
+        allowed, known = self._rules.get(channel, _NO_RULES).allow_from, self._book.known
         return EVERYONE in allowed or any(
             id in allowed or (channel, "person", id) in known or self.is_owner_id(channel, id)
             for id in _ids(sender)
@@ -273,7 +318,7 @@ class Access:
     def _people_of(self, channel: str, group_id: str) -> frozenset[str] | None:
         """Who may talk in a group; what the configuration says of it goes first."""
         people = self._rules.get(channel, _NO_RULES).people_of(group_id)
-        if people is None and (channel, "group", group_id) in self._keeper.book.known:
+        if people is None and (channel, "group", group_id) in self._book.known:
             return frozenset((EVERYONE,))
         return people
 
@@ -303,50 +348,71 @@ class Access:
                 "many strangers write on {}; for an hour, some of them get no pairing code", channel
             )
 
-    async def _by_code(self, text: str, book: Book, now: datetime) -> Key:
-        if not (code := as_code(text)):
-            raise NanobotError(
-                "this is not a pairing code",
-                hint="A code has eight letters and digits; an id is written as CHANNEL:ID.",
-            )
-        if len(book.wrong) >= MOST_WRONG:
-            minutes = max(1, round((CODE_SECONDS - age(book.wrong[0], now)) / 60))
-            raise NanobotError(
-                "too many wrong codes were tried, so no code is taken for now",
-                hint=f"Try again in {minutes} min. By its id (CHANNEL:ID) a request can be approved"
-                " at once.",
-            )
-        requests = list(book.asked.values())
-        position = matching(code, [one.code for one in requests])
-        if position < 0:
-            await self._keeper.note_wrong_code(now)
-            raise NanobotError(
-                "no open request has this code",
-                hint="Look for a typing mistake. A code holds for ten minutes and works once.",
-            )
-        asked = requests[position]
-        if asked.used:
-            raise NanobotError(f"this code was used already, for {who(asked)}")
-        if not asked.code_seconds(now):
-            raise NanobotError(
-                f"this code, of {who(asked)}, is older than ten minutes",
-                hint=f"If you are sure who that is, approve `{address(asked)}` instead of the code."
-                " An hour after the last one they get a new code when they write.",
-            )
-        return asked.key
 
-    async def _let_in(self, key: Key, book: Book, owner: bool) -> Approved:
-        asked, before = book.asked.get(key), book.known.get(key)
-        shown = asked or before
-        assert shown is not None
-        if owner and shown.kind == "group":
-            raise NanobotError(f"{who(shown)} is a group, and only a person can be the owner")
-        chat_id, thread_id = (asked.chat_id, asked.thread_id) if asked else ("", "")
-        if before is not None and before.owner >= owner:
-            return Approved(before, chat_id, news=False, thread_id=thread_id)
-        known = Known(*key, shown.name, self._clock.now().replace(microsecond=0), owner)
-        await self._keeper.change(lambda book: book.letting_in(known))
-        return Approved(known, chat_id, True, tuple(_namesakes(book, known)), thread_id)
+def _with_noted(
+    stored: Book, noted: Mapping[Key, Asked | None], wrong: tuple[datetime, ...]
+) -> Book:
+    """The book with what is not stored yet; None for a request that was withdrawn."""
+    if not (noted or wrong):
+        return stored
+    asked = dict(stored.asked)
+    for key, one in list(noted.items()):
+        if one is not None:
+            asked[key] = one
+        elif key in asked and not asked[key].used:
+            del asked[key]
+    return Book(stored.known, asked, (*stored.wrong, *wrong))
+
+
+class _WrongCode(NanobotError):
+    """Somebody guesses."""
+
+
+def _by_code(text: str, book: Book, now: datetime) -> Key:
+    """Whose code this is. Raises `NanobotError`, and `_WrongCode` where it is nobody's."""
+    if not (code := as_code(text)):
+        raise NanobotError(
+            "this is not a pairing code",
+            hint="A code has eight letters and digits; an id is written as CHANNEL:ID.",
+        )
+    if len(book.wrong) >= MOST_WRONG:
+        minutes = max(1, round((CODE_SECONDS - age(book.wrong[0], now)) / 60))
+        raise NanobotError(
+            "too many wrong codes were tried, so no code is taken for now",
+            hint=f"Try again in {minutes} min. By its id (CHANNEL:ID) a request can be approved"
+            " at once.",
+        )
+    # All are compared, so that it takes as long however much of the code is right.
+    ones = [one for one in book.asked.values() if hmac.compare_digest(one.code, code)]
+    if not ones:
+        raise _WrongCode(
+            "no open request has this code",
+            hint="Look for a typing mistake. A code holds for ten minutes and works once.",
+        )
+    asked = ones[-1]
+    if asked.used:
+        raise NanobotError(f"this code was used already, for {who(asked)}")
+    if not asked.code_seconds(now):
+        raise NanobotError(
+            f"this code, of {who(asked)}, is older than ten minutes",
+            hint=f"If you are sure who that is, approve `{address(asked)}` instead of the code."
+            " An hour after the last one they get a new code when they write.",
+        )
+    return asked.key
+
+
+def _approved(key: Key, book: Book, now: datetime, owner: bool) -> Approved:
+    """What comes of letting somebody in who asked or was let in before."""
+    asked, before = book.asked.get(key), book.known.get(key)
+    shown = asked or before
+    assert shown is not None
+    if owner and shown.kind == "group":
+        raise NanobotError(f"{who(shown)} is a group, and only a person can be the owner")
+    chat_id, thread_id = (asked.chat_id, asked.thread_id) if asked else ("", "")
+    if before is not None and before.owner >= owner:
+        return Approved(before, chat_id, news=False, thread_id=thread_id)
+    known = Known(*key, shown.name, now.replace(microsecond=0), owner)
+    return Approved(known, chat_id, True, tuple(_namesakes(book, known)), thread_id)
 
 
 def _ids(sender: Sender) -> frozenset[str]:

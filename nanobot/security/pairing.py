@@ -1,27 +1,20 @@
-"""Who was let in, who asked to be, and which wrong codes were tried; the document `access`.
+"""What pairing adds to the owner's lists: who was let in, who asked to be, and which wrong codes
+were tried; the document `access`.
 
 Invariant: a book is bounded, however many strangers write. Within an hour it takes one request of
 each person or group, and so many in all; older ones go. A code holds for ten minutes, once; it has
 eight characters that are hard to mistake for each other and hard to guess. A document that cannot
-be read in every detail lets nobody in (see `Document`), and what is decided is durable before it
-holds.
-
-One event loop changes the book, one change at a time; requests, which may be many, are noted in
-memory at once and written together on demand. What was changed in the document meanwhile
-(`/forget --erase` takes names out) is merged before anything is written.
+be read in every detail lets nobody in (see `Document`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import hmac
 import json
 import math
 import secrets
 import shlex
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Literal
@@ -29,7 +22,6 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, StrictBool, ValidationError
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
-from nanobot.errors import StorageError
 from nanobot.text import printable, shortened
 
 Kind = Literal["person", "group"]
@@ -108,35 +100,11 @@ class Book:
         """Whether one more request is taken."""
         return sum(one.kind == kind for one in self.asked.values()) < MOST_REQUESTS
 
-    def with_request(self, asked: Asked) -> Book:
-        """With one more request."""
-        return replace(self, asked={**self.asked, asked.key: asked})
-
-    def without_request(self, key: Key) -> Book:
-        """Without a request, unless it has led to something."""
-        kept = {k: one for k, one in self.asked.items() if k != key or one.used}
-        return replace(self, asked=kept)
-
     def letting_in(self, known: Known) -> Book:
         """With somebody let in; a code of theirs is used up."""
         used = {k: replace(one, used=True) for k, one in self.asked.items() if k == known.key}
         known_now = {**self.known, known.key: known}
         return replace(self, known=known_now, asked={**self.asked, **used})
-
-    def without(self, key: Key) -> Book:
-        """With somebody shut out again."""
-        return replace(self, known={k: one for k, one in self.known.items() if k != key})
-
-    def as_others_left(self, theirs: Book, before: Book) -> Book:
-        """With what somebody else changed in the file, which said `before` and now says `theirs`:
-        who was let in, and what those who asked are called. What was noted since stays."""
-        asked = {}
-        for key, one in self.asked.items():
-            if before.asked.get(key) != one:
-                asked[key] = one
-            elif key in theirs.asked:
-                asked[key] = replace(one, name=theirs.asked[key].name)
-        return Book(theirs.known, asked, self.wrong)
 
 
 def age(moment: datetime, now: datetime) -> float:
@@ -198,24 +166,17 @@ def as_code(text: str) -> str:
     return code if len(code) == LENGTH and set(code) <= set(ALPHABET) else ""
 
 
-def matching(code: str, codes: Iterable[str]) -> int:
-    """The position of `code` in `codes`, -1 where it is not among them.
-
-    Takes as long wherever it stands and however much of it is right.
-    """
-    found = -1
-    for index, known in enumerate(codes):
-        if hmac.compare_digest(known.encode(), code.encode()):
-            found = index
-    return found
-
-
 VERSION = 1
 
 _ADVICE = (
     "Until it is fixed, only the people in config.yaml may talk. Let the others in again with "
     "`nanobot pair approve`, or stop nanobot, save a correct file as state/access.json, and start."
 )
+
+
+def book_in(store: StateStore) -> Document[Book]:
+    """The document `access`."""
+    return Document(store, "access", _decoded, _encoded, Book(), _ADVICE)
 
 
 class _File(BaseModel):
@@ -253,76 +214,3 @@ def _decoded(content: bytes) -> Book:
     ]
     wrong = tuple(file.wrong_codes)
     return Book({one.key: one for one in known}, {one.key: one for one in asked}, wrong)
-
-
-class Keeper:
-    """Keeps the book in the document `access`, which is read when it is first needed."""
-
-    def __init__(self, store: StateStore) -> None:
-        self._document = Document(store, "access", _decoded, _encoded, Book(), _ADVICE)
-        self._current: Book | None = None
-        self._stored = Book()
-        self._unsaved = False
-        self._changing = asyncio.Lock()
-
-    @property
-    def trouble(self) -> str:
-        """What was wrong with the document, and what to do about it; empty where nothing was."""
-        return self._document.trouble
-
-    @property
-    def book(self) -> Book:
-        """As it is now; it may have requests and wrong codes that are too old."""
-        if self._current is None:
-            self._current = self._stored = self._document.load()
-        return self._current
-
-    @asynccontextmanager
-    async def changing(self) -> AsyncIterator[None]:
-        """Held by whoever looks at the book, which is then as stored, and changes it."""
-        async with self._changing:
-            book, theirs = self.book, self._document.reload()
-            if theirs is not None:
-                self._current, self._stored = (
-                    book.as_others_left(theirs, self._stored),
-                    theirs,
-                )
-            yield
-
-    def note(self, asked: Asked) -> None:
-        """Put a request down in memory."""
-        self._current, self._unsaved = self.book.at(asked.at).with_request(asked), True
-
-    def forget(self, key: Key) -> None:
-        """Take a request back that was put down."""
-        self._current, self._unsaved = self.book.without_request(key), True
-
-    async def note_wrong_code(self, now: datetime) -> None:
-        """Put down that a wrong code was tried; it counts even where the disk refuses."""
-        book = self.book.at(now)
-        self._current, self._unsaved = replace(book, wrong=(*book.wrong, now)), True
-        with suppress(StorageError):
-            await self._save(self._current)
-
-    async def keep(self) -> None:
-        """Write down what was noted since the last time, if anything. Raises `StorageError`."""
-        async with self.changing():
-            if self._unsaved:
-                await self._save(self.book)
-
-    async def change(self, change: Callable[[Book], Book]) -> None:
-        """Carry out a change once it is durable; call it while `changing` is held.
-
-        Raises `StorageError`, and nothing has changed then.
-        """
-        await self._save(change(self.book))
-        self._current = change(self.book)  # with what was noted meanwhile
-
-    async def _save(self, book: Book) -> None:
-        self._unsaved = False  # what is noted while this is written sets it again
-        try:
-            await asyncio.to_thread(self._document.save, book)
-            self._stored = book
-        except BaseException:
-            self._unsaved = True
-            raise
