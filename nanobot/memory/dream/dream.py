@@ -109,7 +109,7 @@ class Dream:
         memory, state, now = self._memories.of(scope), self._state.of(scope), self._clock.now()
         waiting = Reader(memory, self._evidence, now).waiting(state)
         cursors = [int(key) for key in waiting if key.isdecimal()]
-        last_run, since = _credible(state.last_run, now), None
+        last_run, since = _credible(_moment(state.last_run), now), None
         if waiting or state.plan:
             first = memory.history.get(cursors[0]) if cursors else None
             since = last_run or _credible(first.timestamp if first else None, now)
@@ -175,8 +175,9 @@ class Dream:
         except BudgetSpent as spent:
             logger.info("Dream of {} goes on another time: {}", memory.scope, spent)
         async with self._writing:
-            ended = replace(self._state.of(memory.scope), last_run=self._clock.now())
-            await self._remember(memory, ended)
+            now = self._clock.now()
+            state = replace(self._state.of(memory.scope), last_run=now.isoformat())
+            await self._remember(memory, state)
 
     async def _read_on(self, reader: Reader, memory: Memory, run: str, report: DreamReport) -> None:
         """Batch by batch until nothing is left. Raises what asking the model raises."""
@@ -246,6 +247,14 @@ class Dream:
                 f"I have tried to dream {failures} times in a row for {name} and could not: "
                 f"{report.problem}\nNothing is lost; I go on trying, once a day at the least.",
             )
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
 
 
 def _credible(when: datetime | None, now: datetime) -> datetime | None:

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Annotated
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+import msgspec
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument
 from nanobot.memory.text.lines import Operation
@@ -55,12 +53,12 @@ class Plan:
 class ScopeState:
     """What is remembered of one scope.
 
-    `last_run` is when a run last ended. `note` is the last day whose notes were distilled, as
-    YYYY-MM-DD. `done` holds entries beyond the cursor that were read, `skipped` those left for
-    later, and how often.
+    `last_run` is when a run last ended, in ISO 8601, empty for never. `note` is the last day whose
+    notes were distilled, as YYYY-MM-DD. `done` holds entries beyond the cursor that were read,
+    `skipped` those left for later, and how often.
     """
 
-    last_run: Annotated[datetime | None, BeforeValidator(lambda value: value or None)] = None
+    last_run: str = ""
     note: str = ""
     done: frozenset[str] = frozenset()
     skipped: Mapping[str, int] = field(default_factory=dict)
@@ -75,16 +73,13 @@ class ScopeState:
         return replace(self, done=done, skipped=left, plan=None)
 
 
-_FORMAT = TypeAdapter(dict[str, ScopeState])
-
-
 class DreamState(Document[dict[str, ScopeState]]):
     """The document `dream`, by scope. One that cannot be read counts as empty: what it held can be
     found out again, at the worst by a second reading. Blocks."""
 
     def __init__(self, store: StateStore) -> None:
-        encode = _FORMAT.dump_json
-        super().__init__(store, "dream", _decoded, encode, {}, "Dream reads again what is new.")
+        encode, advice = msgspec.json.encode, "Dream reads again what is new."
+        super().__init__(store, "dream", _decoded, encode, {}, advice)
 
     def of(self, scope: str) -> ScopeState:
         """What is remembered of `scope`."""
@@ -103,9 +98,9 @@ class DreamState(Document[dict[str, ScopeState]]):
 
 def _decoded(content: bytes) -> dict[str, ScopeState]:
     try:
-        return _FORMAT.validate_json(content)
-    except ValidationError as error:
-        raise UnfitDocument(f"it is not as it was written ({error.error_count()} errors)") from None
+        return msgspec.json.decode(content, type=dict[str, ScopeState])
+    except msgspec.MsgspecError as error:
+        raise UnfitDocument(str(error)) from None
 
 
 _SHOWN = 12

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
 
+import msgspec
 from loguru import logger
-from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import JournalReports
@@ -46,11 +46,8 @@ class Question:
     scope: str
     erase: bool
     message: str
-    until: AwareDatetime
+    until: Annotated[datetime, msgspec.Meta(tz=True)]
     is_last: bool = True
-
-
-_FORMAT = TypeAdapter(dict[str, Question])
 
 
 class Questions:
@@ -106,8 +103,9 @@ class Questions:
 
     def _read(self) -> dict[str, Question]:
         try:
-            return _FORMAT.validate_json(self._place.read_bytes(_LIMIT) or b"{}")
-        except (NanobotError, ValidationError) as error:
+            content = self._place.read_bytes(_LIMIT) or b"{}"
+            return msgspec.json.decode(content, type=dict[str, Question])
+        except (NanobotError, msgspec.MsgspecError) as error:
             logger.warning("{}: open questions are dropped: {}", self._place.shown, error)
             return {}
 
@@ -115,7 +113,7 @@ class Questions:
         self._known = questions
         try:
             if questions:
-                self._place.write_bytes(_FORMAT.dump_json(questions))
+                self._place.write_bytes(msgspec.json.encode(questions))
             elif self._place.stat() is not None:
                 self._place.remove()
         except NanobotError as error:
