@@ -1,5 +1,9 @@
 """How long commands take and what a gateway needs, as whole processes.
 
+    python -m bench.startup
+    python -m bench.startup --against NANOBOT    the start of a gateway, this one's and that of
+                                                 another version's program, in turn, as ratios
+
 Times are wall clock, medians; memory is the resident set of an idle gateway before and after its
 first turn, with a real provider (the SDK is loaded then); CPU is what it uses while nothing
 happens.
@@ -21,6 +25,12 @@ from bench.reporting import report
 
 NANOBOT = str(Path(sys.executable).with_name("nanobot"))
 RUNS = 9
+ONLINE = {
+    "NANOBOT_MODEL__PROVIDER": "openai",
+    "NANOBOT_MODEL__NAME": "bench",
+    "NANOBOT_MODEL__BASE_URL": "http://127.0.0.1:9/v1",
+}
+"""A model over HTTP; no server is needed before the first turn."""
 
 
 def seconds(command: list[str], environ: dict[str, str]) -> float:
@@ -34,10 +44,10 @@ def seconds(command: list[str], environ: dict[str, str]) -> float:
 
 
 @contextmanager
-def running_gateway(environ: dict[str, str]) -> Iterator[tuple[int, float]]:
-    """A gateway process: its pid and how long it took until it answered on its socket."""
+def running_gateway(environ: dict[str, str], nanobot: str = NANOBOT) -> Iterator[tuple[int, float]]:
+    """A gateway process: its pid and how long it took until it was ready."""
     started = time.perf_counter()
-    process = subprocess.Popen([NANOBOT, "gateway"], env=environ, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([nanobot, "gateway"], env=environ, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
         if "ready" in line:
@@ -64,8 +74,32 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def against(other: str) -> dict[str, object]:
+    """Ratios of this version's gateway to that of the program `other`, each with a new home."""
+    ready: dict[str, list[float]] = {NANOBOT: [], other: []}
+    idle: dict[str, list[float]] = {NANOBOT: [], other: []}
+    for _ in range(RUNS):
+        for nanobot in (NANOBOT, other):
+            with tempfile.TemporaryDirectory() as home:
+                environ = {**os.environ, **ONLINE, "NANOBOT_HOME": home}
+                with running_gateway(environ, nanobot) as (pid, seconds_taken):
+                    ready[nanobot].append(seconds_taken)
+                    time.sleep(2)
+                    idle[nanobot].append(resident(pid))
+    here, there = median(idle[NANOBOT]), median(idle[other])
+    return {
+        "gateway ready, here [s]": median(ready[NANOBOT]),
+        "gateway ready, against the other": median(ready[NANOBOT]) / median(ready[other]),
+        "gateway idle, here [MiB]": here,
+        "gateway idle, against the other": here / there,
+    }
+
+
 def main() -> None:
     """Run and print."""
+    if "--against" in sys.argv:
+        report("startup", against(sys.argv[sys.argv.index("--against") + 1]))
+        return
     with tempfile.TemporaryDirectory() as folder, ModelServer() as server:
         environ = {**os.environ, "NANOBOT_HOME": f"{folder}/offline"}
         figures: dict[str, object] = {
@@ -77,9 +111,8 @@ def main() -> None:
         }
         online = {
             **environ,
+            **ONLINE,
             "NANOBOT_HOME": f"{folder}/online",
-            "NANOBOT_MODEL__PROVIDER": "openai",
-            "NANOBOT_MODEL__NAME": "bench",
             "NANOBOT_MODEL__BASE_URL": server.base_url,
         }
         with running_gateway(online) as (pid, ready):
