@@ -24,6 +24,7 @@ from nanobot.bus.state import StateStore
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
+from nanobot.config.values import revealed
 from nanobot.cron.job import JobStore
 from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronTool
@@ -250,7 +251,7 @@ def _confined(base: Base, files: CallersFiles, caller: TurnContext, network: boo
         hide_git=not wanted.allow_git,
         extra_read_only=tuple(map(Path, wanted.paths)) if mine else (),
         network="relay" if network else "none",
-        environment=wanted.variables if mine else {},
+        environment=revealed(wanted.environment) if mine else {},
         memory_megabytes=wanted.memory_megabytes,
         processes=wanted.processes,
         ledger=base.processes.ledger,
@@ -370,13 +371,13 @@ def _server(name: str, entry: McpServerSettings) -> McpServer:
         name,
         command=entry.command,
         args=entry.args,
-        env=entry.variables,
+        env=revealed(entry.env),
         paths=tuple(map(Path, entry.paths)),
         writable=tuple(map(Path, entry.writable)),
         network=entry.network,
         sandbox=entry.sandbox,
         url=entry.url,
-        headers=entry.revealed_headers,
+        headers=revealed(entry.headers),
         tools=entry.tools,
         people=entry.people,
         trust_read_only=entry.trust_read_only,

@@ -27,7 +27,6 @@ from nanobot.config.values import (
     Unfit,
     Url,
     Variables,
-    revealed,
     unfit_to_show,
 )
 
@@ -96,11 +95,6 @@ class ExecSettings(Strict):
     model."""
     paths: tuple[AbsolutePath, ...] = ()
     """Folders outside the workspace that commands may read, as absolute paths."""
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """`environment` with its secrets in plain text."""
-        return revealed(self.environment)
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.timeout_seconds > self.max_timeout_seconds:
@@ -227,16 +221,6 @@ class McpServerSettings(Strict):
     """Seconds that one call of its tools may take."""
     enabled: bool = True
     """Whether it is used."""
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """`env` with its secrets in plain text."""
-        return revealed(self.env)
-
-    @property
-    def revealed_headers(self) -> Mapping[str, str]:
-        """`headers` with their values in plain text."""
-        return revealed(self.headers)
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.command and self.url:

@@ -138,27 +138,23 @@ class _Reader:
 def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, str, str]:
     """Line (1-based), message and hint."""
     opened = error.context_mark
-    if opened is not None and (sign := _line(lines, opened.line)[opened.column]) in "\"'[{":
-        what = "bracket" if sign in "[{" else "quote"
-        hint = f"Close the {what}; a value that begins with one must be in quotes as a whole."
-        return opened.line + 1, f"the {what} {sign} that begins here does not end well", hint
+    if opened is not None and _at(lines, opened.line)[opened.column] in "\"'[{":
+        hint = "Close it; a value that begins with a quote or a bracket must be quoted as a whole."
+        return opened.line + 1, "a quote or a bracket that begins here does not end well", hint
     mark = error.problem_mark or opened
     if mark is None:
         return 0, "is not valid YAML", _LOOK
     for index in (mark.line, mark.line - 1):
-        if re.match(r" *\t", _line(lines, index)):
+        if re.match(r" *\t", _at(lines, index)):
             hint = "Replace each tab by two spaces."
             return index + 1, "is indented with a tab, which YAML does not allow", hint
-    line = _line(lines, mark.line)
-    value = line.partition(": ")[2].strip()
+    value = _at(lines, mark.line).partition(": ")[2].strip()
     if value[:1] in ("@", "`", "%", "*") or ": " in value or value.endswith(":"):
         return mark.line + 1, "the value holds what has a meaning of its own in YAML", _QUOTE
-    if line.startswith(("---", "...")):
-        return mark.line + 1, "a second document begins here", "Keep everything in one."
     return mark.line + 1, "is not valid YAML", _LOOK
 
 
-def _line(lines: list[str], index: int) -> str:
+def _at(lines: list[str], index: int) -> str:
     """One line, and a blank, as what the parser stumbles on may be the line's end."""
     return f"{lines[index] if 0 <= index < len(lines) else ''} "
 

@@ -128,8 +128,9 @@ def test_a_mistake_within_an_override_is_located(home: Home) -> None:
         "  Did you mean 'name'?"
     )
     assert home.complaint(NANOBOT_MODEL__FALLBACKS="[a", **key) == (
-        "environment: NANOBOT_MODEL__FALLBACKS: the bracket [ that begins here does not end well\n"
-        "  Close the bracket; a value that begins with one must be in quotes as a whole."
+        "environment: NANOBOT_MODEL__FALLBACKS: a quote or a bracket that begins here does not end"
+        " well\n"
+        "  Close it; a value that begins with a quote or a bracket must be quoted as a whole."
     )
 
 

@@ -17,6 +17,10 @@ from tests.config.homes import Home
 from tests.privileges import without_privileges
 
 SECTION_HINT = "Write `{0}:` and beneath it, indented, its keys."
+UNENDED = (
+    "a quote or a bracket that begins here does not end well\n"
+    "  Close it; a value that begins with a quote or a bracket must be quoted as a whole."
+)
 MODEL_LINES = "model:\n  name: m\n  api_key: k\n"
 MODEL = "model: {name: m, api_key: k}\n"
 
@@ -272,14 +276,12 @@ def test_a_wrong_key_or_value_is_named_with_its_line_and_the_fix(
         ),
         pytest.param(
             "model:\n  name: 'canary\nlog:\n  level: info\n",
-            "HOME/config.yaml:2: the quote ' that begins here does not end well\n"
-            "  Close the quote; a value that begins with one must be in quotes as a whole.",
+            f"HOME/config.yaml:2: {UNENDED}",
             id="open quote",
         ),
         pytest.param(
             "model:\n  fallbacks: [a, b\nlog:\n  level: info\n",
-            "HOME/config.yaml:2: the bracket [ that begins here does not end well\n"
-            "  Close the bracket; a value that begins with one must be in quotes as a whole.",
+            f"HOME/config.yaml:2: {UNENDED}",
             id="open bracket",
         ),
         pytest.param(
@@ -296,7 +298,8 @@ def test_a_wrong_key_or_value_is_named_with_its_line_and_the_fix(
         ),
         pytest.param(
             "log:\n  level: info\n---\nlog: {}\n",
-            "HOME/config.yaml:3: a second document begins here\n  Keep everything in one.",
+            "HOME/config.yaml:3: is not valid YAML\n"
+            "  Look at this line and the one above it: the indentation, a missing ':' or quote.",
             id="two documents",
         ),
         pytest.param(

@@ -25,6 +25,7 @@ from nanobot.cli.doctor import Case, Finding
 from nanobot.cli.onboard.model import Candidate, answer, is_near
 from nanobot.cli.service.unit import Place, account
 from nanobot.cli.status import is_silent, of_gateway
+from nanobot.config.values import revealed
 from nanobot.errors import NanobotError
 from nanobot.text import duration
 
@@ -204,7 +205,7 @@ def check_mcp(case: Case) -> Iterator[Finding]:
 def _server(name: str, server: McpServerSettings) -> Finding:
     if server.url:
         return Finding("ok", f"{name}: at {server.url}")
-    program = shutil.which(server.command, path=server.variables.get("PATH"))
+    program = shutil.which(server.command, path=revealed(server.env).get("PATH"))
     if program is None:
         hint = f"Install it, or write its whole path into mcp.servers.{name}.command."
         return Finding("fail", f"{name}: there is no program {server.command!r}", hint)
