@@ -46,13 +46,14 @@ _LARGEST = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Part:
     """What one step wants written. `told` are lines for the summary, a topic and what is so;
-    `sign_in` are channels where somebody has to sign in afterwards; `basics` are for USER.md."""
+    `sign_in` are channels where somebody has to sign in afterwards; `name` is what the person is
+    called, for USER.md."""
 
     changes: tuple[Change, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
     told: tuple[tuple[str, str], ...] = ()
     sign_in: tuple[str, ...] = ()
-    basics: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
 
     def __add__(self, other: Part) -> Part:
         """Both, of which each is about other keys."""
@@ -61,13 +62,13 @@ class Part:
             {**self.secrets, **other.secrets},
             (*self.told, *other.told),
             (*self.sign_in, *other.sign_in),
-            {**self.basics, **other.basics},
+            self.name or other.name,
         )
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is to be written."""
-        return not (self.changes or self.secrets or self.basics)
+        return not (self.changes or self.secrets or self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,43 +150,39 @@ def write(home: Path, before: Before, part: Part) -> None:
             path = (home / name).resolve()  # it may be a link into somebody's collection of such
             with storage_errors(path):
                 replace_file(path, text.encode())
-    if part.basics:
-        _introduce(home / "workspace", part.basics)
+    if part.name:
+        _introduce(home / "workspace", part.name)
 
 
-def basics_of(home: Path) -> dict[str, str]:
-    """What USER.md says of the owner in the lines that onboarding writes."""
-    lines = re.findall(r"(?m)^- ([^:\n]+): (.*\S)", _text(home / "workspace" / _USER))
-    return dict(reversed(lines))
+def name_in(home: Path) -> str:
+    """What USER.md says that the owner is called, in the line that onboarding writes."""
+    found = re.search(r"(?m)^- Name: (.*\S)", _text(home / "workspace" / _USER))
+    return found[1] if found else ""
 
 
-def with_basics(text: str, basics: Mapping[str, str]) -> str:
-    """USER.md with these lines: in place of those that say otherwise, or of what the template has
+def with_name(text: str, name: str) -> str:
+    """USER.md with the name: in place of the one that stands there, or of what the template has
     there, else under its heading for basics."""
-    for key, value in reversed([*basics.items()]):  # each goes above the one before
-        entry = f"- {key}: {value}"
-        places = (
-            (rf"(?m)^- {re.escape(key)}: .*$", entry),
-            (rf"(?m)^{re.escape(_PLACEHOLDER)}$", entry),
-            (rf"(?m)^{_BASICS}\n+", f"{_BASICS}\n\n{entry}\n"),
-        )
-        for pattern, line in places:
-            text, found = re.subn(pattern, line.replace("\\", r"\\"), text, count=1)
-            if found:
-                break
-        else:
-            text = f"{text.rstrip()}\n\n{_BASICS}\n\n{entry}\n".lstrip()
-    return text
+    entry = f"- Name: {name}"
+    places = (
+        (r"(?m)^- Name: .*$", entry),
+        (rf"(?m)^{re.escape(_PLACEHOLDER)}$", entry),
+        (rf"(?m)^{_BASICS}\n+", f"{_BASICS}\n\n{entry}\n"),
+    )
+    for pattern, line in places:
+        if re.search(pattern, text):
+            return re.sub(pattern, line.replace("\\", r"\\"), text, count=1)
+    return f"{text.rstrip()}\n\n{_BASICS}\n\n{entry}\n".lstrip()
 
 
-def _introduce(workspace: Path, basics: Mapping[str, str]) -> None:
+def _introduce(workspace: Path, name: str) -> None:
     from nanobot.memory.documents import install_template, template_folder
     from nanobot.security.paths import Root
 
     install_template(template_folder(), workspace)
     place = Root(workspace).place(_USER)
     was = place.read_bytes(_LARGEST) or b""
-    text = with_basics(was.decode("utf-8", "surrogateescape"), basics)
+    text = with_name(was.decode("utf-8", "surrogateescape"), name)
     place.write_bytes(text.encode("utf-8", "surrogateescape"), expected=was)
 
 

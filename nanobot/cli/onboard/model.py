@@ -117,10 +117,7 @@ async def given_model(
     if options.no_test:
         return part_of(wanted, "not tried", present, before)
     person.say(f"Asking {wanted.shown} something, which may take a minute …")
-    try:
-        person.say(f"{await _try_out(wanted, clock)}.")
-    except ProviderError as error:
-        raise _explained(error) from None
+    person.say(f"{await _try_out(wanted, clock)}.")
     if not wanted.window and not _set_by_hand(wanted, present):
         attended = not options.non_interactive
         wanted = await with_window(person, wanted, present, clock, attended=attended)
@@ -190,7 +187,8 @@ def _few(models: Sequence[str]) -> str:
 async def _at_server(person: Person, last: Candidate, clock: Clock) -> Candidate:
     """A model at a server that perhaps wants a key."""
     while True:
-        base_url = await _address(person, last.base_url)
+        asked = "Its address, up to and including /v1"
+        base_url = _checked_url(await person.ask(asked, last.base_url))
         if base_url != last.base_url:
             last = Candidate(base_url=base_url)  # a key is for one server
         usual = os.environ.get("OPENAI_API_KEY", "") if is_official(base_url) else ""
@@ -205,19 +203,11 @@ async def _at_server(person: Person, last: Candidate, clock: Clock) -> Candidate
                     last = replace(last, base_url=longer)
                     person.say(f"It answers at {longer}.")
         except ProviderError as error:
-            person.say(_failed(error))
+            person.say(f"That did not work: {error.for_people()}")
             if not await person.confirm("Go on all the same?", default=False):
                 continue
             models = ()
         return await _named(person, last, models)
-
-
-async def _address(person: Person, known: str) -> str:
-    while True:
-        try:
-            return _checked_url(await person.ask("Its address, up to and including /v1", known))
-        except NanobotError as error:
-            person.say(error.for_people())
 
 
 async def _named(person: Person, wanted: Candidate, models: Sequence[str]) -> Candidate:
@@ -243,7 +233,7 @@ async def _tried(person: Person, wanted: Candidate, clock: Clock) -> str | None:
         try:
             person.say(f"{await _try_out(wanted, clock)}.")
         except ProviderError as error:
-            person.say(_failed(error))
+            person.say(f"That did not work: {error.for_people()}")
             ways = ("Choose another", "Try this one once more", "Take it all the same")
             at = await person.choose("What now?", ways)
             if at != 1:
@@ -283,20 +273,6 @@ async def answer(
         return await provider.complete(prompt, CallOptions()), clock.monotonic() - began
     finally:
         await provider.close()
-
-
-def _failed(error: ProviderError) -> str:
-    return f"That did not work: {_explained(error).for_people()}"
-
-
-def _explained(error: ProviderError) -> NanobotError:
-    """What a model server said, for somebody who has no config.yaml yet."""
-    message, hint = str(error), error.hint
-    plain = {"api_key": "the key", "name": "the model's name", "base_url": "the address"}
-    for key, words in plain.items():
-        message = message.replace(f"model.{key}", words)
-        hint = hint.replace(f"model.{key}", words)
-    return NanobotError(message, hint=hint)
 
 
 async def with_window(
@@ -346,16 +322,11 @@ async def with_window(
         return wanted
     default = chosen or (_USUAL_THERE if near else present.context_window)
     default = max(min(default, told.most or default), _SMALLEST)
-    return replace(wanted, window=await _typed(person, default))
-
-
-async def _typed(person: Person, default: int) -> int:
-    while True:
-        asked = "Tokens that it takes in all (its context window)"
-        digits = (await person.ask(asked, str(default))).replace(",", "")
-        if digits.isdecimal() and int(digits) >= _SMALLEST:
-            return int(digits)
-        person.say(f"Please type a number from {_SMALLEST:,}; with less nanobot cannot work.")
+    asked = "Tokens that it takes in all (its context window)"
+    digits = (await person.ask(asked, str(default))).replace(",", "")
+    if not digits.isdecimal() or int(digits) < _SMALLEST:
+        raise NanobotError(f"it must be a number from {_SMALLEST:,}", hint="Less is too little.")
+    return replace(wanted, window=int(digits))
 
 
 def is_near(base_url: str) -> bool:

@@ -33,13 +33,13 @@ from nanobot.cli.command import (
 )
 from nanobot.cli.gateway import connected
 from nanobot.cli.onboard import is_about_model
-from nanobot.cli.onboard.files import Before, Part, basics_of, check, write
+from nanobot.cli.onboard.files import Before, Part, check, name_in, write
 from nanobot.cli.onboard.model import ask_model, from_environment, given_model
 from nanobot.cli.onboard.people import Answers, Unanswered
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
-from nanobot.config.load import load_settings, variable_for
+from nanobot.config.load import load_settings
 from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.values import Unfit, checked_id
 from nanobot.config.yamltext import Change, Setting
@@ -53,7 +53,6 @@ _INTRODUCTION = """\
 This sets nanobot up: a model, the chats that it answers in, and you. Nothing is written before \
 you have seen it; Ctrl-C leaves at any point."""
 _HELLO = "Hello!"
-_NAME, _ZONE = "Name", "Time zone"
 _RESTART_SECONDS = 60.0
 _PAUSE = 0.1
 
@@ -102,9 +101,6 @@ async def _asked(person: Person, options: argparse.Namespace) -> tuple[Before, P
     part = before.new_in(await Steps(person, options, settings, before).all())
     for warning in sorted({*check(home, before, part).warnings} - {*settings.warnings}):
         person.say(f"Note: {warning}")
-    for name in (variable_for(one.path) for one in part.changes):
-        if name in before.environ:
-            person.say(f"Note: {name} in the environment goes before what is written.")
     if not attended or part.is_empty:
         return before, part
     _head(person, "To be written")
@@ -154,7 +150,7 @@ class Steps:
             hint = "Say --model-name, --base-url or, to try nanobot out, --offline."
             raise NanobotError("which model shall answer?", hint=hint)
         if options.owner_name or options.timezone:
-            given["you"] = self._given_you
+            given["you"] = self._you
         parts = []
         for name, step in steps.items():
             is_wanted = is_first and name in ("model", "you")
@@ -210,35 +206,23 @@ class Steps:
             result = await setup(request)
         return Part() if result is None else _part_of_channel(name, result, self._before)
 
-    async def _given_you(self) -> Part:
-        zone = _checked_zone(self._options.timezone) if self._options.timezone else ""
-        return self._part_of_you(self._options.owner_name, zone)
-
     async def _you(self) -> Part:
-        person = self._person
-        _head(person, "You")
-        person.say("What you say here stands in workspace/USER.md, where you can add to it.")
-        known = basics_of(self._options.home).get(_NAME, "")
-        asked = "What are you called? (Enter to leave it open)"
-        name = await person.ask(asked, known)
-        zone = self._settings.agent.timezone or system_zone_name(os.environ)
-        while True:
-            answer = await person.ask("Your time zone", zone or "UTC")
-            try:
-                return self._part_of_you(name, _checked_zone(answer))
-            except NanobotError as error:
-                person.say(error.for_people())
-
-    def _part_of_you(self, name: str, zone: str) -> Part:
-        """What is to be written: of what is empty or as it was, nothing."""
-        name, known = " ".join(name.split()), basics_of(self._options.home)
-        new_zone = zone if zone != self._settings.agent.timezone else ""
+        """What the options say of the person, or else what they say."""
+        options, present = self._options, self._settings.agent.timezone
+        name, zone = options.owner_name, options.timezone
+        known = name_in(options.home)
+        if not (name or zone):
+            _head(self._person, "You")
+            asked = "What are you called? (Enter to leave it open)"
+            name = await self._person.ask(asked, known)
+            usual = present or system_zone_name(os.environ) or "UTC"
+            zone = await self._person.ask("Your time zone", usual)
+        name, zone = " ".join(name.split()), _checked_zone(zone) if zone else ""
         told = (("you", name), ("time zone", zone))
-        basics = {_NAME: name, _ZONE: new_zone}
         return Part(
-            (Change(("agent", "timezone"), new_zone),) if new_zone else (),
+            (Change(("agent", "timezone"), zone),) if zone not in ("", present) else (),
             told=tuple((topic, said) for topic, said in told if said),
-            basics={key: said for key, said in basics.items() if said and said != known.get(key)},
+            name=name if name != known else "",
         )
 
 
