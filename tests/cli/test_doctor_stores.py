@@ -24,7 +24,7 @@ from nanobot.upkeep.backups import backup_name
 Report = dict[str, list[dict[str, str]]]
 Doctor = Callable[[], tuple[int, Report]]
 
-STORES = ("journal", "conversations", "versions", "index")
+STORES = ("journal", "conversations", "versions")
 NO_SHELL = "tools: {exec: {enabled: false}}\n"
 _PAGE = 4096
 
@@ -85,7 +85,7 @@ def test_a_home_that_is_whole_is_said_to_be_and_nothing_in_it_changes(
 ) -> None:
     before = _tree(home)
     code, found = doctor()
-    assert (code, [found[name][0]["state"] for name in STORES]) == (0, ["ok"] * 4)
+    assert (code, [found[name][0]["state"] for name in STORES]) == (0, ["ok"] * 3)
     assert found["versions"][0]["text"].endswith("with 1 files")
     assert _tree(home) == before
 
@@ -94,7 +94,7 @@ def test_a_home_whose_name_is_no_utf_8_can_be_looked_into(home: Path, here: Any)
     odd = home.rename(home.with_name("caf\udce9 #?"))
     done = here("--home", str(odd), "doctor", "--json")
     found = {finding["check"]: finding["state"] for finding in json.loads(done.stdout)}
-    assert [found[name] for name in STORES] == ["ok"] * 4
+    assert [found[name] for name in STORES] == ["ok"] * 3
 
 
 def test_commands_that_mend_can_be_copied_whatever_the_name_of_the_home(
@@ -127,14 +127,13 @@ async def test_stores_that_are_in_use_are_looked_into_all_the_same(
     finally:
         index.close()
         await journal.close()
-    assert [found[name][0]["state"] for name in STORES] == ["ok"] * 4
+    assert [found[name][0]["state"] for name in STORES] == ["ok"] * 3
 
 
 def test_damaged_stores_are_found_each_with_its_remedy(home: Path, doctor: Doctor) -> None:
-    for name in ("journal.db", "index.db"):
-        with (home / "state" / name).open("r+b") as file:
-            file.seek(2 * _PAGE)
-            file.write(b"\xff" * 3 * _PAGE)
+    with (home / "state" / "journal.db").open("r+b") as file:
+        file.seek(2 * _PAGE)
+        file.write(b"\xff" * 3 * _PAGE)
     (blob,) = (
         path
         for path in (home / "state" / "memory.git" / "objects").rglob("*")
@@ -143,10 +142,9 @@ def test_damaged_stores_are_found_each_with_its_remedy(home: Path, doctor: Docto
     blob.unlink()
     code, found = doctor()
     assert code == 1
-    assert [found[name][0]["state"] for name in STORES] == ["fail", "ok", "fail", "warn"]
+    assert [found[name][0]["state"] for name in STORES] == ["fail", "ok", "fail"]
     journal = home / "state" / "journal.db"
     assert f"`mv {journal} {journal}.broken`" in found["journal"][0]["hint"]
-    assert "`nanobot memory rebuild`" in found["index"][0]["hint"]
     assert "is missing or broken" in found["versions"][0]["text"]
 
 

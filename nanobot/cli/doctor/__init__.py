@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 from nanobot.cli.command import add, print_json, print_text, table
 from nanobot.cli.status import PATIENCE_SECONDS
 from nanobot.errors import ConfigError, NanobotError
 
 if TYPE_CHECKING:
+    from nanobot.channel.entry_points import CheckFinding as Finding
     from nanobot.cli.command import Commands
     from nanobot.clock import Clock
     from nanobot.config.settings import Settings
 
+    Check = tuple[str, Callable[[], Iterable[Finding]]]
+    """The name that the report has for it, and what looks."""
+
 _RESERVE = 200
 """Megabytes, as retention.disk_reserve_megabytes is where nothing is set."""
-
-
-class Finding(NamedTuple):
-    """What a check found; `hint` says what to do about it."""
-
-    state: Literal["ok", "warn", "fail"]
-    text: str
-    hint: str = ""
 
 
 class Case:
@@ -48,19 +43,15 @@ class Case:
         self.settings, self.clock = settings, clock
         self.ask_model, self.patience = ask_model, patience
         self.home = settings.home
-        self.times: list[tuple[str, float]] = []
-        """Who said what time it is, and by how many seconds this machine is ahead of them."""
+        self.ahead: list[float] = []
+        """By how many seconds this machine is ahead of each who said what time it is."""
         self.judged = False
         """Whether a gateway runs and says itself what it could not answer or deliver."""
 
-    def hear(self, who: str, told: datetime | None) -> None:
-        """Somebody has just said what time it is, if they did."""
-        if told is not None:
-            self.times.append((who, (self.clock.now() - told).total_seconds()))
-
-
-Check = tuple[str, Callable[[], Iterable[Finding]]]
-"""The name that the report has for it, and what looks."""
+    def note_time(self, found: Finding) -> None:
+        """Remember what time a server has just said it is, if it did."""
+        if found.told is not None:
+            self.ahead.append((self.clock.now() - found.told).total_seconds())
 
 
 def add_doctor(commands: Commands) -> None:
@@ -76,6 +67,7 @@ def add_doctor(commands: Commands) -> None:
 def _doctor(options: argparse.Namespace) -> int:
     """Print what each check finds, at once: a server that is not there takes seconds."""
     from nanobot.app.base import secret_values
+    from nanobot.channel.entry_points import CheckFinding as Finding
     from nanobot.clock import SystemClock
     from nanobot.config.load import load_settings
     from nanobot.logs import log_to_console
@@ -96,7 +88,7 @@ def _doctor(options: argparse.Namespace) -> int:
         checks = _checks(Case(settings, SystemClock(settings.agent.timezone), options.ask_model))
     found = []
     for name, check in checks:
-        for finding in _safely(check):
+        for finding in safely(check):
             text, hint = redactor.redact(finding.text), redactor.redact(finding.hint)
             found.append({"check": name, "state": finding.state, "text": text, "hint": hint})
             if not options.json:
@@ -106,7 +98,10 @@ def _doctor(options: argparse.Namespace) -> int:
     return 1 if any(data["state"] == "fail" for data in found) else 0
 
 
-def _safely(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+def safely(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """What a check finds; where it breaks, that is a finding."""
+    from nanobot.channel.entry_points import CheckFinding as Finding
+
     try:
         yield from check()
     except NanobotError as error:
@@ -148,11 +143,16 @@ def _checks(case: Case) -> Sequence[Check]:
         ("journal", home.check_journal),
         ("conversations", home.check_conversations),
         ("versions", home.check_versions),
-        ("index", home.check_index),
         ("set aside", home.check_set_aside),
         ("backups", home.check_backups),
         ("time", surroundings.check_time),
     )
     reserve = case.settings.retention.disk_reserve_megabytes
-    bound = [(name, partial(check, case)) for name, check in checks]
+    bound = [(name, partial(_noting, check, case)) for name, check in checks]
     return (*_checks_of_any(case.home, reserve), *bound)
+
+
+def _noting(check: Callable[[Case], Iterable[Finding]], case: Case) -> Iterator[Finding]:
+    for found in check(case):
+        case.note_time(found)
+        yield found

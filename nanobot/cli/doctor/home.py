@@ -18,8 +18,9 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot import __version__
+from nanobot.channel.entry_points import CheckFinding as Finding
 from nanobot.cli.command import size
-from nanobot.cli.doctor import Case, Finding
+from nanobot.cli.doctor import Case
 from nanobot.config import not_imported
 from nanobot.io import storage_errors
 from nanobot.upkeep.backups import backup_folder, list_backups
@@ -145,21 +146,6 @@ def check_journal(case: Case) -> Iterator[Finding]:
     if failed + dead and not case.judged:
         text = f"{failed} messages failed, {dead} parts could not be delivered"
         yield Finding("warn", text, "`nanobot queue list` shows them and how to fix it.")
-
-
-def check_index(case: Case) -> Iterator[Finding]:
-    """Whether the search index can be used. It is a cache, so nothing is lost with it."""
-    from nanobot.memory.search.database import inspect_index
-
-    path = case.home / "state" / "index.db"
-    if not path.exists():
-        return
-    _, damage = inspect_index(path, case.clock)
-    if damage:
-        hint = "`nanobot memory rebuild` makes it again; nothing is lost."
-        yield Finding("warn", f"it is damaged: {damage}", hint)
-    else:
-        yield Finding("ok", f"whole, {size(path.stat().st_size)}")
 
 
 def check_versions(case: Case) -> Iterator[Finding]:

@@ -9,9 +9,11 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from importlib.metadata import entry_points
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +21,10 @@ from typing import TYPE_CHECKING
 from nanobot import __version__
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal_file import inspect_journal
-from nanobot.channel.entry_points import Check, CheckFinding, CheckRequest
+from nanobot.channel.entry_points import Check, CheckRequest
+from nanobot.channel.entry_points import CheckFinding as Finding
 from nanobot.cli.command import field, record, records
-from nanobot.cli.doctor import Case, Finding
+from nanobot.cli.doctor import Case, safely
 from nanobot.cli.onboard.model import Candidate, answer, is_near
 from nanobot.cli.service.unit import Place, account
 from nanobot.cli.status import is_silent, of_gateway
@@ -101,13 +104,13 @@ def check_model(case: Case) -> Iterator[Finding]:
     for other in model.fallbacks:
         wanted = Candidate(other.name, other.base_url, other.api_key.get_secret_value())
         for found in _examined(case, wanted, f"the fallback {other.name}'s server"):
-            worst = "warn" if found.state == "fail" else found.state
-            yield Finding(worst, f"fallback {other.name}: {found.text}", found.hint)
+            state = "warn" if found.state == "fail" else found.state
+            yield replace(found, state=state, text=f"fallback {other.name}: {found.text}")
 
 
 def _examined(case: Case, model: Candidate, server: str) -> Iterator[Finding]:
     try:
-        yield asyncio.run(_served(case, model, server))
+        yield asyncio.run(_served(case, model))
         if case.ask_model:
             yield asyncio.run(_answering(case, model))
     except NanobotError as error:
@@ -117,18 +120,18 @@ def _examined(case: Case, model: Candidate, server: str) -> Iterator[Finding]:
         yield Finding("fail", f"{server} did not answer in time", hint)
 
 
-async def _served(case: Case, model: Candidate, server: str) -> Finding:
+async def _served(case: Case, model: Candidate) -> Finding:
     from nanobot.providers.discovery import probe
 
     async with asyncio.timeout(_WHOLE_PROBE_SECONDS):
         served = await probe(model.base_url, model.key, case.clock, seconds=_PROBE_SECONDS)
-    case.hear(server, served.told)
     names = served.names
     if not names or not model.name or model.name in names:
         named = model.name or next(iter(names), "the one it serves")
-        return Finding("ok", f"{named}; its server answers")
+        return Finding("ok", f"{named}; its server answers", told=served.told)
     offers = ", ".join(names[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
-    return Finding("warn", f"the server does not list {model.name}", f"It offers {offers}.")
+    text, hint = f"the server does not list {model.name}", f"It offers {offers}."
+    return Finding("warn", text, hint, served.told)
 
 
 async def _answering(case: Case, model: Candidate) -> Finding:
@@ -228,11 +231,10 @@ def check_channels(case: Case) -> Iterator[Finding]:
     enabled = [name for name, channel in case.settings.channels.items() if channel.enabled]
     yield Finding("ok", ", ".join([TERMINAL, *enabled]))
     points = {point.name: point for point in entry_points(group="nanobot.channel_checks")}
-    checks = {name: points[name].load() for name in enabled if name in points}
-    for name, found in asyncio.run(_looked_at(case, checks)).items():
-        for one in found:
-            case.hear(name, one.told)
-            yield Finding(one.state, f"{name}: {one.text}", one.hint)
+    for name in enabled:
+        if name in points:
+            for found in safely(partial(_channel, case, name, points[name])):
+                yield replace(found, text=f"{name}: {found.text}")
     named = {name for name, ids in case.settings.owner.items() if ids}
     if not named.issuperset(enabled):
         named.update(_paired_owners(case))
@@ -244,22 +246,15 @@ def check_channels(case: Case) -> Iterator[Finding]:
             yield Finding("warn", f"{name}: you are not named as its owner", hint)
 
 
-async def _looked_at(
-    case: Case, checks: Mapping[str, Check]
-) -> Mapping[str, Sequence[CheckFinding]]:
-    found = await asyncio.gather(*(_look(case, name, check) for name, check in checks.items()))
-    return dict(zip(checks, found, strict=True))
-
-
-async def _look(case: Case, name: str, check: Check) -> Sequence[CheckFinding]:
-    options = case.settings.channels[name].options
+def _channel(case: Case, name: str, point: EntryPoint) -> Sequence[Finding]:
+    check: Check = point.load()
     folder = case.home / "state" / "channels" / name
-    try:
+    options = case.settings.channels[name].options
+
+    async def look() -> Sequence[Finding]:
         return await check(CheckRequest(options, folder, case.clock, _SECONDS))
-    except NanobotError as error:
-        return [CheckFinding("fail", str(error), error.hint)]
-    except Exception as error:  # noqa: BLE001 - the boundary: an adapter is anybody's code
-        return [CheckFinding("fail", f"this could not be checked: {type(error).__name__}")]
+
+    return asyncio.run(look())
 
 
 def _paired_owners(case: Case) -> Iterator[str]:
@@ -285,9 +280,8 @@ def check_time(case: Case) -> Iterator[Finding]:
     else:
         hint = "Set agent.timezone (such as Europe/Berlin) if that is not your time."
         yield Finding("warn", f"{shown}: the system has no time zone of its own", hint)
-    off = [(who, ahead) for who, ahead in case.times if abs(ahead) > _OFF_SECONDS]
-    for who, ahead in off[:1]:
+    for ahead in [one for one in case.ahead if abs(one) > _OFF_SECONDS][:1]:
         way = "ahead of" if ahead > 0 else "behind"
         hint = "`timedatectl set-ntp true` keeps the clock right; reminders come at wrong times."
         span = duration(60 * round(abs(ahead) / 60))
-        yield Finding("warn", f"this machine's clock is {span} {way} {who}'s", hint)
+        yield Finding("warn", f"this machine's clock is {span} {way} that of a server", hint)

@@ -26,8 +26,6 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from nanobot.bus.sqlite import check_file
-from nanobot.clock import Clock
 from nanobot.memory.history.entries import MOST
 from nanobot.memory.search.question import prepared
 from nanobot.memory.search.reading import Entry, Name, well_formed
@@ -98,11 +96,6 @@ class Interrupted(Exception):
 
 class Unusable(Exception):
     """The file is of another version or no index; it has to be built again."""
-
-
-def inspect_index(path: Path, clock: Clock) -> tuple[int, str]:
-    """The version of the index at `path`, and what is wrong with it; empty for nothing."""
-    return check_file(path, clock)
 
 
 def sqlite_version() -> tuple[str, bool]:
