@@ -87,16 +87,13 @@ class CommandRegistry:
     ) -> None:
         self._commands = {command.name: command for command in commands}
         self._is_owner = is_owner
-        self._meant: list[Callable[[InboundMessage], str]] = []
+        self.meant: Callable[[InboundMessage], str] | None = None
+        """Knows which command a message stands for (`y` after a question), empty for none; None
+        where nothing was asked."""
 
     def register(self, command: Command) -> None:
         """Add a command."""
         self._commands[command.name] = command
-
-    def understand(self, meant: Callable[[InboundMessage], str]) -> None:
-        """Add what knows which command a message stands for (`y` after a question); empty for
-        none."""
-        self._meant.append(meant)
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands.values())
@@ -119,8 +116,8 @@ class CommandRegistry:
         foreign = message.forwarded_from or message.origin not in {"", ATTACHED} or message.edits
         match = None
         if not foreign:
-            meant = next(filter(None, (knows(message) for knows in self._meant)), message.content)
-            match = self.match(meant)
+            text = (self.meant(message) if self.meant else "") or message.content
+            match = self.match(text) if text.lstrip().startswith("/") else None
         if match and match[0].allowed == "owner" and not self._is_owner(message):
             name = match[0].name
             text = f"/{name} is for this nanobot's owner only."

@@ -71,7 +71,10 @@ class UpdateIngest:
         """
         messages: list[InboundMessage] = []
         presses: list[tuple[Press, bool]] = []
-        for update in self._albums.complete([self._parse(update) for update in updates]):
+        parsed: Sequence[ParsedUpdate | None] = [self._parse(update) for update in updates]
+        if any(update and update.message and update.message.group_id for update in parsed):
+            parsed = self._albums.complete(parsed)
+        for update in parsed:
             if update is None or not self._admitted(update):
                 continue
             if update.ephemeral:

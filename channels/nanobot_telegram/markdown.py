@@ -53,9 +53,9 @@ def render(markdown: str) -> Rendered:
 
     There are as many entities as there are; `fits` says whether Telegram takes so many.
     """
+    if _PLAIN.fullmatch(markdown):
+        return Rendered(markdown)
     source = clean_source(markdown)
-    if _PLAIN.fullmatch(source):
-        return Rendered(source)
     page = _Page()
     try:
         for line in lay_out(source, _DIALECT):

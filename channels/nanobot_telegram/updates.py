@@ -250,7 +250,9 @@ def _message(
 def _said(
     message: Message, me: Me, sender: Sender, chat: Chat, zone: tzinfo, *, edited: bool
 ) -> ParsedUpdate | None:
-    origin, words, file = _forwarded_from(message, me), words_of(message), file_of(message)
+    words, file, origin = words_of(message), file_of(message), ""
+    if message.forward_origin is not None or message.via_bot is not None:
+        origin = _forwarded_from(message, me)
     if edited and not (words or message.checklist or file):
         return None  # not by hand: a live location moves, votes come in
     parsed = parse_text(words, message.entities or message.caption_entities, me, own=not origin)
@@ -261,7 +263,8 @@ def _said(
         described = unknown_in(message)
         if not described:
             return None
-    reference = _reference(message, me)
+    refers = message.reply_to_message or message.external_reply or message.reply_to_story
+    reference = _reference(message, me) if refers is not None else None
     quoted = reference.file if reference else None
     event = _event_id(message.message_id, str(message.chat.id), chat)
     said = _inbound(

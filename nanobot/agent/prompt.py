@@ -270,11 +270,10 @@ class ScopedSources:
     def skills_mentioned(self, scope: str, said: str) -> str:
         """The line that names the skills whose triggers are in the person's own words: of those
         that were in use when a system prompt was made, or the owner enabled one."""
-        version, triggers = self._triggers.get(scope, (-1, Triggers(())))
-        if version != self._skills.version:
+        known = self._triggers.get(scope)
+        if known is None or known[0] != self._skills.version:
             self._skills_of(scope)
-            triggers = self._triggers[scope][1]
-        names = triggers.called_by(said) if said else ()
+        names = self._triggers[scope][1].called_by(said) if said else ()
         return f"[skills: {', '.join(names)}]" if names else ""
 
     def _skills_of(self, scope: str) -> Sequence[Skill]:
@@ -323,7 +322,7 @@ class PromptCache:
     offered: str | None
     tools: Toolset
     model: str
-    fixed_tokens: int = field(init=False)
+    fixed_tokens: int
     remembered: bool = False
     rendered: list[PromptMessage] = field(default_factory=list)
     first: int = 0
@@ -331,9 +330,6 @@ class PromptCache:
     has_images: bool = False
     blind: bool = False
     tokens: int = 0
-
-    def __post_init__(self) -> None:
-        self.fixed_tokens = self.system.tokens + self.tools.tokens
 
     def forget_rendered(self) -> None:
         """Forget what was rendered."""
@@ -502,6 +498,7 @@ class ContextBuilder:
                 memory,
                 tools,
                 model,
+                system.tokens + tools.tokens,
             )
         self._caches[session.key] = cache
         self._caches.move_to_end(session.key)

@@ -200,7 +200,8 @@ class AgentRunner:
             steps = sum(message.role == "assistant" for message in begun.messages)
             await run.resume(begun)
         for _ in range(steps, self._max_iterations):
-            run.add(await run.log.steered())
+            if steered := await run.log.steered():
+                run.add(steered)
             reply = await self._ask(run, options)
             if reply.tool_calls:
                 await run.act(reply)
@@ -256,9 +257,8 @@ class _Run:
 
     def add(self, messages: Sequence[Message]) -> None:
         """More messages, in the prompt as in what is new."""
-        if messages:
-            self._new.extend(messages)
-            self.prompt = self.prompt.plus([self._render(message) for message in messages])
+        self._new.extend(messages)
+        self.prompt = self.prompt.plus([self._render(message) for message in messages])
 
     def show_text(self, delta: str, restart: bool) -> None:
         """The model's text as it streams."""
@@ -268,8 +268,7 @@ class _Run:
 
     def finish(self, reply: Reply) -> Turn:
         """The final answer."""
-        self.add((Message("assistant", reply.text, self._clock.now()),))
-        new = tuple(self._new)
+        new = (*self._new, Message("assistant", reply.text, self._clock.now()))
         return Turn(new, reply.text, self.usage, reply.finish, self.steps, reply.model)
 
     async def resume(self, begun: Begun) -> None:

@@ -430,7 +430,9 @@ class Turns:
         for message in messages:
             is_final = message is messages[-1] and message.role == "assistant"
             foreign.update(origins_of([message]))
-            origin = carried(foreign) if message.role == "assistant" else message.origin
+            origin = message.origin
+            if message.role == "assistant":
+                origin = carried(foreign) if foreign else ""
             used = tools if is_final else ()
             session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
 

@@ -125,7 +125,8 @@ class RunningTurn(TurnLog):
         first = await self._taken_in(self.inbound, notice)
         self.refuse_if_ended()
         self.messages[0] = first
-        if not self.begun.messages:  # else it joins as the turn goes on, behind open calls
+        waiting = self._queue.waiting(self._key)
+        if waiting and not self.begun.messages:  # else it joins later, behind open calls
             taken = self._queue.take_those(self._key, self.includes)
             self.begun = Begun(tuple(await self._join(taken)))
 
@@ -190,7 +191,10 @@ class RunningTurn(TurnLog):
         if self._steer:
             new = takewhile(self._is_new, waiting)
             joining |= {e.id for e in new if not e.message.edits and not e.message.unanswered}
-        joined = await self._join(self._queue.take_those(self._key, lambda e: e.id in joining))
+        joined: Sequence[Message] = ()
+        if joining:
+            taken = self._queue.take_those(self._key, lambda e: e.id in joining)
+            joined = await self._join(taken)
         if self.entries[0].recovered:
             await self._journal.asking(self.id)
         self.has_asked.set()
@@ -199,6 +203,8 @@ class RunningTurn(TurnLog):
     async def corrections(self) -> Sequence[Message]:
         """See `TurnLog`."""
         self.refuse_if_ended()
+        if not self._queue.waiting(self._key):
+            return ()
         return await self._join(self._queue.take_those(self._key, self.includes))
 
     async def _join(self, taken: list[InboxEntry]) -> Sequence[Message]:

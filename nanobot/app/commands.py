@@ -144,6 +144,10 @@ _MOVED = (
 )
 
 
+_SHORTEST = 16
+"""Characters; no key is shorter."""
+
+
 class TypedKeys:
     """Offers, and `/secret`. `environ` goes before secrets.env, so its names are taken."""
 
@@ -168,7 +172,7 @@ class TypedKeys:
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
         """Where the owner typed a key into a message, make the offer."""
-        if not isinstance(event, InboundMessage):
+        if not isinstance(event, InboundMessage) or len(event.content) < _SHORTEST:
             return
         typed = event.begun_by == "person" and not event.forwarded_from
         keys = keys_in(event.content) if typed else {}

@@ -30,7 +30,8 @@ class MessageBus:
         self._room = asyncio.Event()
         self._room.set()
         self._stopped = False
-        self._held: StorageError | None = None
+        self.held: StorageError | None = None
+        """Why `publish` waits for room on the disk, if it does."""
         self._receive: Receiver = _nobody
         self._send: Sender = _nobody
 
@@ -59,22 +60,17 @@ class MessageBus:
         """Take nothing more from channels: `publish` waits from now on, and so no platform is told
         that something arrived."""
         self._stopped = True
-        self._open_or_close()
+        self._count(0)
 
     def hold_intake(self, why: StorageError) -> None:
         """The same until `resume_intake`."""
-        self._held = why
-        self._open_or_close()
+        self.held = why
+        self._count(0)
 
     def resume_intake(self) -> None:
         """Take messages from channels again."""
-        self._held = None
-        self._open_or_close()
-
-    @property
-    def held(self) -> StorageError | None:
-        """Why `publish` waits for room on the disk, if it does."""
-        return self._held
+        self.held = None
+        self._count(0)
 
     async def note(self, message: InboundMessage) -> None:
         """Store a message that comes from within: a turn must not wait for the end of turns.
@@ -96,7 +92,7 @@ class MessageBus:
 
     def deliver(self, entry: InboxEntry) -> None:
         """Hand a stored message to the agent."""
-        self.adopt((entry,))
+        self._count(1 + len(entry.joined))
         self._receive(entry)
 
     def adopt(self, entries: Sequence[InboxEntry]) -> None:
@@ -121,10 +117,7 @@ class MessageBus:
 
     def _count(self, change: int) -> None:
         self._open += change
-        self._open_or_close()
-
-    def _open_or_close(self) -> None:
-        if self._open < self._capacity and not self._stopped and self._held is None:
+        if self._open < self._capacity and not self._stopped and self.held is None:
             self._room.set()
         else:
             self._room.clear()

@@ -181,6 +181,7 @@ class DayBudget:
         warn: Callable[[str], Coroutine[Any, Any, object]],
     ) -> None:
         self._limit, self._reports, self._clock = limit, reports, clock
+        self.is_limited = limit.tokens > 0
         self._background, self._warn = background, warn
         self._loading = asyncio.Lock()
         self._day: date | None = None
@@ -189,20 +190,19 @@ class DayBudget:
     async def begin(self, prompt: int) -> None:
         """Set aside the tokens of a prompt. Raises `BudgetSpent`, or `StorageError` where what was
         used before cannot be read."""
-        if self._limit.tokens:
-            today = self._clock.now().date()
-            async with self._loading:
-                if self._day != today:
-                    known = await self._reports.spent(today)
-                    self._day, self._used, self._warned = today, known.tokens, known.warned
-            if self._used + self._reserved + prompt > self._limit.tokens:
-                raise BudgetSpent(self._limit.tokens)
+        today = self._clock.now().date()
+        async with self._loading:
+            if self._day != today:
+                known = await self._reports.spent(today)
+                self._day, self._used, self._warned = today, known.tokens, known.warned
+        if self._used + self._reserved + prompt > self._limit.tokens:
+            raise BudgetSpent(self._limit.tokens)
         self._reserved += prompt
 
     def end(self, prompt: int, used: int) -> None:
         """The call is over; it used so many tokens in all, 0 where it failed."""
         self._reserved -= prompt
-        if used and self._limit.tokens:
+        if used:
             self._used += used
             near = self._used >= self._limit.warn_at * self._limit.tokens and not self._warned
             self._warned = self._warned or near
@@ -228,7 +228,8 @@ class BudgetedProvider:
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
         """See `Provider`. Raises `BudgetSpent` as well."""
-        await self._budget.begin(prompt.tokens)
+        if self._budget.is_limited:
+            await self._budget.begin(prompt.tokens)
         used = 0
         try:
             reply = await self._provider.complete(prompt, options, on_text)
@@ -236,7 +237,8 @@ class BudgetedProvider:
             calls = sum(estimate_tokens(call.arguments) for call in reply.tool_calls)
             used = counted or prompt.tokens + estimate_tokens(reply.text) + calls
         finally:
-            self._budget.end(prompt.tokens, used)
+            if self._budget.is_limited:
+                self._budget.end(prompt.tokens, used)
         if self._record is not None:
             self._record(reply.usage)
         return reply

@@ -312,7 +312,8 @@ class Access:
         allowed, known = self._rules.get(channel, _NO_RULES).allow_from, self._book.known
         return EVERYONE in allowed or any(
             id in allowed or (channel, "person", id) in known or self.is_owner_id(channel, id)
-            for id in _ids(sender)
+            for id in (sender.id, *sender.also)
+            if id
         )
 
     def _people_of(self, channel: str, group_id: str) -> frozenset[str] | None:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 from loguru import logger
 
@@ -136,9 +137,18 @@ class Archivist:
         self._summariser, self._patience = summariser, patience
         self._sessions, self._memory_of, self._versions = sessions, memory_of, versions
         self._scopes: dict[str, asyncio.Lock] = {}
+        self._caught_up: WeakKeyDictionary[Session, int] = WeakKeyDictionary()
 
     async def catch_up(self, session: Session) -> None:
-        """Mark as consolidated what the history holds already."""
+        """Mark as consolidated what the history holds already. Reads the history once for each
+        session in memory, after a range was put away or not, and where its file went back."""
+        known = self._caught_up.get(session)
+        if known is not None and session.last_consolidated >= known:
+            return
+        await self._catch_up(session)
+        self._caught_up[session] = session.last_consolidated
+
+    async def _catch_up(self, session: Session) -> None:
         history = self._memory_of(session).history
         while (seq := session.last_consolidated + 1) < session.next_seq:
             if await asyncio.to_thread(history.committed, session.key) < seq:
@@ -158,6 +168,7 @@ class Archivist:
         entries. It is not done where the model is out and nobody is in a hurry, or the session
         changed meanwhile; what is committed by then stays so. Raises `StorageError`.
         """
+        self._caught_up.pop(session, None)  # whatever comes of it
         memory, rest = self._memory_of(session), tuple(messages)
         committed = list[Draft]()
         changed = False

@@ -177,6 +177,8 @@ class Gauge:
     def window_boundary(self, session: Session) -> int:
         """How many messages go because there are too many; mostly 0."""
         limits = self._limits
+        if not 0 < limits.window <= len(session.messages):
+            return 0
         return pick_window_boundary(session.messages, limits.window, limits.chunk)
 
     def _pick(self, session: Session, wanted: int, least: int) -> int:

@@ -63,6 +63,7 @@ class Questions:
     def __init__(self, place: Place, clock: Clock, new_code: Callable[[], str]) -> None:
         self._place, self._clock, self._new_code = place, clock, new_code
         self._known: dict[str, Question] | None = None
+        self.registry: CommandRegistry | None = None
 
     def ask(self, text: str, scope: str, *, erase: bool, of: str, message: str) -> str:
         """Remember what was asked of whom, by which message; the code that says yes to it."""
@@ -96,10 +97,21 @@ class Questions:
         """Those that hold still."""
         known = self._read() if self._known is None else self._known
         now = self._clock.now()
-        self._known = {of: one for of, one in known.items() if now < one.until <= now + PATIENCE}
-        if self._known != known:
-            self._keep(self._known)
-        return self._known
+        fresh = {of: one for of, one in known.items() if now < one.until <= now + PATIENCE}
+        if fresh != known:
+            self._keep(fresh)
+        self._know(fresh)
+        return fresh
+
+    def _know(self, questions: dict[str, Question]) -> None:
+        """Messages are asked about only while a question is open."""
+        self._known = questions
+        if self.registry is not None:
+            self.registry.meant = self.meant_by if questions else None
+
+    def meant_by(self, said: InboundMessage) -> str:
+        """The command that a message stands for, empty for none."""
+        return self.meant(said.content, *_asker(said))
 
     def _read(self) -> dict[str, Question]:
         try:
@@ -110,7 +122,7 @@ class Questions:
             return {}
 
     def _keep(self, questions: dict[str, Question]) -> None:
-        self._known = questions
+        self._know(questions)
         try:
             if questions:
                 self._place.write_bytes(msgspec.json.encode(questions))
@@ -153,7 +165,7 @@ class MemoryCommands:
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
-        registry.understand(lambda said: self._questions.meant(said.content, *_asker(said)))
+        self._questions.registry, registry.meant = registry, self._questions.meant_by
         discard, continue_ = self._discarding.run, self._continuing.run
         restore = "Undo a change of memory, or go back to a version"
         for command in (
