@@ -228,7 +228,7 @@ class MemoryCommands:
         scope = self._scope(call)
         if erase and scope != OWNER:
             return Answer("Erasing reaches every file, so it is for this nanobot's owner only.")
-        plan = await self._service.forget_plan(text, scope, erase=erase)
+        plan = await self._service.forget(text, scope, erase=erase, plan_only=True)
         if not plan.data["found"]:
             return Answer(plan.text)
         asker, message = _asker(call.message)
@@ -282,9 +282,8 @@ class MemoryCommands:
             return Answer(f"Write it as: /dream-restore {_RESTORE}")
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
-        if words[0] == "--to":
-            return Answer((await self._service.restore_to(number, scope)).text)
-        return Answer((await self._service.restore(number, scope)).text)
+        restored = await self._service.restore(number, scope, to=words[0] == "--to")
+        return Answer(restored.text)
 
     def _scope(self, call: CommandCall) -> str:
         return self._scopes.serving(call.message, call.session.key, call.session.metadata)

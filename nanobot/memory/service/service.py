@@ -19,8 +19,8 @@ from nanobot.commands import Operation
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.documents import FACTS, LONG_TERM
 from nanobot.memory.dream.dream import COMMAND, Dream
-from nanobot.memory.erase import ErasePlan, Eraser
-from nanobot.memory.forget import ForgetPlan, Forgetter, Forgotten
+from nanobot.memory.erase import Eraser
+from nanobot.memory.forget import Forgetter, Forgotten
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
 from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
@@ -31,7 +31,7 @@ from nanobot.memory.store.notes import day_of
 from nanobot.memory.text.lines import is_heading
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.sync import Sync
-from nanobot.memory.versions.version import Change, Revert, Version, scope_of
+from nanobot.memory.versions.version import Change, Version, scope_of
 from nanobot.memory.why import Explainer
 from nanobot.providers.tokens import estimate_tokens
 
@@ -107,12 +107,8 @@ class MemoryService:
             "log": lambda given: self.log(given.version, given.scope),
             "versions": lambda given: self.versions(given.scope),
             "restore": self._restore_given,
-            "forget_plan": lambda given: self.forget_plan(
-                given.needed("text"), given.scope, erase=given.erase
-            ),
-            "forget": lambda given: self.forget(
-                given.needed("text"), given.scope, erase=given.erase
-            ),
+            "forget_plan": lambda given: self._forget_given(given, plan_only=True),
+            "forget": lambda given: self._forget_given(given, plan_only=False),
             "pending": lambda given: self.pending(given.scope),
             "accept": lambda given: self.decide("accept", given.numbers, given.scope),
             "drop": lambda given: self.decide("drop", given.numbers, given.scope),
@@ -203,27 +199,31 @@ class MemoryService:
         found = await asyncio.to_thread(self._versions.log, memory.prefix, _LOG_LENGTH)
         return views.latest_versions(found)
 
-    async def restore(self, number: int, scope: str) -> Report:
-        """Undo one change and keep what came later; a version as well, so it can be undone.
+    async def restore(self, number: int, scope: str, *, to: bool = False) -> Report:
+        """Undo one change and keep what came later, or (`to`) bring all long-term files back to
+        what they were after version `number`; a version as well, so it can be undone.
 
         What cannot be undone, because it has changed since, is left and said. Raises
         `UnknownVersion`, and `NanobotError` for the version that holds the files as they were.
         """
         memory, versions = await self._recorded(scope), self._versions
-        version = await asyncio.to_thread(versions.version, number, memory.prefix)
-        if version.author == "start":
-            raise NanobotError(f"version {number} is where the versions begin: nothing is to undo")
-        revert = await asyncio.to_thread(versions.reverted, number, memory.prefix)
-        made = await self._write_back(memory, revert, f"undo change {version.number}")
-        return views.undone(number, made, revert.conflicts)
-
-    async def restore_to(self, number: int, scope: str) -> Report:
-        """Bring all long-term files of a scope back to what they were after version `number`; a
-        version as well, so it can be undone. Raises `UnknownVersion`."""
-        memory = await self._recorded(scope)
-        revert = await asyncio.to_thread(self._versions.restored, number, memory.prefix)
-        made = await self._write_back(memory, revert, f"back to version {number}")
-        return views.gone_back(number, made)
+        if to:
+            revert = await asyncio.to_thread(versions.restored, number, memory.prefix)
+        else:
+            undone = await asyncio.to_thread(versions.version, number, memory.prefix)
+            number = undone.number
+            if undone.author == "start":
+                raise NanobotError(
+                    f"version {number} is where the versions begin: nothing is to undo"
+                )
+            revert = await asyncio.to_thread(versions.reverted, number, memory.prefix)
+        tip = await asyncio.to_thread(versions.tip_number)
+        summary = f"back to version {number}" if to else f"undo change {number}"
+        change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
+        for path, text in revert.texts.items():
+            inside, expected = path.removeprefix(memory.prefix), revert.expected[path]
+            made = await memory.store.replace(inside, text, expected=expected, change=change)
+        return views.restored(number, made, revert.conflicts, to=to)
 
     async def pending(self, scope: str) -> Report:
         """The facts that wait to be confirmed, numbered."""
@@ -254,26 +254,28 @@ class MemoryService:
         report = await self._dream.run(self.memory(scope).scope, trigger=COMMAND)
         return Report.about(report.digest, report)
 
-    async def forget_plan(self, text: str, scope: str, *, erase: bool = False) -> Report:
-        """What forgetting would take away; `found` in the data says whether there is anything.
+    async def forget(
+        self, text: str, scope: str, *, erase: bool = False, plan_only: bool = False
+    ) -> Report:
+        """Forget: it leaves files, search and prompts, and is not learned again from what was said.
+        With `erase` the text also leaves everything that is stored, in all scopes. With `plan_only`
+        only say what would go; `found` in the data says whether there is anything.
 
         Raises `NanobotError` for a text that says too little.
         """
-        plan = await self._plan_to_forget(text, scope, erase=erase)
-        return Report(plan.text, {"found": not plan.is_empty, **plan.as_json()})
-
-    async def forget(self, text: str, scope: str, *, erase: bool = False) -> Report:
-        """Forget: it leaves files, search and prompts, and is not learned again from what was said.
-
-        With `erase` the text also leaves everything that is stored, in all scopes. Raises as
-        `forget_plan` does.
-        """
-        plan = await self._plan_to_forget(text, scope, erase=erase)
-        if isinstance(plan, ForgetPlan):
-            forgotten = await self._forgetter.apply(plan)
-            return Report(forgotten.text, {"found": not plan.is_empty, **forgotten.as_json()})
-        erased = await self._eraser.apply(text)
-        return Report(erased.text, {"found": not plan.is_empty, **erased.as_json()})
+        scope = self.memory(scope).scope
+        if erase and scope != OWNER:
+            raise NanobotError(
+                "erasing reaches every file and every scope, so it is the owner's alone",
+                hint="Without --erase this scope alone forgets.",
+            )
+        if erase:
+            erasing = await self._eraser.plan(text)
+            erased = erasing if plan_only else await self._eraser.apply(text)
+            return Report(erased.text, {"found": not erasing.is_empty, **erased.as_json()})
+        plan = await self._forgetter.plan(text, scope)
+        done = plan if plan_only else await self._forgetter.apply(plan)
+        return Report(done.text, {"found": not plan.is_empty, **done.as_json()})
 
     async def strike(self, text: str) -> Report:
         """Erase a text alone, in all scopes: nothing that was said with it is forgotten."""
@@ -310,33 +312,14 @@ class MemoryService:
 
     async def _restore_given(self, given: _Given) -> Report:
         """`version` is the one to undo, `to` the one to go back to."""
-        if given.to is not None:
-            return await self.restore_to(given.to, given.scope)
-        if given.version is None:
+        number = given.version if given.to is None else given.to
+        if number is None:
             raise NanobotError("the operation needs a number in 'version'")
-        return await self.restore(given.version, given.scope)
+        return await self.restore(number, given.scope, to=given.to is not None)
 
-    async def _write_back(self, memory: Memory, revert: Revert, summary: str) -> int:
-        """Write these texts as one version; its number, 0 where nothing was to be written."""
-        tip = await asyncio.to_thread(self._versions.tip_number)
-        change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
-        for path, text in revert.texts.items():
-            inside, expected = path.removeprefix(memory.prefix), revert.expected[path]
-            made = await memory.store.replace(inside, text, expected=expected, change=change)
-        return made
-
-    async def _plan_to_forget(
-        self, text: str, scope: str, *, erase: bool
-    ) -> ForgetPlan | ErasePlan:
-        scope = self.memory(scope).scope
-        if not erase:
-            return await self._forgetter.plan(text, scope)
-        if scope != OWNER:
-            raise NanobotError(
-                "erasing reaches every file and every scope, so it is the owner's alone",
-                hint="Without --erase this scope alone forgets.",
-            )
-        return await self._eraser.plan(text)
+    async def _forget_given(self, given: _Given, *, plan_only: bool) -> Report:
+        text = given.needed("text")
+        return await self.forget(text, given.scope, erase=given.erase, plan_only=plan_only)
 
     async def _recorded(self, scope: str) -> Memory:
         """The memory of a scope, once what was edited by hand is among its versions."""

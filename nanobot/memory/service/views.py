@@ -247,30 +247,25 @@ def synced(remote: str, result: SyncResult) -> Report:
     )
 
 
-def undone(number: int, made: int, conflicts: Sequence[str]) -> Report:
-    """What undoing change `number` did, and what stood in its way; `made` is the version that it
-    became, 0 for none."""
+def restored(number: int, made: int, conflicts: Sequence[str], *, to: bool) -> Report:
+    """What undoing change `number` did, or going back `to` that version, and what stood in its way;
+    `made` is the version that it became, 0 for none."""
     lines = []
-    if made:
-        lines.append(f"Change {number} is undone. {_take_back(made)}")
+    if to:
+        lines.append(
+            f"All files are {'again ' if made else ''}as they were after version {number}."
+        )
+    elif made:
+        lines.append(f"Change {number} is undone.")
     elif not conflicts:
         lines.append(f"Nothing of change {number} stands any more, so there was nothing to undo.")
+    if made:
+        lines[0] += f" To take that back: `/dream-restore --version {made}`."
     if conflicts:
         lines.append("This was left as it is, because it has changed since:")
         lines += [f"- {conflict}" for conflict in conflicts]
-    versions = [made] if made else []
-    return Report.of("\n".join(lines), undone=number, versions=versions, conflicts=conflicts)
-
-
-def gone_back(number: int, made: int) -> Report:
-    """What going back to version `number` did."""
-    text = f"All files are {'again ' if made else ''}as they were after version {number}."
-    text = f"{text} {_take_back(made)}" if made else text
-    return Report.of(text, to=number, versions=[made] if made else [])
-
-
-def _take_back(version: int) -> str:
-    return f"To take that back: `/dream-restore --version {version}`."
+    data = {"to" if to else "undone": number, "versions": [made] if made else []}
+    return Report.of("\n".join(lines), **data, conflicts=conflicts)
 
 
 def waiting(facts: Sequence[PendingFact]) -> Report:
@@ -281,7 +276,10 @@ def waiting(facts: Sequence[PendingFact]) -> Report:
             "I worded these after I had read text from elsewhere, so I do not take them for true "
             "yet:",
             "",
-            *map(_pending, facts),
+            *(
+                f"- {one.number}: {visible(one.shown)} [from {', '.join(one.origins)}, {one.day}]"
+                for one in facts
+            ),
             "",
             "`/memory accept N` remembers one, `/memory drop N` gives it up.",
         ]
@@ -290,26 +288,12 @@ def waiting(facts: Sequence[PendingFact]) -> Report:
 
 def decided(done: str, facts: Sequence[PendingFact], left: int) -> Report:
     """What became of facts that waited; `left` wait still."""
-    lines = [f"{done}:", *(f"- {shortened(_change(fact), _LINE)}" for fact in facts)]
+    lines = [f"{done}:", *(f"- {shortened(visible(fact.shown), _LINE)}" for fact in facts)]
     if not facts:
         lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
     if left:
         lines.append(f"{counted(left, 'fact waits', 'facts wait')} still: `/memory pending`.")
     return Report.of("\n".join(lines), facts=map(_fact, facts), left=left)
-
-
-def _pending(fact: PendingFact) -> str:
-    origins = ", ".join(fact.origins) or "elsewhere"
-    where = f"from {origins}, {fact.day.isoformat()}, for {fact.path}"
-    return f"- {fact.number}: {shortened(_change(fact), _HELD_SIZE)} [{where}]"
-
-
-def _change(fact: PendingFact) -> str:
-    """What a fact that waits would do, with nothing hidden in it."""
-    if not fact.line:
-        return f"no longer: {visible(fact.old)}"
-    instead = f" (in place of: {visible(fact.old)})" if fact.old else ""
-    return f"{visible(fact.line)}{instead}"
 
 
 def _fact(fact: PendingFact) -> dict[str, object]:

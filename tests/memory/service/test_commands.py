@@ -73,7 +73,7 @@ async def test_memory_searches_explains_and_decides(owned: Owned) -> None:
     await pending.hold(["- Ada owns a boat."], LONG_TERM, ["tool:web_fetch"])
     assert "I like blue" in await owned.type("/memory search blue")
     assert f"version {number}" in await owned.type('/memory why "blue"')
-    assert "1: - Ada owns a boat." in await owned.type("/memory pending")
+    assert "1: MEMORY.md: - Ada owns a boat." in await owned.type("/memory pending")
     assert "Ada owns a boat." in await owned.type("/memory accept 1")
     assert "Ada owns a boat." in owned.facts()
 

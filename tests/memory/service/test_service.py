@@ -232,20 +232,20 @@ async def test_a_whole_state_comes_back_and_that_can_be_undone(owned: Owned) -> 
     user.write_text("# User\n\n- Mine\n")
     later = owned.facts()
 
-    report = await owned.service.restore_to(number, OWNER)
+    report = await owned.service.restore(number, OWNER, to=True)
 
     (made,) = json.loads(json.dumps(report.data))["versions"]
     assert owned.facts() == then
     assert "Mine" not in user.read_text()
     assert "bakery" not in (owned.workspace / "memory" / "retired.md").read_text()
-    again = await owned.service.restore_to(number, OWNER)
+    again = await owned.service.restore(number, OWNER, to=True)
     assert (again.data["versions"], "are as they were" in again.text) == ([], True)
     await owned.type(f"/dream-restore --version {made}")
     assert (owned.facts(), user.read_text()) == (later, "# User\n\n- Mine\n")
     assert "after version 1." in await owned.type("/dream-restore --to 1")
     assert "likes" not in owned.facts()
     with pytest.raises(UnknownVersion):
-        await owned.service.restore_to(999, OWNER)
+        await owned.service.restore(999, OWNER, to=True)
 
 
 async def test_hand_edits_are_changes_of_the_person(owned: Owned) -> None:
@@ -271,7 +271,7 @@ async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> N
     pending = owned.memories.of(OWNER).pending
     await pending.hold(["- Ada owns a boat.", "- Ada is a spy."], LONG_TERM, ["tool:web_fetch"])
     shown = await owned.service.pending(OWNER)
-    assert "1: - Ada owns a boat. [from tool:web_fetch" in shown.text
+    assert "1: MEMORY.md: - Ada owns a boat. [from tool:web_fetch" in shown.text
     accepted = await owned.service.decide("accept", [1], OWNER)
     assert accepted.data["left"] == 1
     assert "Ada owns a boat." in owned.facts()
@@ -292,13 +292,13 @@ async def test_what_waits_is_listed_with_nothing_hidden_in_it(owned: Owned) -> N
 
 async def test_forgetting_is_planned_first_and_changes_nothing_by_that(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
-    plan = await owned.service.forget_plan("blue", OWNER)
+    plan = await owned.service.forget("blue", OWNER, plan_only=True)
     assert plan.data["found"] is True
     assert "Ada likes blue." in owned.facts()
     done = await owned.service.forget("blue", OWNER)
     assert done.data["found"] is True
     assert "blue" not in owned.facts()
-    assert (await owned.service.forget_plan("blue", OWNER)).data["found"] is False
+    assert (await owned.service.forget("blue", OWNER, plan_only=True)).data["found"] is False
 
 
 async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
@@ -312,9 +312,9 @@ async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
 
 
 async def test_only_the_owner_erases(owned: Owned) -> None:
-    for operation in (owned.service.forget_plan, owned.service.forget):
+    for plan_only in (True, False):
         with pytest.raises(NanobotError, match="the owner's alone"):
-            await operation("blue", PERSON, erase=True)
+            await owned.service.forget("blue", PERSON, erase=True, plan_only=plan_only)
 
 
 async def test_why_leads_to_the_version(owned: Owned) -> None:
