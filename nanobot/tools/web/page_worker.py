@@ -7,8 +7,7 @@
 Run by `nanobot.tools.web.pages`, never imported,
 and it imports nothing of nanobot.
 
-Markdown is headings, paragraphs, lists, links, tables and code; nothing else survives. The tree is
-walked without recursion: how deep it is, is up to its author.
+Markdown is headings, paragraphs, lists, links, tables and code; nothing else survives.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -38,6 +36,9 @@ _BLOCK_TAGS = (
     "thead tr ul"
 )
 _BLOCKS = frozenset(_BLOCK_TAGS.split())
+_ANY_BLOCK = _BLOCK_TAGS.replace(" ", ", ")
+_HEADING = re.compile("h[1-6]")
+_ROWS = frozenset({"thead", "tbody", "tfoot"})
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _SPACE = re.compile(r"[ \t\n\r\f\v]+")
 _BREAK = "\0"
@@ -76,12 +77,7 @@ def main_part(body: LexborNode) -> LexborNode:
 
 def written(node: LexborNode, base: str, characters: int, *, whole: bool) -> str:
     """An element as Markdown, up to about so many characters."""
-    writer = Writer(lambda href: _absolute(base, href), characters)
-    for event, found in events(node, whole=whole):
-        writer.take(event, found)
-        if writer.is_full:
-            break
-    return writer.finished()
+    return "\n\n".join(Writer(base, characters, whole).blocks(node))
 
 
 def read_hits(tree: LexborHTMLParser, url: str) -> dict[str, object]:
@@ -125,29 +121,6 @@ def _attribute(node: LexborNode | None, name: str) -> str:
     return (node.attributes.get(name) or "") if node is not None else ""
 
 
-def events(root: LexborNode, *, whole: bool) -> Iterator[tuple[str, LexborNode]]:
-    """`("in", element)`, `("text", node)` and `("out", element)` in document order. What nobody
-    sees is left out, and without `whole` also what stands around the content on every page."""
-    stack: list[tuple[bool, LexborNode]] = [(False, root)]
-    depth = 0
-    while stack:
-        left, node = stack.pop()
-        if left:
-            depth -= 1
-            yield "out", node
-            continue
-        if node is not root and node.next is not None:
-            stack.append((False, node.next))
-        if node.is_text_node:
-            yield "text", node
-        elif node.is_element_node and depth < _MAX_DEPTH and not _left_out(node, whole):
-            yield "in", node
-            depth += 1
-            stack.append((True, node))
-            if node.child is not None:
-                stack.append((False, node.child))
-
-
 def _left_out(node: LexborNode, whole: bool) -> bool:
     tag = node.tag or ""
     if tag in _NEVER:
@@ -167,170 +140,113 @@ def _left_out(node: LexborNode, whole: bool) -> bool:
     )
 
 
-@dataclass
 class Writer:
-    """Takes events, gives Markdown. `absolute` makes a link whole, or empty where it is none."""
+    """Makes Markdown of elements, of about `most` characters. Without `whole`, what stands around
+    the content on every page is left out; what nobody sees always is."""
 
-    absolute: Callable[[str], str]
-    most: int
-    blocks: list[str] = field(default_factory=list)
-    _size: int = 0
-    _line: list[str] = field(default_factory=list)
-    _lists: list[int | None] = field(default_factory=list)
-    _marker: str = ""
-    _quotes: int = 0
-    _raw: int = 0
-    _cells: list[str] | None = None
-    _link: str = ""
-    _link_from: int = 0
+    def __init__(self, base: str, most: int, whole: bool) -> None:
+        self._base, self._left, self._whole = base, most, whole
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is more text than is wanted."""
-        return self._size > self.most
+    def blocks(self, node: LexborNode, link: str = "", depth: int = 0) -> list[str]:
+        """Its paragraphs, lists and so on; with a `link` the words of all of them lead there."""
+        done: list[str] = []
+        line: list[str] = []
 
-    def take(self, event: str, node: LexborNode) -> None:
-        """Add one event."""
-        if event == "text":
-            self._text(node.text_content or "")
-        elif event == "in":
-            self._enter(node.tag or "", node)
-        else:
-            self._leave(node.tag or "")
+        def flush() -> None:
+            if text := _tidy("".join(line)):
+                self._left -= len(text)
+                done.append(f"[{text}]({link})" if link else text)
+            line.clear()
 
-    def finished(self) -> str:
-        """The whole text."""
-        self._flush()
-        return re.sub(r"\n{3,}", "\n\n", "\n".join(self.blocks)).strip()
+        for child in self._children(node, depth):
+            tag = child.tag or ""
+            if tag in _BLOCKS or (tag != "-text" and child.css_first(_ANY_BLOCK) is not None):
+                flush()
+                done += self._block(child, tag, link, depth + 1)
+            else:
+                line.append(self._inline(child, depth + 1))
+        flush()
+        return done
 
-    def _text(self, text: str) -> None:
-        text = text.replace(_BREAK, "")
-        self._line.append(text if self._raw else _SPACE.sub(" ", text))
-
-    def _enter(self, tag: str, node: LexborNode) -> None:
-        if self._cells is not None and tag not in {"tr", "td", "th"}:
-            if tag in _BLOCKS or tag == "br":
-                self._line.append(" ")
-        elif tag in _BLOCKS:
-            self._flush()
-            self._open_block(tag, node)
-        elif tag == "br":
-            self._line.append("\n" if self._raw else _BREAK)
-        if tag == "a" and not self._raw:
-            self._end_link()
-            self._link = self.absolute(node.attributes.get("href") or "")
-            self._link_from = len(self._line)
-        elif tag == "img" and (alt := (node.attributes.get("alt") or "").strip()):
-            self._line.append(f"[image: {_SPACE.sub(' ', alt)[:200]}]")
-        elif tag == "code" and not self._raw:
-            self._line.append("`")
-        elif tag in {"tr", "td", "th"}:
-            self._line.clear()
-
-    def _open_block(self, tag: str, node: LexborNode) -> None:
+    def _block(self, node: LexborNode, tag: str, link: str, depth: int) -> list[str]:
+        if tag in {"pre", "hr"}:
+            return _fenced(node.text()) if tag == "pre" else ["---"]
         if tag in {"ul", "ol"}:
-            self._lists.append(1 if tag == "ol" else None)
-        elif tag == "li":
-            self._begin_item()
-        elif tag == "blockquote":
-            self._quotes += 1
-        elif tag == "pre":
-            self._raw += 1
-        elif tag == "hr":
-            self._add("---")
-        elif tag == "tr" and _is_data(node):
-            self._cells = []
-        if tag not in {"li", "tr"} and not self._lists:
-            self._gap()
-
-    def _begin_item(self) -> None:
-        number = self._lists[-1] if self._lists else None
-        self._marker = "- " if number is None else f"{number}. "
-        if number is not None:
-            self._lists[-1] = number + 1
-
-    def _leave(self, tag: str) -> None:
+            return self._list(node, tag, link, depth)
+        if tag == "table":
+            return self._table(node, link, depth)
         if tag == "a":
-            self._end_link()
-        elif tag == "code" and not self._raw:
-            self._line.append("`")
-        elif self._cells is not None:
-            self._leave_in_row(tag)
-        elif tag in _BLOCKS:
-            self._close_block(tag)
+            link = _absolute(self._base, _attribute(node, "href")) or link
+        inner = self.blocks(node, link, depth)
+        if inner and tag == "blockquote":
+            return [_prefixed("\n\n".join(inner), "> ", "> ")]
+        if inner and _HEADING.fullmatch(tag):
+            return [f"{'#' * int(tag[1])} {' '.join(inner)}"]
+        return inner
 
-    def _leave_in_row(self, tag: str) -> None:
-        if self._cells is not None and tag in {"td", "th"}:
-            self._cells.append(self._taken().replace(_BREAK, " ").replace("|", "\\|"))
-        elif tag == "tr":
-            cells, self._cells = self._cells or [], None
-            if any(cells):
-                self._add(f"| {' | '.join(cells)} |")
+    def _list(self, node: LexborNode, tag: str, link: str, depth: int) -> list[str]:
+        shown: list[str] = []
+        for item in self._children(node, depth):
+            if text := "\n".join(self.blocks(item, link, depth)):
+                mark = f"{len(shown) + 1}. " if tag == "ol" else "- "
+                shown.append(_prefixed(text, mark, " " * len(mark)))
+        return ["\n".join(shown)] if shown else []
 
-    def _close_block(self, tag: str) -> None:
-        if tag == "pre":
-            self._raw -= 1
-            self._fence()
-            return
-        level = int(tag[1]) if len(tag) == 2 and tag[0] == "h" and tag[1].isdigit() else 0
-        self._flush("#" * level + " " if level else "")
-        if tag in {"ul", "ol"} and self._lists:
-            self._lists.pop()
-        elif tag == "blockquote":
-            self._quotes -= 1
-        if tag == "li":
-            self._marker = ""
-        elif tag != "tr" and not self._lists:
-            self._gap()
+    def _table(self, table: LexborNode, link: str, depth: int) -> list[str]:
+        """Rows of words are kept as rows; a table that lays out a page is what stands in it."""
+        found: list[str] = []
+        rows: list[str] = []
+        for part in self._children(table, depth):
+            for row in self._children(part, depth) if part.tag in _ROWS else (part,):
+                cells = [self.blocks(cell, link, depth) for cell in self._children(row, depth)]
+                if row.tag == "tr" and _is_data(row):
+                    texts = (
+                        " ".join(cell).replace("\n", " ").replace("|", "\\|") for cell in cells
+                    )
+                    rows.append(f"| {' | '.join(texts)} |")
+                else:
+                    found += [block for cell in cells for block in cell]
+        return [*found, "\n".join(rows)] if rows else found
 
-    def _end_link(self) -> None:
-        if self._link:
-            text = "".join(self._line[self._link_from :])
-            if text.strip():
-                words = text.strip().replace(_BREAK, " ")
-                before = " " if text[:1].isspace() else ""
-                after = " " if text[-1:].isspace() else ""
-                self._line[self._link_from :] = [f"{before}[{words}]({self._link}){after}"]
-        self._link = ""
+    def _inline(self, node: LexborNode, depth: int) -> str:
+        tag = node.tag or ""
+        if node.is_text_node:
+            return _SPACE.sub(" ", (node.text_content or "").replace(_BREAK, ""))
+        if tag == "br":
+            return _BREAK
+        if tag == "img":
+            alt = _SPACE.sub(" ", _attribute(node, "alt")).strip()[:200]
+            return f"[image: {alt}]" if alt else ""
+        text = "".join(self._inline(child, depth + 1) for child in self._children(node, depth))
+        if tag == "code":
+            return f"`{text}`" if text.strip() else text
+        link = _absolute(self._base, _attribute(node, "href")) if tag == "a" else ""
+        if not link or not text.strip():
+            return text
+        before, after = " " * text[:1].isspace(), " " * text[-1:].isspace()
+        return f"{before}[{text.strip().replace(_BREAK, ' ')}]({link}){after}"
 
-    def _taken(self) -> str:
-        """What stands on the line; it is empty afterwards. An open link goes on in the next."""
-        link = self._link
-        self._end_link()
-        self._link, self._link_from = link, 0
-        text = _SPACE.sub(" ", "".join(self._line)).strip()
-        self._line.clear()
-        return text.replace("``", "")
+    def _children(self, node: LexborNode, depth: int) -> Iterator[LexborNode]:
+        child = node.child if depth < _MAX_DEPTH else None
+        while child is not None and self._left > 0:
+            if child.is_text_node or (child.is_element_node and not _left_out(child, self._whole)):
+                yield child
+            child = child.next
 
-    def _flush(self, prefix: str = "") -> None:
-        text = re.sub(rf" ?{_BREAK} ?", "\n", self._taken()).strip("\n ")
-        if text:
-            self._add(prefix + text)
 
-    def _fence(self) -> None:
-        code = "".join(self._line).strip("\n")
-        self._line.clear()
-        if code.strip():
-            runs = [len(run) for run in re.findall(r"`{3,}", code)]
-            fence = "`" * max([3, *(run + 1 for run in runs)])
-            self._add(f"{fence}\n{code}\n{fence}")
-        self._gap()
+def _tidy(line: str) -> str:
+    text = _SPACE.sub(" ", line)
+    return re.sub(rf" ?{_BREAK} ?", "\n", text).strip("\n ")
 
-    def _add(self, text: str) -> None:
-        indent = "  " * max(0, len(self._lists) - 1)
-        quote = "> " * min(self._quotes, 5)
-        following = " " * len(self._marker) if self._marker else "  " * bool(self._lists)
-        first, *rest = text.split("\n")
-        lines = [f"{quote}{indent}{self._marker or following}{first}"]
-        lines += [f"{quote}{indent}{following}{line}" for line in rest]
-        self._marker = ""
-        block = "\n".join(lines)
-        self._size += len(block) + 1
-        self.blocks.append(block)
 
-    def _gap(self) -> None:
-        if self.blocks and self.blocks[-1]:
-            self.blocks.append("")
+def _prefixed(text: str, first: str, following: str) -> str:
+    return first + text.replace("\n", f"\n{following}")
+
+
+def _fenced(code: str) -> list[str]:
+    code = code.strip("\n")
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall(r"`{3,}", code))])
+    return [f"{fence}\n{code}\n{fence}"] if code.strip() else []
 
 
 def _is_data(row: LexborNode) -> bool:
@@ -340,6 +256,7 @@ def _is_data(row: LexborNode) -> bool:
 
 def main() -> None:
     """Read, parse, answer."""
+    sys.setrecursionlimit(10 * _MAX_DEPTH)
     mode, url, characters = sys.argv[1], sys.argv[2], int(sys.argv[3])
     answer: dict[str, object]
     try:
