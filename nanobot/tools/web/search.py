@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import unescape
-from typing import Literal, TypeVar
+from typing import Literal
 from urllib.parse import urlencode
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
@@ -23,8 +23,6 @@ from nanobot.security.egress.urls import EgressRefused, parse_url
 from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 from nanobot.tools.web.pages import decode, read_hits
-
-T = TypeVar("T", bound=BaseModel)
 
 SEARCH = "web_search"
 
@@ -81,10 +79,14 @@ class WebSearch(Tool):
             raise ToolError(f"searching with {settings.provider} needs its base_url", hint=_OWNERS)
         if settings.provider in ("brave", "tavily") and not settings.api_key:
             raise ToolError(f"searching with {settings.provider} needs an api_key", hint=_OWNERS)
-        search = _ENGINES[settings.provider]
-        hits = await search(self.egress, settings, arguments.query, arguments.count)
-        lines = _listed(hits, arguments.count)
-        return ToolResult("\n".join(lines) or "[nothing found; try other words]")
+        query, count = arguments.query, arguments.count
+        answer = await self.egress.fetch(_request(settings, query, count), _LIMITS)
+        _refuse_failure(answer, settings.provider)
+        if settings.provider == "duckduckgo":
+            hits = await _on_page(answer)
+        else:
+            hits = _in_json(answer, settings.provider)
+        return ToolResult("\n".join(_listed(hits, count)) or "[nothing found; try other words]")
 
 
 Hit = tuple[str, str, str]
@@ -99,18 +101,29 @@ class _Result(BaseModel):
 
 class _Answer(BaseModel):
     results: list[_Result] = []
-
-
-class _BraveAnswer(BaseModel):
     web: _Answer | None = None
 
 
-async def _duckduckgo(egress: Egress, settings: SearchSettings, query: str, _: int) -> list[Hit]:
-    """The page for browsers without JavaScript; no key. A leading `!` would send the query to
-    another site: it is not sent."""
-    words = " ".join(word for word in query.split() if word[:1] not in "!\\")
-    request = EgressRequest(f"{settings.address}/html/?{urlencode({'q': words})}")
-    answer = await _asked(egress, settings, request)
+def _request(settings: SearchSettings, query: str, count: int) -> EgressRequest:
+    """What is asked of an engine. DuckDuckGo's is the page for browsers without JavaScript; there a
+    leading `!` would send the query to another site: it is not sent."""
+    address, key = settings.address, settings.api_key
+    if settings.provider == "duckduckgo":
+        words = " ".join(word for word in query.split() if word[:1] not in "!\\")
+        return EgressRequest(f"{address}/html/?{urlencode({'q': words})}")
+    if settings.provider == "brave":
+        asked = {"q": query[:400], "count": count, "text_decorations": "false"}
+        headers = {"X-Subscription-Token": key, "Accept": "application/json"}
+        url = f"{address}/res/v1/web/search?{urlencode(asked)}"
+        return EgressRequest(url, headers=headers)
+    if settings.provider == "tavily":
+        body = json.dumps({"query": query[:400], "max_results": count}).encode()
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        return EgressRequest(f"{address}/search", "POST", headers, body)
+    return EgressRequest(f"{address}/search?{urlencode({'q': query, 'format': 'json'})}")
+
+
+async def _on_page(answer: EgressResponse) -> list[Hit]:
     html = decode(answer.body, answer.headers.get("content-type", ""))
     page = await asyncio.to_thread(read_hits, html, answer.url)
     if page.blocked or answer.status == 202:
@@ -121,45 +134,17 @@ async def _duckduckgo(egress: Egress, settings: SearchSettings, query: str, _: i
     return list(page.hits)
 
 
-async def _brave(egress: Egress, settings: SearchSettings, query: str, count: int) -> list[Hit]:
-    asked = urlencode({"q": query[:400], "count": count, "text_decorations": "false"})
-    headers = {"X-Subscription-Token": settings.api_key, "Accept": "application/json"}
-    url = f"{settings.address}/res/v1/web/search?{asked}"
-    answer = await _asked(egress, settings, EgressRequest(url, headers=headers))
-    found = _hits(_parsed(_BraveAnswer, answer, settings).web or _Answer())
-    return [(_plain(title), url, _plain(snippet)) for title, url, snippet in found]
+def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
+    try:
+        found = _Answer.model_validate_json(answer.body)
+    except ValidationError as error:
+        raise ToolError(f"{provider} gave no answer that can be read") from error
+    results = (found.web or found).results
+    return [(_plain(one.title or ""), one.url, _plain(one.content or "")) for one in results]
 
 
-async def _tavily(egress: Egress, settings: SearchSettings, query: str, count: int) -> list[Hit]:
-    body = json.dumps({"query": query[:400], "max_results": count}).encode()
-    headers = {
-        "Authorization": f"Bearer {settings.api_key}",
-        "Content-Type": "application/json",
-    }
-    request = EgressRequest(f"{settings.address}/search", "POST", headers, body)
-    return _hits(_parsed(_Answer, await _asked(egress, settings, request), settings))
-
-
-async def _searxng(egress: Egress, settings: SearchSettings, query: str, _: int) -> list[Hit]:
-    """A SearXNG of the owner's or of somebody they trust."""
-    asked = urlencode({"q": query, "format": "json"})
-    request = EgressRequest(f"{settings.address}/search?{asked}")
-    return _hits(_parsed(_Answer, await _asked(egress, settings, request), settings))
-
-
-_ENGINES: dict[ProviderName, Callable[[Egress, SearchSettings, str, int], Awaitable[list[Hit]]]] = {
-    "duckduckgo": _duckduckgo,
-    "brave": _brave,
-    "tavily": _tavily,
-    "searxng": _searxng,
-}
-
-
-async def _asked(
-    egress: Egress, settings: SearchSettings, request: EgressRequest
-) -> EgressResponse:
-    """The answer, where it is one. Raises `ToolError`."""
-    answer, provider = await egress.fetch(request, _LIMITS), settings.provider
+def _refuse_failure(answer: EgressResponse, provider: ProviderName) -> None:
+    """Raise `ToolError` for an answer that is none."""
     if answer.status == 429 or (answer.status == 432 and provider == "tavily"):
         raise ToolError(f"{provider} takes no more searches for now", hint="Try again later.")
     if answer.status == 403 and provider == "searxng":
@@ -171,18 +156,6 @@ async def _asked(
         raise ToolError(f"{provider} refused the search ({answer.status})", hint=_OWNERS)
     if not 200 <= answer.status < 300:
         raise ToolError(f"{provider} answered {answer.status}", hint="Try again later.")
-    return answer
-
-
-def _parsed(kind: type[T], answer: EgressResponse, settings: SearchSettings) -> T:
-    try:
-        return kind.model_validate_json(answer.body)
-    except ValidationError as error:
-        raise ToolError(f"{settings.provider} gave no answer that can be read") from error
-
-
-def _hits(answer: _Answer) -> list[Hit]:
-    return [(one.title or "", one.url, one.content or "") for one in answer.results]
 
 
 def _plain(text: str) -> str:
