@@ -35,7 +35,7 @@ from nanobot.providers.port import Prompt, Toolset, system_message, user_message
 from nanobot.tasks import Background
 from nanobot.text import one_line
 from nanobot.tooling import OWNER, Arguments, Tool, ToolResult, TurnContext
-from nanobot.tools.shell import Processes
+from nanobot.tools.shell.processes import Processes
 
 SPAWN = "spawn"
 MOST_OF_ONE, MOST_OF_OTHERS = 8, 2

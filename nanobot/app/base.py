@@ -49,7 +49,7 @@ from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.tooling.registry import SpillFolder
-from nanobot.tools.shell import Processes
+from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
 from nanobot_cli.channel import CliChannel
 

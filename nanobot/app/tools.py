@@ -53,7 +53,7 @@ from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
-from nanobot.tools.shell import Exec, ExecKill, ExecRead, Limits, Shell
+from nanobot.tools.shell.tools import Exec, ExecKill, ExecRead, Limits
 from nanobot.tools.web import SearchSettings, WebFetch, WebSearch
 
 HELPER_TOOLS = (
@@ -222,19 +222,16 @@ def _offer_files(
 
 def _offer_shell(registry: ToolRegistry, base: Base, files: CallersFiles, egress: Egress) -> None:
     wanted, processes = base.settings.tools.exec, base.processes
-    shell = Shell(
+    run = Exec(
         SandboxFinder(wanted.sandbox, base.settings.home),
         partial(_confined, base, files),
-        limits=Limits(wanted.timeout_seconds, wanted.max_timeout_seconds, wanted.network),
-        egress=egress,
-        after_unconfined=files.note_changes,
+        processes,
+        base.clock,
+        egress,
+        Limits(wanted.timeout_seconds, wanted.max_timeout_seconds, wanted.network),
+        files.note_changes,
     )
-    tools = (
-        Exec(shell, processes, base.clock),
-        ExecRead(processes, base.clock),
-        ExecKill(processes),
-    )
-    registry.register_all(tools)
+    registry.register_all((run, ExecRead(processes, base.clock), ExecKill(processes)))
 
 
 def _confined(base: Base, files: CallersFiles, caller: TurnContext, network: bool) -> Confined:

@@ -25,7 +25,7 @@ from nanobot.messages import ToolCall
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.tooling import Arguments, OwnersPolicy, Risk, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.shell import Processes
+from nanobot.tools.shell.processes import Processes
 from tests.support import Gate, Probe
 
 CALLER = TurnContext("fake", "1", "fake:1", "t-1", "7", thread_id="4")

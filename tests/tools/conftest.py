@@ -17,7 +17,7 @@ from nanobot.tooling.registry import SpillFolder, ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
-from nanobot.tools.shell import Processes
+from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
 
 

@@ -67,6 +67,9 @@ class Output:
         self._begun = text[end:]
         self._add(text[:end])
 
+    def __bool__(self) -> bool:
+        return bool(self._begun or self._head)
+
     def take(self) -> str:
         """What came since the last time; a note stands where the middle is left out. It begins
         and ends between words where there are any near: half of a secret would not be found."""

@@ -16,7 +16,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -77,7 +77,8 @@ Prepared = Callable[["Running"], AbstractAsyncContextManager[Launch]]
 class Running:
     """A command that runs or ran. `ending` and `problem` are of worth once it is `over`: how it
     ended, or why it could not start. `notes` are what to tell besides its output. `mounted`: what
-    it must not change is held by mounts, which a file that is replaced outside slips out of."""
+    it must not change is held by mounts, which a file that is replaced outside slips out of.
+    `launched`: it no longer waits for `quiesce`."""
 
     id: str
     command: str
@@ -90,6 +91,7 @@ class Running:
     ending: Ending | None = None
     problem: NanobotError | None = None
     ended_at: float = 0.0
+    launched: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __str__(self) -> str:
@@ -123,11 +125,9 @@ class Processes:
         in_all: int = 32,
         new_name: Callable[[], str] = lambda: secrets.token_hex(3),
     ) -> None:
-        self._clock = clock
+        self._clock, self._new_name = clock, new_name
         self._per_session, self._in_all = per_session, in_all
-        self._new_name = new_name
         self._table: dict[str, Running] = {}
-        self._at_work: set[Running] = set()
         self._quiet: Counter[str] = Counter()
         self._quiet_ended = asyncio.Event()
         self._holds: dict[str, _Hold] = {}
@@ -176,7 +176,7 @@ class Processes:
             f"no background command {printable(name)} in this conversation",
             hint=f"There are: {shown}."
             if shown
-            else "There is none: it ended and was read, or ended long ago or with nanobot.",
+            else "There is none; one that ended is kept an hour.",
         )
 
     def forget(self, running: Running) -> None:
@@ -185,15 +185,8 @@ class Processes:
 
     async def stop(self, session_key: str) -> int:
         """Kill what runs for a conversation; how many ran in the background."""
-        found = [
-            running
-            for running in self._table.values()
-            if running.caller.session_key == session_key and not running.over.is_set()
-        ]
-        for running in found:
-            running.process.kill()
-        for running in found:
-            await running.over.wait()
+        found = [one for one in self._alive() if one.caller.session_key == session_key]
+        await _end(found)
         return sum(running.background for running in found)
 
     @asynccontextmanager
@@ -202,12 +195,14 @@ class Processes:
         wait. For replacing what they must not change."""
         self._quiet[scope] += 1
         try:
-            ending = [one for one in self._at_work if one.mounted and one.caller.scope == scope]
+            ending = [
+                one
+                for one in self._alive()
+                if one.launched and one.mounted and one.caller.scope == scope
+            ]
             for running in ending:
                 running.notes.append(_RULES_CHANGED)
-                running.process.kill()
-            for running in ending:
-                await running.over.wait()
+            await _end(ending)
             yield
         finally:
             self._quiet[scope] -= 1
@@ -241,10 +236,9 @@ class Processes:
 
     def refuse_if_running(self, caller: TurnContext) -> None:
         """Raise `ToolError` where commands of the caller's scope run."""
-        found = [one for one in self._table.values() if not one.over.is_set()]
         shown = [
             str(one) if one.caller.session_key == caller.session_key else _short(one.command)
-            for one in found
+            for one in self._alive()
             if one.caller.scope == caller.scope
         ]
         if shown:
@@ -263,43 +257,42 @@ class Processes:
             os.close(self._ledger)
             self._ledger = -1
 
+    def _alive(self) -> list[Running]:
+        return [running for running in self._table.values() if not running.over.is_set()]
+
     def _of(self, caller: TurnContext) -> list[Running]:
-        self._drop_old()
+        """The background commands of a conversation, without those that ended long ago."""
+        past = self._clock.monotonic() - _KEPT_SECONDS
+        for running in list(self._table.values()):
+            if running.over.is_set() and (running.ended_at <= past or not running.background):
+                self.forget(running)
+        whose = (caller.scope, caller.session_key)
         return [
-            running
-            for running in self._table.values()
-            if running.background
-            and (running.caller.scope, running.caller.session_key)
-            == (caller.scope, caller.session_key)
+            one
+            for one in self._table.values()
+            if one.background and (one.caller.scope, one.caller.session_key) == whose
         ]
 
     def _make_room(self, caller: TurnContext, background: bool) -> None:
         """Drop what nobody will read. Raises `ToolError` where there is none."""
         if self._closed:
             raise ToolError("nanobot is about to stop; nothing is started any more")
-        mine = self._of(caller)
-        if background and sum(not running.over.is_set() for running in mine) >= self._per_session:
+        mine, alive = self._of(caller), self._alive()
+        if background and sum(one in alive for one in mine) >= self._per_session:
             raise ToolError(
                 f"{self._per_session} commands run in the background of this conversation",
                 hint=f"Kill one with exec_kill: {', '.join(map(str, mine))}.",
             )
-        if sum(not running.over.is_set() for running in self._table.values()) >= self._in_all:
+        if len(alive) >= self._in_all:
             raise ToolError("too many commands run at the moment", hint="Try again later.")
-        told = [running for running in mine if running.over.is_set()]
-        for running in told[: -self._per_session]:
+        for running in [one for one in mine if one not in alive][: -self._per_session]:
             self.forget(running)
-
-    def _drop_old(self) -> None:
-        past = self._clock.monotonic() - _KEPT_SECONDS
-        for running in list(self._table.values()):
-            if running.over.is_set() and (running.ended_at <= past or not running.background):
-                self.forget(running)
 
     async def _run(self, running: Running, prepared: Prepared) -> None:
         try:
             while running.mounted and self._quiet[running.caller.scope]:
                 await self._quiet_ended.wait()
-            self._at_work.add(running)
+            running.launched = True
             async with prepared(running) as launch:
                 running.ending = await running.process.run(launch, running.seconds)
         except NanobotError as error:
@@ -309,9 +302,15 @@ class Processes:
         except OSError as error:
             running.problem = ToolError(f"the command could not be started: {error.strerror}")
         finally:
-            self._at_work.discard(running)
             running.ended_at = self._clock.monotonic()
             running.over.set()
+
+
+async def _end(found: Sequence[Running]) -> None:
+    for running in found:
+        running.process.kill()
+    for running in found:
+        await running.over.wait()
 
 
 def _short(command: str) -> str:

@@ -1,5 +1,6 @@
 """`exec`, `exec_read` and `exec_kill`: a shell in the workspace.
 
+Without a sandbox that was proven to hold, nothing runs, unless the owner chose to do without one.
 A command that was cancelled with its turn is dead when the call is over, and so is all that it
 started; one in the background lives until it ends, is killed, or nanobot stops.
 """
@@ -7,25 +8,90 @@ started; one in the background lives until it ends, is killed, or nanobot stops.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import dropwhile
+from pathlib import Path
 
 from pydantic import Field
 
 from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.errors import ToolError
+from nanobot.security.egress import Egress
+from nanobot.security.paths import Root
+from nanobot.security.sandbox import Confined, Launch, Sandbox
+from nanobot.security.sandbox.finding import FindSandbox
+from nanobot.security.sandbox.relay import network_relay
 from nanobot.text import printable
 from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tools.shell.processes import Processes, Running, begin, changed_since
-from nanobot.tools.shell.shell import ExecArguments, Shell
+
+_FORK_BOMB = re.compile(r"([\w:.]{1,30})\(\)\{\1\|\1&\}")
+_BETWEEN_COMMANDS = re.compile(r"[;&|\n(){}`]")
+_BEFORE_A_COMMAND = frozenset({"sudo", "exec", "nohup", "time", "then", "do", "else", "!"})
+_DISK = r"/dev/(?:[shv]d[a-z]|xvd[a-z]|nvme\d|mmcblk\d|disk\d|mapper/)"
+_ALL_OF_IT = (
+    r"(?=.* (?:--recursive|-(?!-)\S*[rR]\S*)(?: |$))"  # in whatever order
+    r"(?=.* (?:/|/\*|~|~/|~/\*)(?: |$))"
+)
+_DANGEROUS = tuple(
+    (re.compile(pattern), what)
+    for pattern, what in (
+        (rf"(?:\S*/)?rm{_ALL_OF_IT}", "deletes everything"),
+        (rf"(?:\S*/)?ch(?:mod|own){_ALL_OF_IT}", "changes every file"),
+        (rf".*> ?{_DISK}|(?:\S*/)?dd(?=.* of={_DISK})", "overwrites a disk"),
+        (
+            r"(?:\S*/)?(?:mkfs(?:\.\S*)?|wipefs|blkdiscard|sgdisk|sfdisk|fdisk|parted)(?: |$)",
+            "changes a disk",
+        ),
+        (
+            r"(?:\S*/)?(?:systemctl(?: .*)? )?(?:shutdown|reboot|poweroff|halt|init [06])(?: |$)",
+            "stops the computer",
+        ),
+    )
+)
+
+
+def dangerous_command(command: str) -> str:
+    """What `command` would do that nobody can mean (`deletes everything`), or nothing. A courtesy
+    where there is no sandbox, and no boundary: the same can be said in words that no pattern knows.
+    Linear in the command."""
+    if _FORK_BOMB.search("".join(command.split())):
+        return "starts processes without end"
+    home_named = command.replace("${HOME}", "~").replace("$HOME", "~")
+    for part in _BETWEEN_COMMANDS.split(home_named.replace('"', "").replace("'", "")):
+        line = " ".join(dropwhile(_BEFORE_A_COMMAND.__contains__, part.split()))
+        for pattern, what in _DANGEROUS:
+            if pattern.match(line):
+                return what
+    return ""
+
+
+LONGEST_COMMAND = 100_000
+"""Bytes; the system takes a little more as one argument of a program."""
+
+LONGEST_IN_BACKGROUND = 86_400
+"""Seconds that may be asked for as the limit of a background command."""
 
 _AT_ONCE = 0.5
 """Seconds in which a background command that cannot work mostly says so."""
 
 _LONGEST_WAIT = 300
+
+AfterUnconfined = Callable[[TurnContext], Awaitable[None]]
+"""Told after each command that ran without a sandbox: anything may have changed."""
+
+
+class ExecArguments(Arguments):
+    command: str
+    cwd: str = Field(default="", description="Folder in the workspace.")
+    timeout: int | None = Field(default=None, description="Seconds.")
+    background: bool = Field(default=False, description="Returns an id for exec_read, exec_kill.")
+    network: bool = Field(default=False, description="May need the owner's approval.")
 
 
 class ExecReadArguments(Arguments):
@@ -38,12 +104,27 @@ class ExecKillArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class Exec(Tool):
-    """Runs a command."""
+class Limits:
+    """`seconds` for a command unless more is asked for, which may be at most `most_seconds`;
+    `network` is whether the owner lets any command have it."""
 
-    shell: Shell
+    seconds: int = 60
+    most_seconds: int = 600
+    network: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Exec(Tool):
+    """Runs a command. `find` finds the sandbox. `confined_of` says what a caller's command may
+    touch, with or without network; `egress` is its way there."""
+
+    find: FindSandbox
+    confined_of: Callable[[TurnContext, bool], Confined]
     processes: Processes
     clock: Clock
+    egress: Egress
+    limits: Limits = field(default_factory=Limits)
+    after_unconfined: AfterUnconfined | None = None
     name = "exec"
     description = (
         "Run a bash command in the workspace, the only place it can change. Sandboxed: no network "
@@ -53,9 +134,8 @@ class Exec(Tool):
     effects = True
 
     async def risk(self, arguments: ExecArguments, caller: TurnContext) -> Risk | None:
-        """See `Risky`: what is shut in without network harms nobody."""
-        _refuse_unwatched(arguments, caller)
-        sandbox = await self.shell.check(arguments, caller)
+        """None for what is shut in without network, which harms nobody."""
+        sandbox = await self._checked(arguments, caller)
         if sandbox.kind != "none" and not arguments.network:
             return None
         where = f"in {printable(arguments.cwd.strip()) or 'the workspace'}"
@@ -67,9 +147,9 @@ class Exec(Tool):
     async def undisturbed(
         self, arguments: ExecArguments, caller: TurnContext
     ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """See `Undisturbed`."""
+        """See `Tool`."""
         async with self.processes.alone(caller):
-            folder = str(self.shell.workspace(caller))
+            folder = str(self.confined_of(caller, False).workspace)
             begun = await asyncio.to_thread(begin)
 
             async def unchanged() -> None:
@@ -83,25 +163,18 @@ class Exec(Tool):
             yield unchanged
 
     async def __call__(self, arguments: ExecArguments, caller: TurnContext) -> ToolResult:
-        _refuse_unwatched(arguments, caller)
-        sandbox = await self.shell.check(arguments, caller)
+        sandbox = await self._checked(arguments, caller)
         running = self.processes.start(
             arguments.command,
             caller,
-            partial(self.shell.prepared, arguments),
-            self.shell.seconds(arguments),
+            partial(self._prepared, arguments, sandbox),
+            self._seconds(arguments),
             background=arguments.background,
             mounted=sandbox.kind == "bubblewrap",
         )
-        if not arguments.background:
-            return await self._result(running)
-        if await _ends_within(running, _AT_ONCE, self.clock):
-            self.processes.forget(running)
-            return await _told(running)
-        text = f"Runs in the background as {running.id}; exec_read shows its output."
-        return ToolResult(text, trusted=True)
-
-    async def _result(self, running: Running) -> ToolResult:
+        if arguments.background and not await _ends_within(running, _AT_ONCE, self.clock):
+            text = f"Runs in the background as {running.id}; exec_read shows its output."
+            return ToolResult(text, trusted=True)
         try:
             return await _told(running)
         except asyncio.CancelledError:
@@ -110,6 +183,86 @@ class Exec(Tool):
             raise
         finally:
             self.processes.forget(running)
+
+    async def _checked(self, wanted: ExecArguments, caller: TurnContext) -> Sandbox:
+        """The sandbox for a command that can be run. Raises `ToolError` where it cannot."""
+        found = await self.find()
+        if (sandbox := found.sandbox) is None:
+            raise ToolError(
+                f"commands are off: no sandbox works here ({found.problem})",
+                hint="Tell the owner: they fix that (`nanobot doctor` says how), or accept the risk"
+                " with `tools.exec.sandbox: none` in the configuration.",
+            )
+        if wanted.background and not caller.attended:
+            raise ToolError(
+                "nothing can run in the background here: nobody would read or end it",
+                hint="Run it without background, with a timeout that is long enough.",
+            )
+        _refuse_unusable(wanted.command)
+        if wanted.network and sandbox.kind == "landlock":
+            raise ToolError(
+                "commands have no network in this sandbox (Landlock); web_fetch has",
+                hint="The owner can install bubblewrap.",
+            )
+        if wanted.network and sandbox.kind != "none" and not self.limits.network:
+            raise ToolError("the owner turned the network of commands off (tools.exec.network)")
+        self._seconds(wanted)
+        if sandbox.kind == "none" and (danger := dangerous_command(wanted.command)):
+            raise ToolError(f"refused: this {danger}, and there is no sandbox to stop it")
+        await asyncio.to_thread(self._confined, wanted, sandbox, caller)
+        return sandbox
+
+    def _seconds(self, wanted: ExecArguments) -> int | None:
+        """How long it may run, None for ever. Raises `ToolError` for more than is allowed."""
+        most = LONGEST_IN_BACKGROUND if wanted.background else self.limits.most_seconds
+        if wanted.timeout is not None and not 1 <= wanted.timeout <= most:
+            raise ToolError(
+                f"timeout is between 1 and {most} seconds",
+                hint="" if wanted.background else "Use background=true for what takes longer.",
+            )
+        return wanted.timeout or (None if wanted.background else self.limits.seconds)
+
+    @asynccontextmanager
+    async def _prepared(
+        self, wanted: ExecArguments, sandbox: Sandbox, running: Running
+    ) -> AsyncIterator[Launch]:
+        """What a checked command needs, for as long as it runs."""
+        confined = await asyncio.to_thread(self._confined, wanted, sandbox, running.caller)
+        async with AsyncExitStack() as stack:
+            relay = None
+            if confined.network == "relay":
+                relay = await stack.enter_async_context(network_relay(self.egress))
+            if sandbox.kind == "none" and self.after_unconfined:
+                stack.push_async_callback(self.after_unconfined, running.caller)
+            shell = "/bin/bash" if await asyncio.to_thread(Path("/bin/bash").exists) else "/bin/sh"
+            yield sandbox.launch((shell, "-c", wanted.command), confined, relay)
+        if running.ending is not None and running.ending.code != 0 and sandbox.notes:
+            running.notes.append(f"In this sandbox: {sandbox.notes}")
+
+    def _confined(self, wanted: ExecArguments, sandbox: Sandbox, caller: TurnContext) -> Confined:
+        """What it may touch. Blocks; raises `ToolError` for a folder that is not there."""
+        confined = self.confined_of(caller, wanted.network and sandbox.kind != "none")
+        whole, folder = str(confined.workspace), wanted.cwd.strip()
+        if folder == whole or folder.startswith(f"{whole}/"):  # as models often name it
+            folder = folder[len(whole) :].lstrip("/")
+        place = Root(confined.workspace).place(folder or ".")
+        found = place.stat()
+        if found is None or found.kind != "folder":
+            raise ToolError(f"there is no folder {printable(folder)} in the workspace")
+        return replace(confined, cwd=confined.workspace / place.relative)
+
+
+def _refuse_unusable(command: str) -> None:
+    if not command.strip():
+        raise ToolError("there is no command")
+    with suppress(UnicodeEncodeError):
+        encoded = command.encode("utf-8", "surrogateescape")
+        if len(encoded) <= LONGEST_COMMAND and b"\0" not in encoded:
+            return
+    raise ToolError(
+        f"a command is valid text of at most {LONGEST_COMMAND:,} bytes",
+        hint="Write a script with write_file and run that.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +328,3 @@ async def _ends_within(running: Running, seconds: float, clock: Clock) -> bool:
         with suppress(TimeoutError):
             await within(clock, seconds, running.over.wait())
     return running.over.is_set()
-
-
-def _refuse_unwatched(arguments: ExecArguments, caller: TurnContext) -> None:
-    if arguments.background and not caller.attended:
-        raise ToolError(
-            "nothing can run in the background here: nobody would read or end it",
-            hint="Run it without background, with a timeout that is long enough.",
-        )

@@ -21,7 +21,7 @@ from nanobot.security.paths import Root, Roots
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
-from nanobot.tools.shell import Processes
+from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
 
 if TYPE_CHECKING:

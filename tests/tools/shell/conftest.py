@@ -21,7 +21,8 @@ from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.shell import Exec, ExecKill, ExecRead, Limits, Processes, Shell
+from nanobot.tools.shell.processes import Processes
+from nanobot.tools.shell.tools import Exec, ExecKill, ExecRead, Limits
 
 
 class Open(Sandbox):
@@ -92,20 +93,21 @@ class Desk:
         self.me = TurnContext("cli", "direct", "cli:direct", "turn-1", show=self.watched.show)
         self.asked = Background()
         self.processes = Processes(self.clock, per_session=2, in_all=3)
-        self.shell = self.make_shell()
-        self.exec = Exec(self.shell, self.processes, self.clock)
+        self.exec = self.make_exec()
         self.tools = ToolRegistry()
         self.tools.register_all(
             [self.exec, ExecRead(self.processes, self.clock), ExecKill(self.processes)]
         )
 
-    def make_shell(self, *, network: bool = True) -> Shell:
-        return Shell(
+    def make_exec(self, *, network: bool = True) -> Exec:
+        return Exec(
             self._find,
             lambda _, network: Confined(self.workspace, network="relay" if network else "none"),
-            limits=Limits(60, 600, network=network),
-            egress=Egress(),
-            after_unconfined=self._ran_free,
+            self.processes,
+            self.clock,
+            Egress(),
+            Limits(60, 600, network=network),
+            self._ran_free,
         )
 
     async def call(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nanobot.errors import ToolError
 from nanobot.security.sandbox.finding import find_sandbox
-from nanobot.tools.shell.shell import ExecArguments, dangerous_command
+from nanobot.tools.shell.tools import ExecArguments, dangerous_command
 from tests.tools.shell.conftest import Life
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ async def test_network_is_given_to_the_command_that_asks_and_taken_away_again(de
 
 
 async def test_the_owner_can_turn_the_network_off(desk: Desk) -> None:
-    off = replace(desk.exec, shell=desk.make_shell(network=False))
+    off = desk.make_exec(network=False)
     with pytest.raises(ToolError, match=r"tools\.exec\.network"):
         await off.risk(ExecArguments(command="true", network=True), desk.me)
 
