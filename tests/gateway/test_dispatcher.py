@@ -119,12 +119,10 @@ async def test_many_waiting_chats_do_not_delay_another(
             await asyncio.Event().wait()
 
     channel.hold = hold
-    parts = [
-        part
-        for n in range(1_500)
-        for part in await delivery.journal.send(f"t{n}", reply("x", chat_id=str(n)))
-    ]
-    delivery.dispatcher.submit(parts)
+    sent = await asyncio.gather(
+        *(delivery.journal.send(f"t{n}", reply("x", chat_id=str(n))) for n in range(1_500))
+    )
+    delivery.dispatcher.submit([part for parts in sent for part in parts])
     await delivery.send("quick", "quick", chat_id="quick")
     assert await asyncio.wait_for(channel.received(1, "quick"), 10) == ["quick"]
 
