@@ -214,8 +214,8 @@ def _offer_files(
                 memory.scopes.readable,
                 lambda scope: memory_of(scope).store.retired(),
             ),
-            Note(memory_of, undo),
-            UpdateMemory(memory_of, undo),
+            Note(memory_of, undo.before_change),
+            UpdateMemory(memory_of, undo.before_change),
         )
     )
 

@@ -94,21 +94,14 @@ class LineFile:
         if self._is_line(torn):
             _append(descriptor, b"\n")
             return
-        aside = self._aside()
+        name = f"{self._place.relative}.corrupt-{self._clock.now():%Y%m%dT%H%M%S%f}"
+        aside = self._place.root.place(name)
         aside.write_bytes(torn, expected=None)
         os.ftruncate(descriptor, size - len(torn))
         os.fsync(descriptor)
         logger.warning(
             "{}: the last line was cut short; kept as {}", self._place.shown, aside.shown
         )
-
-    def _aside(self) -> Place:
-        name = f"{self._place.relative}.corrupt-{self._clock.now():%Y%m%dT%H%M%S}"
-        place, number = self._place.root.place(name), 0
-        while place.stat() is not None:
-            number += 1
-            place = self._place.root.place(f"{name}-{number}")
-        return place
 
 
 def _append(descriptor: int, data: bytes) -> None:
@@ -135,28 +128,18 @@ class Readable:
     def ensure(self, paragraph: str) -> None:
         """Add a paragraph, durably, unless it stands there; complete one that was cut short. Raises
         `StorageError`."""
-        wanted = _encoded(paragraph)
-        standing = self._place.read_bytes(LIMIT) or b""
-        if wanted in standing.replace(b"\r\n", b"\n"):
+        wanted = paragraph.encode("utf-8", "backslashreplace")
+        standing = (self._place.read_bytes(LIMIT) or b"").replace(b"\r\n", b"\n")
+        if wanted in standing:
             return
         torn = standing.rpartition(b"\n\n")[2]
-        self._add(wanted, torn=torn if wanted.startswith(torn) else b"")
-
-    def _add(self, paragraph: bytes, torn: bytes) -> None:
-        with self._place.opened(os.O_RDWR | os.O_APPEND, create=True) as descriptor:
-            size = os.fstat(descriptor).st_size
-            end = os.pread(descriptor, 4, max(0, size - 4)).replace(b"\r", b"")
-            gap = b"" if torn or not size else b"\n\n"[: 2 - _newlines(end)]
-            write_all(descriptor, gap + paragraph[len(torn) :] + b"\n\n")
+        gap = b""
+        if not torn or not wanted.startswith(torn):
+            ends = len(standing) - len(standing.rstrip(b"\n"))
+            torn, gap = b"", b"\n\n"[min(ends, 2) :] if standing else b""
+        with self._place.opened(os.O_WRONLY | os.O_APPEND, create=True) as descriptor:
+            write_all(descriptor, gap + wanted[len(torn) :] + b"\n\n")
             os.fsync(descriptor)
-
-
-def _encoded(paragraph: str) -> bytes:
-    return paragraph.encode("utf-8", "backslashreplace")
-
-
-def _newlines(end: bytes) -> int:
-    return min(2, len(end) - len(end.rstrip(b"\n")))
 
 
 Redact = Callable[[str], str]

@@ -12,10 +12,11 @@ they never write.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import Field
 
@@ -31,16 +32,17 @@ from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 MemoryOf = Callable[[str], Memory]
 """The memory of a scope."""
 
+BeforeChange = Callable[[str, str, bytes | None, bytes], None]
+"""Keeps what stood in a file before a turn changes it: the turn, the path, the old and the new."""
+
 _NEAR = 0.3
 _SHOWN, _LONGEST, _LINES = 300, 1_000, 40
 _PATHS = {"MEMORY.md": LONG_TERM}
 _QUOTABLE = frozenset({"MEMORY.md", "USER.md"})
 """Files of facts: what the others say is done from then on, and one wish is no rule."""
 
-_KEPT_BY_NANOBOT = frozenset(
-    {PENDING, RETIRED, "memory/HISTORY.md", "memory/.cursor", "memory/.dream_cursor"}
-)
-_KEPT_PREFIXES = ("memory/history.jsonl", "memory/history/")
+_KEPT_BY_NANOBOT = frozenset({PENDING, RETIRED, "memory/HISTORY.md"})
+_KEPT_PREFIXES = ("memory/history.jsonl", "memory/history/", "memory/forgotten.jsonl", "memory/.")
 
 
 class Documents:
@@ -81,14 +83,6 @@ class Documents:
         return await store.replace(inside, text, expected=before, change=change)
 
 
-class ChangeLog(Protocol):
-    """Keeps what stood in a file before a turn changes it."""
-
-    def before_change(
-        self, turn_id: str, path: str, previous: bytes | None, new: bytes
-    ) -> None: ...
-
-
 class NoteArguments(Arguments):
     text: str = Field(default="", description="What to remember about today.", max_length=8_000)
     quote: str = Field(default="", description="Instead: first words of a line the person wrote.")
@@ -99,7 +93,7 @@ class Note(Tool):
     """Adds to today's notes."""
 
     memory_of: MemoryOf
-    undo: ChangeLog
+    before_change: BeforeChange
     name = "note"
     description = (
         "Write something into today's notes (memory/YYYY-MM-DD.md). Lasting facts belong in "
@@ -114,7 +108,7 @@ class Note(Tool):
         if arguments.quote:
             text = quotation(arguments.quote, caller.heard(), memory.store.today())
             origins = ()
-        keep = partial(self.undo.before_change, caller.turn_id)
+        keep = partial(self.before_change, caller.turn_id)
         path = await memory.store.append_today(text, before=keep, origins=origins)
         mark = ", marked as unconfirmed: foreign content may have caused it" if origins else ""
         return ToolResult(f"noted in {path}{mark}", changed=(memory.prefix + path,), trusted=True)
@@ -158,7 +152,7 @@ class UpdateMemory(Tool):
     """Adds, retires and rewords lines of the long-term files."""
 
     memory_of: MemoryOf
-    undo: ChangeLog
+    before_change: BeforeChange
     name = "update_memory"
     description = (
         "Change what is remembered for good, line by line. After pages, files or other people's "
@@ -186,7 +180,7 @@ class UpdateMemory(Tool):
                 edits.operations,
                 _by_agent(caller, edits.summary(path)),
                 retired=edits.retired,
-                before=partial(self.undo.before_change, caller.turn_id),
+                before=partial(self.before_change, caller.turn_id),
             )
         if edits.held:
             change = _by_agent(caller, "held back")
@@ -207,12 +201,14 @@ class _Edits:
 
     def summary(self, file: str) -> str:
         """The operations in a few words: `MEMORY.md: 2 added, 1 retired`."""
-        counts = {
-            "added": sum(not step.old for step in self.operations),
-            "reworded": sum(bool(step.old and step.new) for step in self.operations),
-            "retired": sum(not step.new for step in self.operations),
-        }
-        done = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        what = (
+            "retired" if not one.new else "reworded" if one.old else "added"
+            for one in self.operations
+        )
+        counts = Counter(what)
+        done = ", ".join(
+            f"{counts[it]} {it}" for it in ("added", "reworded", "retired") if counts[it]
+        )
         return f"{file}: {done or 'nothing to change'}"
 
     def report(self, file: str) -> str:

@@ -161,7 +161,8 @@ def test_a_torn_last_line_is_set_aside_and_its_entry_written_anew(
         assert [e.summary for e in again(folder, clock).entries()] == ["one", "two"]
         (folder / ".cursor").write_text("1")
         (folder / "HISTORY.md").write_text("[2026-03-10 14:23] one\n\n")
-    assert len(list(folder.glob("history.jsonl.corrupt-20261121T140300*"))) == 3
+        clock.time += timedelta(seconds=1)
+    assert len(list(folder.glob("history.jsonl.corrupt-20261121T14030*"))) == 3
 
 
 def test_an_editor_may_leave_the_last_newline_out(

@@ -67,8 +67,8 @@ class Desk:
         self.tools = ToolRegistry()
         self.tools.register_all(
             [
-                Note(self.memories.of, self.undo),
-                UpdateMemory(self.memories.of, self.undo),
+                Note(self.memories.of, self.undo.before_change),
+                UpdateMemory(self.memories.of, self.undo.before_change),
                 WriteFile(lambda caller: roots, writer),
                 EditFile(lambda caller: roots, writer),
             ]
@@ -365,6 +365,8 @@ async def test_without_a_page_file_tools_write_documents_and_anything_else_freel
         "memory/.dream_cursor",
         "people/telegram_7/memory/history.jsonl",
         "memory/x/../history.jsonl",
+        "memory/forgotten.jsonl",
+        "memory/.applied",
     ],
 )
 async def test_what_nanobot_keeps_is_written_by_no_file_tool(desk: Desk, path: str) -> None:
