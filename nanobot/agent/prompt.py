@@ -43,8 +43,8 @@ from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.taint import NOTE
 from nanobot.memory.text.lines import split
-from nanobot.memory.text.wording import NOTE
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (

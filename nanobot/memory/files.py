@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -27,6 +28,23 @@ LIMIT = 1 << 30
 """Bytes of the largest file that is read."""
 
 _ATTEMPTS = 5
+
+
+def text_of(content: bytes | None) -> str:
+    """What a file says; empty where there is none. A byte order mark is no part of it, and a line
+    that is no UTF-8 is taken for Latin-1: an editor may save so."""
+    content = (content or b"").removeprefix(BOM_UTF8)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return "\n".join(map(_decoded, content.split(b"\n")))
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
 
 
 class LineFile:

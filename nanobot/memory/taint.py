@@ -11,6 +11,9 @@ marks, and two things keep them small: a mark names each source once, whatever i
 beyond a number of them the rest becomes `others`. No message comes from there, so what carries it
 counts as foreign text from then on.
 
+A note that foreign content may have caused says so, `(from tool:web_fetch, unconfirmed)`, and is
+read as foreign text, in a prompt and in a search.
+
 Quoting is how a fact enters memory unasked in a tainted conversation: the model points at a line
 that the person wrote, by some of its words, and code copies the whole line. So nothing can be cut
 off that turns a line into its opposite ("not", "if", "says Bob"), and nothing can be added.
@@ -19,11 +22,12 @@ Whatever the model words itself waits for the person.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import date
 
 from nanobot.errors import CallRefused
-from nanobot.memory.text.wording import NOTE, says_unconfirmed
+from nanobot.memory.text.lines import blocks_of
 from nanobot.messages import ATTACHED, EDITED, Message
 
 OTHERS = "others"
@@ -137,3 +141,32 @@ def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
+
+
+NOTE = "note"
+"""The origin of what stands in such a note; its mark may say more, but that is for people."""
+
+_MARKED = re.compile(r"- \d\d:\d\d \(from [^\n]{1,300}, unconfirmed\) ")
+_TOLD = re.compile(r"\d\d:\d\d \(from ")
+_LONGEST_MARK = 280
+
+
+def mark_of(origins: Iterable[str]) -> str:
+    """What such a note begins with; empty where there are no origins."""
+    named = ", ".join(" ".join(origin.split()) for origin in dict.fromkeys(origins))
+    return f"(from {named[:_LONGEST_MARK]}, unconfirmed) " if named else ""
+
+
+def is_unconfirmed(note: str) -> bool:
+    """Whether a note carries the mark."""
+    return _MARKED.match(note) is not None
+
+
+def says_unconfirmed(notice: str) -> bool:
+    """Whether the news of memory in a prompt tell of such a note; they may be cut in the mark."""
+    return _TOLD.search(notice) is not None
+
+
+def unconfirmed_in(notes: str) -> str:
+    """Those of a day's notes that carry the mark, with what is indented under them."""
+    return "".join(block for block in blocks_of(notes) if is_unconfirmed(block)).rstrip()

@@ -22,8 +22,8 @@ from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.guard import fact_lines
 from nanobot.memory.store.pending import CONFIRMED
-from nanobot.memory.text.lines import most_similar, split
-from nanobot.memory.text.wording import share, words
+from nanobot.memory.text.lines import split
+from nanobot.memory.text.wording import most_similar, share, words
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import TAGS, Change, Snapshot, Version
 from nanobot.messages import Message

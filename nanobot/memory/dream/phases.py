@@ -30,8 +30,8 @@ from nanobot.memory.dream.reading import Entry
 from nanobot.memory.dream.state import Hold, Write
 from nanobot.memory.store.guard import bare, fact_lines, indent, lost_facts, standing
 from nanobot.memory.taint import quotation
-from nanobot.memory.text.lines import Operation, is_heading, lines_of, most_similar
-from nanobot.memory.text.wording import share, similar, words
+from nanobot.memory.text.lines import Operation, is_heading, lines_of
+from nanobot.memory.text.wording import most_similar, share, similar, words
 from nanobot.providers.endpoint import items, mapping, string
 
 PERSON, MANNER = PERSONAL

@@ -20,9 +20,8 @@ from nanobot.memory.forget import Forgotten
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.notes import day_of, note_path
-from nanobot.memory.taint import is_foreign, origins_of
+from nanobot.memory.taint import NOTE, is_foreign, is_unconfirmed, origins_of
 from nanobot.memory.text.lines import split
-from nanobot.memory.text.wording import NOTE, is_unconfirmed
 from nanobot.messages import Message
 from nanobot.providers.tokens import estimate_tokens
 

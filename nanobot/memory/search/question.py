@@ -22,11 +22,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import cache
 
-from nanobot.memory.text.wording import late
+
+def late(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
+    """What gives the compiled pattern, always the same one. Raises `re.error` at the first use."""
+    return cache(lambda: re.compile(pattern, flags))
+
 
 _CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u30fa\u30fc-\u30ff"

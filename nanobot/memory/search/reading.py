@@ -23,6 +23,7 @@ from loguru import logger
 from nanobot.errors import NanobotError
 from nanobot.io import FileState, opened
 from nanobot.memory.documents import FACTS
+from nanobot.memory.files import text_of
 from nanobot.memory.history.entries import MOST
 from nanobot.memory.history.entries import decode as decode_entry
 from nanobot.memory.scopes import OWNER
@@ -30,8 +31,7 @@ from nanobot.memory.search import Source, Sources
 from nanobot.memory.search.library import documents, passages
 from nanobot.memory.store.guard import fact_lines
 from nanobot.memory.store.notes import day_of
-from nanobot.memory.text.lines import text_of
-from nanobot.memory.text.wording import NOTE, is_unconfirmed
+from nanobot.memory.taint import NOTE, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.security.paths import Place, Root
 from nanobot.session.catalogue import key_in

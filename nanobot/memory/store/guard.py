@@ -12,7 +12,8 @@ import math
 import re
 from collections.abc import Iterable
 
-from nanobot.memory.text.lines import split, words_of
+from nanobot.memory.text.lines import split
+from nanobot.memory.text.wording import words_of
 from nanobot.memory.versions.version import Author
 from nanobot.providers.tokens import estimate_tokens
 

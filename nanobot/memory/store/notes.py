@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from datetime import date, datetime
 
 from nanobot.memory.store.guard import bare
+from nanobot.memory.taint import mark_of
 from nanobot.memory.text.lines import split
-from nanobot.memory.text.wording import mark_of
 
 
 def note_path(day: date) -> str:

@@ -23,11 +23,11 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.io import FileState
 from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
-from nanobot.memory.files import redact_file
+from nanobot.memory.files import redact_file, text_of
 from nanobot.memory.store import guard
 from nanobot.memory.store.notes import note_path, retired_in, with_note, with_retired
-from nanobot.memory.text.lines import Operation, apply_operations, split, text_of
-from nanobot.memory.text.wording import unconfirmed_in
+from nanobot.memory.taint import unconfirmed_in
+from nanobot.memory.text.lines import Operation, apply_operations, split
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Author, Change
 from nanobot.security.paths import Place, Root

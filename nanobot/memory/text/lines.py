@@ -14,21 +14,18 @@ its kind in its section (a list item after the last list item), and before a rul
 section; blank lines separate what is of different kinds, as the rest of the file has it. A removed
 line leaves no double blank line behind. Whether a line is a heading depends on the line alone: code
 fences are not read.
-
-Which line is a rewording of which goes by the words they share: a word is a run of letters and
-digits, or one character of a script written without spaces; the similarity of two lines is the
-share of their words that both hold (Dice), 0.0 to 1.0.
 """
 
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from nanobot.memory.text.wording import LEAST, rewordings, similarity, words_of
 from nanobot.session.records import JsonValue
+from nanobot.text import counted
 
 _HEADING = re.compile(r"#{1,6}\s+\S")
 _KINDS = {
@@ -38,23 +35,6 @@ _KINDS = {
     "table": re.compile(r"\|"),
     "placeholder": re.compile(r"\(.*\)\s*$"),
 }
-
-
-def text_of(content: bytes | None) -> str:
-    """What a file says; empty where there is none. A byte order mark is no part of it, and a line
-    that is no UTF-8 is taken for Latin-1: an editor may save so."""
-    content = (content or b"").removeprefix(BOM_UTF8)
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return "\n".join(map(_decoded, content.split(b"\n")))
-
-
-def _decoded(line: bytes) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return line.decode("latin-1")
 
 
 def split(text: str) -> list[str]:
@@ -98,60 +78,6 @@ def blocks_of(text: str) -> Iterator[str]:
             yield line
     if entry:
         yield entry
-
-
-LEAST = 0.5
-"""From here on, a removed and an added line are one line, reworded."""
-
-_CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_WORD = rf"[{_CJK}]|[^\W_{_CJK}]+"
-_NEAR = 200
-"""A removed line is compared with this many added ones before and after it, of those that changed:
-so a file of many thousand changed lines is compared in a moment."""
-
-
-def words_of(line: str) -> frozenset[str]:
-    """The words of a line, without regard to case."""
-    return frozenset(re.findall(_WORD, line.casefold()))
-
-
-def similarity(one: frozenset[str], other: frozenset[str]) -> float:
-    """How alike two lines with these words are; 0.0 where one has none."""
-    return 2 * len(one & other) / (len(one) + len(other)) if one and other else 0.0
-
-
-def most_similar(line: str, candidates: Iterable[str], least: float = LEAST) -> str:
-    """The candidate that is most like `line`, empty where none is alike by `least`.
-
-    Of equals, the first.
-    """
-    words, best, found = words_of(line), least, ""
-    for candidate in candidates:
-        alike = 1.0 if candidate == line else similarity(words, words_of(candidate))
-        if alike > best or (alike == best and not found):
-            best, found = alike, candidate
-    return found
-
-
-def _reworded(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
-    """Which of the `removed` lines became which of the `added` ones; each stands for one other.
-
-    The likest pair first; of equals, the first in order. All lines of a sequence differ.
-    """
-    old, new = [words_of(line) for line in removed], [words_of(line) for line in added]
-    pairs = [
-        (-alike, abs(first - second), first, second)
-        for first in range(len(old))
-        for second in range(max(0, first - _NEAR), min(len(new), first + _NEAR))
-        if (alike := similarity(old[first], new[second])) >= LEAST
-    ]
-    found: dict[str, str] = {}
-    taken: set[int] = set()
-    for _, _, first, second in sorted(pairs):
-        if removed[first] not in found and second not in taken:
-            found[removed[first]] = added[second]
-            taken.add(second)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +388,7 @@ def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
     return {
         old: new
         for kind in (True, False)
-        for old, new in _reworded(
+        for old, new in rewordings(
             [line for line in removed if is_heading(line) is kind],
             [line for line in added if is_heading(line) is kind],
         ).items()
@@ -557,24 +483,18 @@ def told(name: str, before: str, after: str) -> str:
     """`wrote: Tom's birthday is on 3 May and 2 lines more`; `edited NAME` where no line that says
     something came or went."""
     old, new = _said(before), _said(after)
-    if wrote := [line for line in new if line not in old]:
-        return f"wrote: {_listed(wrote)}"
-    if gone := [line for line in old if line not in new]:
-        return f"took out: {_listed(gone)}"
-    return f"edited {name}"
+    wrote = [line for line in new if line not in old]
+    if not (lines := wrote or [line for line in old if line not in new]):
+        return f"edited {name}"
+    short = [_MARK.sub("", line, count=1) for line in lines[:_MOST] if len(line) <= _LONGEST]
+    rest = counted(len(lines) - len(short), "line")
+    shown = "; ".join(short)
+    if len(short) < len(lines):
+        shown = f"{shown} and {rest} more" if short else rest
+    return f"{'wrote' if wrote else 'took out'}: {shown}"
 
 
 def _said(text: str) -> dict[str, None]:
     lines = (line.strip() for line in split(text))
-    return dict.fromkeys(
-        line for line in lines if line and not is_fixed(line) and not _SILENT.fullmatch(line)
-    )
-
-
-def _listed(lines: Sequence[str]) -> str:
-    short = [_MARK.sub("", line, count=1) for line in lines[:_MOST] if len(line) <= _LONGEST]
-    more = len(lines) - len(short)
-    rest = f"{more} {'line' if more == 1 else 'lines'}"
-    if not short:
-        return rest
-    return "; ".join(short) + (f" and {rest} more" if more else "")
+    said = (line for line in lines if line and not is_fixed(line))
+    return dict.fromkeys(line for line in said if not _SILENT.fullmatch(line))

@@ -1,38 +1,82 @@
-"""What a fact is made of, so that it is known again in other words. Pure.
+"""How alike two lines are, and what a fact is made of, so that it is known again in other words.
+Pure.
+
+Which line is a rewording of which goes by the words they share: a word is a run of letters and
+digits, or one character of a script written without spaces; the similarity of two lines is the
+share of their words that both hold (Dice), 0.0 to 1.0.
 
 A fact is its content words and, among them, the keys: names, numbers, codes, without which it would
 be another fact ("my sister Ann lives in Oslo" and "my sister Eve lives in Oslo" share all but one).
 A text states a fact when it holds every key and most of the words; a fact without keys needs nearly
 all of its words. Long texts are judged by their sentences, two at a time, because a fact is often
 told in two, and everything is told somewhere in a long text.
-
-Here is also the mark of a note that foreign content may have caused, `(from tool:web_fetch,
-unconfirmed)`: such a note is read as foreign text, in a prompt and in a search.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from nanobot.memory.text.lines import split
+_CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 
+LEAST = 0.5
+"""From here on, a removed and an added line are one line, reworded."""
 
-def late(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
-    """What gives the compiled pattern, always the same one. Raises `re.error` at the first use."""
-
-    def compiled() -> re.Pattern[str]:
-        return re.compile(pattern, flags)
-
-    return cache(compiled)
+_RUN = rf"[{_CJK}]|[^\W_{_CJK}]+"
+_NEAR = 200
+"""A removed line is compared with this many added ones before and after it, of those that changed:
+so a file of many thousand changed lines is compared in a moment."""
 
 
-_CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = late(rf"[{_CJK}]|[^\W{_CJK}_]+(?:[.'’-][^\W{_CJK}_]+)*")
-_SENTENCE_END = late(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+def words_of(line: str) -> frozenset[str]:
+    """The words of a line, without regard to case."""
+    return frozenset(re.findall(_RUN, line.casefold()))
+
+
+def similarity(one: frozenset[str], other: frozenset[str]) -> float:
+    """How alike two lines with these words are; 0.0 where one has none."""
+    return 2 * len(one & other) / (len(one) + len(other)) if one and other else 0.0
+
+
+def most_similar(line: str, candidates: Iterable[str], least: float = LEAST) -> str:
+    """The candidate that is most like `line`, empty where none is alike by `least`.
+
+    Of equals, the first.
+    """
+    words, best, found = words_of(line), least, ""
+    for candidate in candidates:
+        alike = 1.0 if candidate == line else similarity(words, words_of(candidate))
+        if alike > best or (alike == best and not found):
+            best, found = alike, candidate
+    return found
+
+
+def rewordings(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
+    """Which of the `removed` lines became which of the `added` ones; each stands for one other.
+
+    The likest pair first; of equals, the first in order. All lines of a sequence differ.
+    """
+    old, new = [words_of(line) for line in removed], [words_of(line) for line in added]
+    pairs = [
+        (-alike, abs(first - second), first, second)
+        for first in range(len(old))
+        for second in range(max(0, first - _NEAR), min(len(new), first + _NEAR))
+        if (alike := similarity(old[first], new[second])) >= LEAST
+    ]
+    found: dict[str, str] = {}
+    taken: set[int] = set()
+    for _, _, first, second in sorted(pairs):
+        if removed[first] not in found and second not in taken:
+            found[removed[first]] = added[second]
+            taken.add(second)
+    return found
+
+
+# Compiled at their first use, which `re` remembers: that takes time which a start does not have.
+_WORD = rf"[{_CJK}]|[^\W{_CJK}_]+(?:[.'’-][^\W{_CJK}_]+)*"
+_SENTENCE_END = r"(?<=[.!?])\s+|(?<=[。！？])|\n+"
 _STAMP = re.compile(r"\s*\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]\s*")
 _DATE = re.compile(r"(19|20)\d\d([-./]\d{1,2}){0,2}|\d{1,2}|\d{1,2}[.:]\d{2}")
 
@@ -64,7 +108,7 @@ class Fact:
         """What a line of a memory file states."""
         keys = set[str]()
         for sentence in sentences(line):
-            spoken = _WORD().findall(_without_mark(sentence))
+            spoken = re.findall(_WORD, _without_mark(sentence))
             keys |= {stem(word) for at, word in enumerate(spoken) if _is_key(word, first=at == 0)}
         found = words(line)
         return cls(found, frozenset(keys) & found)
@@ -99,8 +143,8 @@ def covers(fact: Collection[str], keys: Collection[str], said: Collection[str]) 
 
 def words(text: str) -> frozenset[str]:
     """The content words of `text` in their base form, single characters for CJK."""
-    plain = unicodedata.normalize("NFKC", text)
-    return frozenset(stem(word) for word in _WORD().findall(plain) if word.casefold() not in _STOP)
+    found: list[str] = re.findall(_WORD, unicodedata.normalize("NFKC", text))
+    return frozenset(stem(word) for word in found if word.casefold() not in _STOP)
 
 
 def stem(word: str) -> str:
@@ -134,12 +178,12 @@ def share(wanted: Collection[str], text: str) -> float:
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text; a line break ends one."""
-    return [part for part in _SENTENCE_END().split(text) if part.strip()]
+    return [part for part in re.split(_SENTENCE_END, text) if part.strip()]
 
 
 def parts(text: str) -> Iterator[str]:
     """What of a text may state one fact: a short text as a whole, else neighbouring sentences."""
-    if len(_WORD().findall(text[: 16 * _SHORT_TEXT])) <= _SHORT_TEXT and len(text) < 1000:
+    if len(re.findall(_WORD, text[: 16 * _SHORT_TEXT])) <= _SHORT_TEXT and len(text) < 1000:
         yield text
         return
     found = sentences(text)
@@ -185,39 +229,3 @@ def _is_key(word: str, *, first: bool) -> bool:
     if any(letter.isdigit() for letter in word):
         return True
     return not first and word[0].isupper()
-
-
-NOTE = "note"
-"""The origin of what stands in such a note; its mark may say more, but that is for people."""
-
-_MARKED = re.compile(r"- \d\d:\d\d \(from [^\n]{1,300}, unconfirmed\) ")
-_TOLD = re.compile(r"\d\d:\d\d \(from ")
-_LONGEST = 280
-
-
-def mark_of(origins: Iterable[str]) -> str:
-    """What such a note begins with; empty where there are no origins."""
-    named = ", ".join(" ".join(origin.split()) for origin in dict.fromkeys(origins))
-    return f"(from {named[:_LONGEST]}, unconfirmed) " if named else ""
-
-
-def is_unconfirmed(line: str) -> bool:
-    """Whether a line of notes carries the mark."""
-    return _MARKED.match(line) is not None
-
-
-def says_unconfirmed(notice: str) -> bool:
-    """Whether the news of memory in a prompt tell of such a note; they may be cut in the mark."""
-    return _TOLD.search(notice) is not None
-
-
-def unconfirmed_in(notes: str) -> str:
-    """Those of a day's notes that carry the mark, with what is indented under them."""
-    found = []
-    marked = False
-    for line in split(notes):
-        if line.strip() and not line.startswith(" "):
-            marked = is_unconfirmed(line)
-        if marked:
-            found.append(line)
-    return "\n".join(found)

@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.errors import StorageError
-from nanobot.io import replace_file, sync_folder
+from nanobot.io import replace_file, storage_errors, sync_folder
 
 if TYPE_CHECKING:
     from dulwich.object_store import DiskObjectStore
@@ -37,6 +37,10 @@ _CONFIG = (
 _AUTHOR = b"Nanobot <nanobot@local>"
 _FILE = 0o100644
 _LEFTOVERS = ("*.lock", "tmp_pack_*", "*.nanobot-tmp", "*.new")
+
+
+PACK_EVERY = 500
+"""After so many commits the loose objects become one file."""
 
 
 class Damaged(StorageError):
@@ -79,6 +83,7 @@ class Repository:
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path = path
+        self._new, self._old = (path.with_name(f"{path.name}.{kind}") for kind in ("new", "old"))
         self._durable = durable
 
     @property
@@ -106,10 +111,9 @@ class Repository:
             return
         with self._translated():
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            building = self.path.with_name(f"{self.path.name}.new")
-            shutil.rmtree(building, ignore_errors=True)
-            build(building, new_branch())
-            building.rename(self.path)
+            shutil.rmtree(self._new, ignore_errors=True)
+            build(self._new, new_branch())
+            self._new.rename(self.path)
             sync_folder(self.path.parent)
 
     def tip(self, branch: str = "") -> str:
@@ -207,14 +211,49 @@ class Repository:
         with self._translated():
             self.objects.pack_loose_objects()
 
-    def set_aside(self, stamp: str) -> Path:
-        """Move the repository to `<name>.damaged-<stamp>`; the next commit makes a new one."""
-        self.close()
-        aside = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
+    def rewrite(
+        self, redact_message: Callable[[str], str], redact_content: Callable[[bytes], bytes]
+    ) -> int:
+        """Put all commits of this device's branch through these; return how many changed.
+
+        The new repository is built beside the old one and put in its place.
+        """
+        changed, parent, tree = 0, "", ""
         with self._translated():
-            self.path.rename(aside)
-            sync_folder(self.path.parent)
-        return aside
+            shutil.rmtree(self._new, ignore_errors=True)
+            build(self._new, self.branch)
+        new = Repository(self._new, durable=False)
+        for number, commit in enumerate(reversed(list(self.chain(self.tip()))), 1):
+            message = redact_message(commit.message)
+            touched = message != commit.message
+            files: dict[str, bytes | None] = {}
+            for path, blob in self.changed(tree, commit.tree):
+                content = self.content(blob) if blob else None
+                files[path] = content if content is None else redact_content(content)
+                touched = touched or files[path] != content
+            parent, tree = new.store(parent, files, message, commit.when), commit.tree
+            changed += touched
+            if number % PACK_EVERY == 0:
+                new.pack()
+        new.set_tip(parent)
+        new.close()
+        self.close()
+        with self._translated():
+            os.sync()
+            self.path.rename(self._old)
+        self.finish_rewrite()
+        return changed
+
+    def finish_rewrite(self) -> None:
+        """Complete a replacement that was under way, or forget one that never got that far."""
+        with storage_errors(self.path):
+            if self._old.exists() and not self.path.exists():  # the new one was complete before
+                self._new.rename(self.path)
+                sync_folder(self.path.parent)
+            for rest in (self._old, self._new):
+                if rest.exists():
+                    shutil.rmtree(rest)
+                    sync_folder(self.path.parent)
 
     def heal(self) -> None:
         """Remove what a process that died left half done."""

@@ -18,12 +18,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import unified_diff
 from pathlib import Path
@@ -32,10 +30,11 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import ToolError
-from nanobot.io import locked, storage_errors, sync_folder
+from nanobot.io import locked, storage_errors
 from nanobot.memory.documents import TRACKED
-from nanobot.memory.text.lines import merge, split, text_of, told
-from nanobot.memory.versions.git import Commit, Damaged, Repository, blob_id, build
+from nanobot.memory.files import text_of
+from nanobot.memory.text.lines import merge, split, told
+from nanobot.memory.versions.git import PACK_EVERY, Commit, Damaged, Repository, blob_id
 from nanobot.memory.versions.version import (
     Author,
     Change,
@@ -50,24 +49,8 @@ from nanobot.memory.versions.version import (
 from nanobot.security.paths import Root
 
 _LIMIT = 10_000_000
-_PACK_EVERY = 500
 _BATCH = 32
 """How many versions are read at once, while others wait; opening the repository takes time, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Intent:
-    """A change of the file `path`; `before` and `after` are SHA-256 in hex, empty for no file.
-
-    `message` is the message of the version to be, `parent` the commit before it, `when` its time.
-    """
-
-    path: str
-    before: str
-    after: str
-    parent: str
-    message: str
-    when: str
 
 
 class GitStore:
@@ -80,7 +63,7 @@ class GitStore:
     """
 
     def __init__(
-        self, repository: Path, work_tree: Root, clock: Clock, *, pack_every: int = _PACK_EVERY
+        self, repository: Path, work_tree: Root, clock: Clock, *, pack_every: int = PACK_EVERY
     ) -> None:
         self.repository = Repository(repository)
         self._intent = repository / "intent.json"
@@ -109,7 +92,10 @@ class GitStore:
                     self._settle()
                     self._recorded()
             except Damaged as error:
-                aside = self.repository.set_aside(f"{self._clock.now():%Y%m%dT%H%M%S}")
+                path = self.repository.path
+                aside = path.with_name(f"{path.name}.damaged-{self._clock.now():%Y%m%dT%H%M%S}")
+                with storage_errors(path):
+                    path.rename(aside)
                 logger.error("{}; it is now {}, and new versions begin", error, aside.name)
 
     def write(
@@ -137,8 +123,9 @@ class GitStore:
                 return 0
             message, now = self._message(change, scope), self._clock.now()
             parent = self.repository.tip()
-            intent = _Intent(path, _sha(before), _sha(after), parent, message, now.isoformat())
-            self.repository.write_file(self._intent.name, json.dumps(asdict(intent)).encode())
+            intent = {"path": path, "before": _sha(before), "after": _sha(after), "parent": parent}
+            intent |= {"message": message, "when": now.isoformat()}
+            self.repository.write_file(self._intent.name, json.dumps(intent).encode())
             try:
                 put()
             except BaseException:
@@ -166,26 +153,26 @@ class GitStore:
     def rewrite(self, redact: Callable[[str], str]) -> int:
         """Put every text in every version through `redact`; return how many versions changed.
 
-        The new repository is built beside the old one and put in its place: a crash leaves one or
-        the other. Numbers, dates and authors stay, and a version in which nothing is left to change
-        stays as an empty one; the other devices' branches and all old objects go. The files in the
-        workspace are not touched. A sync under way ends first.
+        A crash leaves the old history or the new one. Numbers, dates and authors stay, and a
+        version in which nothing is left to change stays as an empty one; the other devices'
+        branches and all old objects go. The files in the workspace are not touched. A sync under
+        way ends first.
         """
+
+        def redact_message(text: str) -> str:
+            message = Message.parse(text)
+            redacted = message.redacted(redact)
+            return text if redacted == message else redacted.text
+
+        def redact_content(content: bytes) -> bytes:
+            text = redact(content.decode("utf-8", "surrogateescape"))
+            return text.encode("utf-8", "surrogateescape")
+
         with self.syncing(), self.locked():
             if not self.repository.tip():
                 return 0
             self._settle()
-            path = self.repository.path
-            new = Repository(_beside(path, "new"), durable=False)
-            with storage_errors(path):
-                shutil.rmtree(new.path, ignore_errors=True)
-                build(new.path, self.repository.branch)
-                changed = _copy(self.repository, new, redact)
-                os.sync()
-                self.repository.close()
-                path.rename(_beside(path, "old"))
-                _finish_rewrite(path)
-            return changed
+            return self.repository.rewrite(redact_message, redact_content)
 
     @contextmanager
     def syncing(self) -> Iterator[None]:
@@ -203,7 +190,7 @@ class GitStore:
             if not self._depth:
                 stack.enter_context(locked(path.with_name(f"{path.name}.lock"), wait=True))
                 stack.callback(self.repository.close)
-                _finish_rewrite(path)
+                self.repository.finish_rewrite()
             self._depth += 1
             try:
                 yield
@@ -212,16 +199,16 @@ class GitStore:
 
     def _settle(self) -> None:
         """Give the change of an open intent to whom it belongs, where there is one to be read."""
-        with suppress(OSError, ValueError, TypeError):
-            intent = _Intent(**json.loads(self._intent.read_bytes()))
-            when = datetime.fromisoformat(intent.when)
-            if self.repository.tip() == intent.parent:
-                content = self._standing(intent.path)
-                if content is not None and _sha(content) == intent.after:
-                    logger.info("a change of {} gets the version it missed", intent.path)
-                    self._commit({intent.path: content}, intent.message, when)
-                elif _sha(content) != intent.before:
-                    self._record(intent.path, content)
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            intent = json.loads(self._intent.read_bytes())
+            path, when = intent["path"], datetime.fromisoformat(intent["when"])
+            if self.repository.tip() == intent["parent"]:
+                content = self._standing(path)
+                if content is not None and _sha(content) == intent["after"]:
+                    logger.info("a change of {} gets the version it missed", path)
+                    self._commit({path: content}, intent["message"], when)
+                elif _sha(content) != intent["before"]:
+                    self._record(path, content)
         self._intent.unlink(missing_ok=True)
 
     def _record(self, path: str, content: bytes | None, author: Author = "you") -> int:
@@ -484,44 +471,3 @@ def _lines(text: str) -> set[str]:
 
 def _sha(content: bytes | None) -> str:
     return "" if content is None else hashlib.sha256(content).hexdigest()
-
-
-def _beside(path: Path, kind: str) -> Path:
-    return path.with_name(f"{path.name}.{kind}")
-
-
-def _copy(source: Repository, target: Repository, redact: Callable[[str], str]) -> int:
-    """Commit every version again in `target`; return how many changed."""
-    changed, parent, tree = 0, "", ""
-    for number, commit in enumerate(reversed(list(source.chain(source.tip()))), 1):
-        before = Message.parse(commit.message)
-        after = before.redacted(redact)
-        files: dict[str, bytes | None] = {}
-        touched = after != before
-        for path, blob in source.changed(tree, commit.tree):
-            content = source.content(blob) if blob else None
-            files[path] = content
-            if content is not None:
-                text = redact(content.decode("utf-8", "surrogateescape"))
-                files[path] = text.encode("utf-8", "surrogateescape")
-                touched = touched or files[path] != content
-        text = commit.message if after == before else after.text
-        parent, tree = target.store(parent, files, text, commit.when), commit.tree
-        changed += touched
-        if number % _PACK_EVERY == 0:
-            target.pack()
-    target.set_tip(parent)
-    target.close()
-    return changed
-
-
-def _finish_rewrite(path: Path) -> None:
-    """Complete a replacement that was under way, or forget one that never got that far."""
-    old, new = _beside(path, "old"), _beside(path, "new")
-    if old.exists() and not path.exists():  # the new one was complete before the old one moved
-        new.rename(path)
-        sync_folder(path.parent)
-    for rest in (old, new):
-        if rest.exists():
-            shutil.rmtree(rest)
-            sync_folder(path.parent)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
 from nanobot.errors import NanobotError
-from nanobot.memory.text.lines import merge, split, text_of
+from nanobot.memory.files import text_of
+from nanobot.memory.text.lines import merge, split
 from nanobot.memory.versions.git import build, new_branch
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Change, Message, scope_of

@@ -14,8 +14,8 @@ import pytest
 from nanobot.errors import PathRefused, ToolError, WriteConflict
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.taint import is_unconfirmed
 from nanobot.memory.text.lines import Operation
-from nanobot.memory.text.wording import is_unconfirmed
 from nanobot.memory.versions.version import Change
 from nanobot.security.paths import Root
 
