@@ -13,8 +13,7 @@ from pathlib import Path
 from nanobot.bus.journal import QueueCounts
 from nanobot.bus.sqlite import check_file, reading
 from nanobot.bus.sqlite_journal import SCHEMA, documents_of
-from nanobot.bus.sqlite_reports import queue_counts, set_aside_rows
-from nanobot.bus.sqlite_state import stored_documents
+from nanobot.bus.sqlite_records import queue_counts, set_aside_rows, stored_documents
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 

@@ -55,16 +55,17 @@ from nanobot.bus.journal import (
     Unfiled,
 )
 from nanobot.bus.sqlite import Database, Schema, Work, copy_to, execute, open_file
-from nanobot.bus.sqlite_reports import (
+from nanobot.bus.sqlite_records import (
     NOTICE,
     NOTICES,
     SELECT_PARTS,
     SqliteReports,
+    SqliteState,
     decode_helper,
     stored_part,
+    take_in,
 )
-from nanobot.bus.sqlite_state import TABLE as DOCUMENT_TABLE
-from nanobot.bus.sqlite_state import SqliteState, take_in
+from nanobot.bus.sqlite_records import TABLE as DOCUMENT_TABLE
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 

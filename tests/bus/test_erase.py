@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.bus.journal import Step
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.bus.sqlite_reports import TEXTS, redact_rows
+from nanobot.bus.sqlite_records import TEXTS, redact_rows
 from nanobot.testing import FakeClock
 from tests.bus.support import done, opened, reply, rows, said
 

@@ -15,7 +15,7 @@ from loguru import logger
 
 from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.bus.sqlite_reports import SqliteReports
+from nanobot.bus.sqlite_records import SqliteReports
 from nanobot.gateway.channels import ChannelState
 from nanobot.gateway.health import (
     BEAT_SECONDS,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.bus import sqlite_journal, sqlite_state
+from nanobot.bus import sqlite_journal, sqlite_records
 from nanobot.bus.journal_file import inspect_journal
 from nanobot.bus.sqlite_journal import SCHEMA, SqliteJournal, documents_of
 from nanobot.bus.state import DOCUMENTS, Stored
@@ -93,7 +93,7 @@ def test_killed_at_any_step_of_the_upgrade_the_next_start_ends_it(
     older(tmp_path, SCHEMA.first)
     dying = dying_at(step)
     with monkeypatch.context() as patch:
-        schema = replace(SCHEMA, carry=dying(sqlite_state.take_in))
+        schema = replace(SCHEMA, carry=dying(sqlite_records.take_in))
         patch.setattr(sqlite_journal, "SCHEMA", schema)
         patch.setattr(Path, "replace", dying(Path.replace))
         patch.setattr(os, "rename", dying(os.rename))
