@@ -38,18 +38,6 @@ _UNSENT = (
     httpx.WriteTimeout,
     httpx.UnsupportedProtocol,
 )
-_FAULTS = {
-    "ConnectError": "no connection",
-    "ConnectTimeout": "no connection in time",
-    "PoolTimeout": "no connection in time",
-    "ProxyError": "the proxy does not let it through",
-    "ReadError": "the connection broke",
-    "ReadTimeout": "no answer in time",
-    "RemoteProtocolError": "the connection broke",
-    "WriteError": "the connection broke",
-    "WriteTimeout": "it could not be sent in time",
-}
-"""What the library's classes of errors mean: their names say little to people."""
 
 
 class HttpFault(Exception):
@@ -115,8 +103,11 @@ class HttpClient:
             async with asyncio.timeout(seconds):
                 return await self._exchange(method, _parsed(url), seconds, limit, content)
         except httpx.HTTPError as error:
-            text = fault_in_words(error, one_line(self.scrubbed(str(error)), _WORDS_CHARACTERS))
-            failure = Unsent(text) if isinstance(error, _UNSENT) else Unconfirmed(text)
+            said = one_line(self.scrubbed(str(error)), _WORDS_CHARACTERS)
+            why = f" ({said or type(error).__name__})"
+            failure = Unconfirmed(f"the connection broke before the whole answer came{why}")
+            if isinstance(error, _UNSENT):
+                failure = Unsent(f"no connection{why}")
         except httpx.InvalidURL:
             failure = BadAddress("an address that is none")
         except TimeoutError:
@@ -188,13 +179,6 @@ def _parsed(url: str) -> httpx.URL:
     except ValueError:  # a host name that cannot be
         raise httpx.InvalidURL("") from None
     return address
-
-
-def fault_in_words(error: Exception, said: str) -> str:
-    """What an error of the HTTP client means, with what it `said`, which must hold no secret."""
-    name = type(error).__name__
-    words = _FAULTS.get(name, name)
-    return f"{words} ({said})" if said else words
 
 
 @cache

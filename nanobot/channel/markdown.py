@@ -117,28 +117,23 @@ def _table_text(tokens: Sequence[Token], source: Sequence[str], *, widest: int) 
     width; as it stands in the lines of the `source` where a row has more cells than the head, since
     the parser drops those. Cells of more than `widest` columns do not widen theirs."""
     rows: list[list[str]] = []
-    aligns: list[str] = []
     for token in tokens:
         if token.type == "tr_open":
             if rows and token.map and _cell_count(source[token.map[0]]) > len(rows[0]):
                 first, last = tokens[0].map or (0, 0)
                 return "\n".join(source[first:last])
             rows.append([])
-        elif token.type == "th_open":
-            aligns.append(str(token.attrs.get("style", "")).rpartition(":")[2])
         elif token.type == "inline":
             rows[-1].append(_plain(_Inline().write(token.children)).strip())
-    bare = [" | ".join(row).rstrip() for row in rows]
     widths = [
         max((width for cell in column if (width := _width(cell)) <= widest), default=3)
         for column in zip(*rows, strict=True)
     ]
-    if (sum(widths) + 3 * len(widths)) * len(rows) > 3 * sum(map(len, bare)) + 400:
-        return "\n".join(bare)  # mostly blanks otherwise
-    lines = [
-        " | ".join(_padded(*cell) for cell in zip(row, widths, aligns, strict=True)).rstrip()
+    padded = (
+        [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
         for row in rows
-    ]
+    )
+    lines = [" | ".join(cells).rstrip() for cells in padded]
     return "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
 
 
@@ -149,12 +144,6 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING})
     # Definitions of references stay what they are, text: resolved, an unused one would vanish.
     return parser.enable(["strikethrough", "table"]).disable("reference")
-
-
-def _padded(cell: str, width: int, align: str) -> str:
-    room = max(0, width - _width(cell))
-    before = {"center": room // 2, "right": room}.get(align, 0)
-    return f"{' ' * before}{cell}{' ' * (room - before)}"
 
 
 def _width(text: str) -> int:

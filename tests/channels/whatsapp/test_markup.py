@@ -55,7 +55,7 @@ def formatted(line: str) -> list[str]:
         ("- x\n  ```\n  code\n  ```", "- x\n```\ncode\n```"),
         ("a\n\n---\n\nb", "a\n\n———\n\nb"),
         ("<b>x</b>\n\n<div>\ny\n</div>", "<b>x</b>\n\n<div>\ny\n</div>"),
-        ("| a | b |\n|--|--:|\n| *1* | 22 |", "```\na |  b\n--+---\n1 | 22\n```"),
+        ("| a | b |\n|--|--:|\n| *1* | 22 |", "```\na | b\n--+---\n1 | 22\n```"),
         ("| 東 | b |\n|--|--|\n| xx | c |", "```\n東 | b\n---+--\nxx | c\n```"),
         ("|a|\n|-|\n|b|c|", "```\n|a|\n|-|\n|b|c|\n```"),
         (r"\> x", f"{JOINER}> x"),
