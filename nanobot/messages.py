@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 Role = Literal["user", "assistant", "tool"]
 
@@ -41,6 +41,11 @@ class ToolCall:
     id: str
     name: str
     arguments: str
+
+    def as_api(self) -> dict[str, Any]:
+        """As Chat Completions has it."""
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": function}
 
     @property
     def hint(self) -> str:

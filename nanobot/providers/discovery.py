@@ -11,28 +11,24 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from nanobot.clock import Clock
 from nanobot.errors import ProviderError, ProviderRejected
 from nanobot.providers.endpoint import (
     Endpoint,
+    LazyConnection,
     count,
+    date_in,
     items,
     mapping,
-    open_connection,
-    parse_json,
+    model_names,
     string,
+    whole,
 )
-
-if TYPE_CHECKING:
-    from nanobot.providers.sdk import Connection
-
 
 _LIST_LIMIT = 4_000_000
 _NO_LIST = frozenset({404, 405})
@@ -58,34 +54,16 @@ async def probe(base_url: str, api_key: str, clock: Clock, *, seconds: float) ->
     """What a server says of itself. `seconds` bound the connection and each silence. Raises
     `ProviderError`."""
     endpoint = Endpoint(base_url, "", clock, api_key.strip())
-    connection = await asyncio.to_thread(open_connection, endpoint, connect=seconds, stall=seconds)
+    connection = LazyConnection(endpoint, connect=seconds, stall=seconds)
     try:
-        listed, date = await connection.get_dated("/models", _LIST_LIMIT)
+        listed, date = await (await connection.open()).get_dated("/models", _LIST_LIMIT)
     except ProviderRejected as error:
         if error.status not in _NO_LIST:
             raise
         return Served()
     finally:
         await connection.close()
-    return Served(_names(listed), _time(date))
-
-
-def _time(date: str) -> datetime | None:
-    """What a `Date` header says."""
-    try:
-        told = parsedate_to_datetime(date)
-    except ValueError:
-        return None
-    return told if told.tzinfo else told.replace(tzinfo=UTC)
-
-
-def _names(listed: bytes) -> tuple[str, ...]:
-    try:
-        listing = mapping(parse_json(listed))
-    except ValueError:
-        return ()
-    names = (string(mapping(item).get("id")) for item in items(listing.get("data")))
-    return tuple(filter(None, names))
+    return Served(model_names(listed), date_in(date))
 
 
 _SECONDS = 1.0
@@ -165,7 +143,7 @@ async def told_window(
     """What the server at `base_url` says of `model`. `seconds` bound each question; nothing is
     raised for a server that does not answer."""
     place = _Place(base_url.rstrip("/"), model, api_key.strip(), clock, seconds)
-    entry = _entry(await place.get("/models"), model)
+    entry = _entry(await place.ask("/models"), model)
     if limit := count(entry.get("max_model_len")):
         return Window(limit, limit, "vLLM", "Start it with a larger --max-model-len.")
     if limit := next(filter(None, (count(entry.get(key)) for key in _LISTED)), 0):
@@ -186,7 +164,7 @@ async def make_larger(
     place = _Place(base_url.rstrip("/"), model, api_key.strip(), clock, seconds).root()
     name = f"{model.replace(':', '-')}-{tokens // 1024}k"
     wanted = {"model": name, "from": model, "parameters": {"num_ctx": tokens}, "stream": False}
-    said = await place.post("/api/create", wanted)
+    said = await place.ask("/api/create", wanted)
     return name if said.get("status") == "success" else ""
 
 
@@ -202,48 +180,29 @@ class _Place:
 
     def root(self) -> _Place:
         """The server itself, where its own API begins."""
-        url = self.url.removesuffix("/v1")
-        return _Place(url, self.model, self.key, self.clock, self.seconds)
+        return replace(self, url=self.url.removesuffix("/v1"))
 
-    async def get(self, path: str) -> Mapping[str, object]:
-        """The object at `path`; empty where there is none."""
-        try:
-            async with asyncio.timeout(self.seconds), self._open() as connection:
-                return _object(await connection.get(path, _LIMIT))
-        except (ProviderError, TimeoutError):
-            return {}
-
-    async def post(self, path: str, body: Mapping[str, object]) -> Mapping[str, object]:
-        """What is answered to `body`; empty where nothing is."""
-        said = b""
-        try:
-            async with (
-                asyncio.timeout(self.seconds),
-                self._open() as connection,
-                connection.post(path, json.dumps(body).encode()) as chunks,
-            ):
-                async for chunk in chunks:
-                    said += chunk
-                    if len(said) > _LIMIT:
-                        return {}
-        except (ProviderError, TimeoutError):
-            return {}
-        return _object(said)
-
-    @asynccontextmanager
-    async def _open(self) -> AsyncIterator[Connection]:
+    async def ask(
+        self, path: str, body: Mapping[str, object] | None = None
+    ) -> Mapping[str, object]:
+        """The object at `path`, or what is answered to `body`; empty where there is none."""
         endpoint = Endpoint(self.url, self.model, self.clock, self.key)
-        connection = await asyncio.to_thread(
-            open_connection, endpoint, connect=self.seconds, stall=self.seconds
-        )
+        connection = LazyConnection(endpoint, connect=self.seconds, stall=self.seconds)
         try:
-            yield connection
+            async with asyncio.timeout(self.seconds):
+                server = await connection.open()
+                if body is None:
+                    return endpoint.object_in(await server.get(path, _LIMIT))
+                async with server.post(path, json.dumps(body).encode()) as chunks:
+                    return endpoint.object_in(await whole(chunks, _LIMIT, endpoint))
+        except (ProviderError, TimeoutError):
+            return {}
         finally:
             await connection.close()
 
 
 async def _llama(place: _Place) -> Window:
-    props = await place.get("/props")
+    props = await place.ask("/props")
     now = count(mapping(props.get("default_generation_settings")).get("n_ctx"))
     if not now:
         return Window()
@@ -253,7 +212,7 @@ async def _llama(place: _Place) -> Window:
 async def _ollama(place: _Place) -> Window:
     """A model's own `num_ctx` counts; else what it was loaded with, which the server's
     environment says."""
-    shown = await place.post("/api/show", {"model": place.model})
+    shown = await place.ask("/api/show", {"model": place.model})
     facts = mapping(shown.get("model_info"))
     if not facts:
         return Window()
@@ -267,7 +226,7 @@ async def _ollama(place: _Place) -> Window:
 
 
 async def _loaded(place: _Place) -> int:
-    running = await place.get("/api/ps")
+    running = await place.ask("/api/ps")
     entries = (mapping(one) for one in items(running.get("models")))
     wanted = (place.model, f"{place.model}:latest")
     found = (count(one.get("context_length")) for one in entries if one.get("name") in wanted)
@@ -275,7 +234,7 @@ async def _loaded(place: _Place) -> int:
 
 
 async def _studio(place: _Place) -> Window:
-    entry = _entry(await place.get("/api/v0/models"), place.model)
+    entry = _entry(await place.ask("/api/v0/models"), place.model)
     most = count(entry.get("max_context_length"))
     if not most:
         return Window()
@@ -287,10 +246,3 @@ def _entry(listing: Mapping[str, object], model: str) -> Mapping[str, object]:
     """What a list says of a model."""
     entries = map(mapping, items(listing.get("data")))
     return next((one for one in entries if one.get("id") == model), {})
-
-
-def _object(said: bytes) -> Mapping[str, object]:
-    try:
-        return mapping(parse_json(said))
-    except ValueError:
-        return {}

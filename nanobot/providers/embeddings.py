@@ -14,10 +14,8 @@ from dataclasses import replace
 from random import Random
 
 from nanobot.clock import Clock, SystemClock
-from nanobot.errors import (
-    ContextTooLong,
-)
-from nanobot.providers.endpoint import Endpoint, LazyConnection, items, mapping, parse_json, whole
+from nanobot.errors import ContextTooLong
+from nanobot.providers.endpoint import Endpoint, LazyConnection, items, mapping, whole
 from nanobot.providers.retry import RetryPolicy, retried
 
 _ANSWER_LIMIT = 64 * 1024 * 1024
@@ -104,13 +102,7 @@ class OpenAIEmbedder:
         return self._parsed(answer, len(texts))
 
     def _parsed(self, answer: bytes, expected: int) -> list[list[float]]:
-        try:
-            body = mapping(parse_json(answer))
-        except ValueError as error:
-            raise self._endpoint.garbage("something that is not JSON", answer) from error
-        if body.get("error"):
-            raise self._endpoint.refused_inside(body["error"])
-        found = dict(_vectors(body.get("data")))
+        found = dict(_vectors(self._endpoint.object_in(answer).get("data")))
         if sorted(found) != list(range(expected)):
             raise self._endpoint.garbage(f"{len(found)} vectors for {expected} texts", answer)
         return [found[index] for index in range(expected)]

@@ -58,6 +58,16 @@ def string(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def model_names(listed: bytes) -> tuple[str, ...]:
+    """The names in a server's list of models; none where it is no list."""
+    try:
+        listing = mapping(parse_json(listed))
+    except ValueError:
+        return ()
+    names = (string(mapping(item).get("id")) for item in items(listing.get("data")))
+    return tuple(filter(None, names))
+
+
 def count(value: object) -> int:
     """`value` if it is a whole number that is not negative."""
     if isinstance(value, bool) or not isinstance(value, int):
@@ -138,6 +148,17 @@ class Endpoint:
     clock: Clock
     api_key: str = field(default="", repr=False)
     settings: str = "model"
+
+    def object_in(self, answer: bytes) -> Mapping[str, object]:
+        """The JSON object of a whole answer. Raises `ProviderError` for anything else, and for an
+        error in it."""
+        try:
+            fields = mapping(parse_json(answer))
+        except ValueError as error:
+            raise self.garbage("something that is not JSON", answer) from error
+        if fields.get("error"):
+            raise self.refused_inside(fields["error"])
+        return fields
 
     @property
     def place(self) -> str:
@@ -247,10 +268,10 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float:
     seconds = _number(value)
     if seconds is not None:
         return _bounded(seconds)
-    due = _date(value)
+    due = date_in(value)
     if due is None:
         return 0.0
-    return _bounded((due - (_date(headers.get("date", "")) or now)).total_seconds())
+    return _bounded((due - (date_in(headers.get("date", "")) or now)).total_seconds())
 
 
 def _number(text: str) -> float | None:
@@ -261,7 +282,8 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _date(text: str) -> datetime | None:
+def date_in(text: str) -> datetime | None:
+    """The time in a header, if it is one."""
     try:
         when = parsedate_to_datetime(text)
     except ValueError:
@@ -273,33 +295,9 @@ def _bounded(seconds: float) -> float:
     return min(max(seconds, 0.0), _LONGEST_WAIT)
 
 
-def open_connection(endpoint: Endpoint, *, connect: float, stall: float) -> Connection:
-    """A client of `endpoint`; times in seconds. Raises `ProviderRejected` for an address or a key
-    that cannot be right, and where there are no certificates to check the server's by."""
-    key = endpoint.api_key
-    if not (key.isascii() and key.isprintable()):
-        raise endpoint.unusable(
-            f"{endpoint.settings}.api_key holds characters that no HTTP header can carry",
-            "Copy the key again; it is plain letters and digits.",
-        )
-    try:
-        url = urlsplit(endpoint.base_url)
-        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise endpoint.unusable(
-            f"{endpoint.settings}.base_url is not an http or https address",
-            "It looks like https://api.example.com/v1.",
-        )
-    from nanobot.providers.sdk import Connection
-
-    loopback = url.hostname in ("localhost", "127.0.0.1", "::1")
-    return Connection(endpoint, connect=connect, stall=stall, proxies=not loopback)
-
-
 class LazyConnection:
-    """A client that is opened when it is first needed, and again after `close`."""
+    """A client of `endpoint` that is opened when it is first needed, and again after `close`; times
+    in seconds."""
 
     def __init__(self, endpoint: Endpoint, *, connect: float, stall: float) -> None:
         self._endpoint, self._connect, self._stall = endpoint, connect, stall
@@ -307,12 +305,11 @@ class LazyConnection:
         self._connection: Connection | None = None
 
     async def open(self) -> Connection:
-        """The client. Raises as `open_connection`."""
+        """The client. Raises `ProviderRejected` for an address or a key that cannot be right, and
+        where there are no certificates to check the server's by."""
         async with self._opening:
             if self._connection is None:
-                self._connection = await asyncio.to_thread(
-                    open_connection, self._endpoint, connect=self._connect, stall=self._stall
-                )
+                self._connection = await asyncio.to_thread(self._open)
         return self._connection
 
     async def close(self) -> None:
@@ -320,6 +317,28 @@ class LazyConnection:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+    def _open(self) -> Connection:
+        endpoint = self._endpoint
+        if not (endpoint.api_key.isascii() and endpoint.api_key.isprintable()):
+            raise endpoint.unusable(
+                f"{endpoint.settings}.api_key holds characters that no HTTP header can carry",
+                "Copy the key again; it is plain letters and digits.",
+            )
+        try:
+            url = urlsplit(endpoint.base_url)
+            usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise endpoint.unusable(
+                f"{endpoint.settings}.base_url is not an http or https address",
+                "It looks like https://api.example.com/v1.",
+            )
+        from nanobot.providers.sdk import Connection
+
+        remote = url.hostname not in ("localhost", "127.0.0.1", "::1")
+        return Connection(endpoint, connect=self._connect, stall=self._stall, proxies=remote)
 
 
 async def whole(chunks: AsyncIterator[bytes], limit: int, endpoint: Endpoint) -> bytes:

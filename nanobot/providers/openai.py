@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import ProviderRejected, ProviderUnavailable
-from nanobot.providers.endpoint import Endpoint, LazyConnection
+from nanobot.providers.endpoint import Endpoint, LazyConnection, model_names
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
-from nanobot.providers.replies import Asked, IncomingReply, first_model
+from nanobot.providers.replies import Asked, IncomingReply
 
 _BODY_LIMIT = 8 * 1024 * 1024
 _LIST_LIMIT = 1024 * 1024
@@ -145,7 +145,7 @@ class OpenAIProvider:
                 if error.status != 404:
                     raise
                 listed = b""  # it has one model and no list, so any name will do
-            self._served = first_model(listed)
+            self._served = next(iter(model_names(listed)), "default")
         return self._served
 
     async def _receive(

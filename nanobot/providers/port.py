@@ -78,14 +78,7 @@ def assistant_message(text: str, tool_calls: tuple[ToolCall, ...] = ()) -> Promp
     """What the model said; `content` is null where it only called tools."""
     body: dict[str, Any] = {"role": "assistant", "content": text or (None if tool_calls else "")}
     if tool_calls:
-        body["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in tool_calls
-        ]
+        body["tool_calls"] = [call.as_api() for call in tool_calls]
     calls = sum(estimate_tokens(call.arguments) + CALL_OVERHEAD for call in tool_calls)
     return PromptMessage(
         "assistant", text, _encode(body), _text_tokens(text) + calls, (), tool_calls

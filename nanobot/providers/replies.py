@@ -264,16 +264,6 @@ class Asked:
     model: str
 
 
-def first_model(listed: bytes) -> str:
-    """The first name in a server's list of models; `default` where there is none."""
-    try:
-        listing = mapping(parse_json(listed))
-    except ValueError:
-        return "default"
-    names = (string(mapping(item).get("id")) for item in items(listing.get("data")))
-    return next(filter(None, names), "default")
-
-
 class IncomingReply:
     """One answer on its way in."""
 

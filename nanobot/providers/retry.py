@@ -152,22 +152,16 @@ class NamedProvider:
     provider: Provider
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerPolicy:
-    """`failures` in a row open a breaker for `pause` seconds, doubling up to `longest_pause`."""
-
-    failures: int = 3
-    pause: float = 60.0
-    longest_pause: float = 300.0
+_FAILURES = 3
+"""In a row, which open a breaker."""
+_PAUSE, _LONGEST_PAUSE = 60.0, 300.0
 
 
 class Breaker:
     """The breaker of one model. Times are seconds of a monotonic clock."""
 
-    def __init__(self, policy: BreakerPolicy) -> None:
-        self._policy = policy
-        self._failures = 0
-        self._pause = policy.pause
+    def __init__(self) -> None:
+        self._failures, self._pause = 0, _PAUSE
         self._open_until: float | None = None
         self._probing = False
         self.last_error: ProviderError | None = None
@@ -184,7 +178,7 @@ class Breaker:
 
     def answered(self) -> None:
         """The model is there."""
-        self._failures, self._pause = 0, self._policy.pause
+        self._failures, self._pause = 0, _PAUSE
         self._open_until, self._probing = None, False
 
     def failed(self, now: float, error: ProviderError) -> None:
@@ -195,8 +189,8 @@ class Breaker:
         if self._open_until is not None:
             if now < self._open_until:
                 return  # a call that began before it opened, or one made for want of a better
-            self._pause = min(self._pause * 2, self._policy.longest_pause)
-        if self._failures >= self._policy.failures:
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        if self._failures >= _FAILURES:
             self._open_until = now + self._pause
 
     def abandoned(self) -> None:
@@ -210,16 +204,11 @@ class FallbackProvider:
     `CallOptions.model` names a model of the first one; the others are asked for their own.
     """
 
-    def __init__(
-        self,
-        providers: Sequence[NamedProvider],
-        clock: Clock,
-        policy: BreakerPolicy = BreakerPolicy(),
-    ) -> None:
+    def __init__(self, providers: Sequence[NamedProvider], clock: Clock) -> None:
         if not providers:
             raise ValueError("no model to ask")
         self._providers = tuple(providers)
-        self._breakers = [Breaker(policy) for _ in self._providers]
+        self._breakers = [Breaker() for _ in self._providers]
         self._clock = clock
 
     async def complete(

@@ -13,7 +13,7 @@ from random import Random
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import ContextTooLong, ProviderRejected
-from nanobot.providers.endpoint import Endpoint, LazyConnection, mapping, parse_json, whole
+from nanobot.providers.endpoint import Endpoint, LazyConnection, whole
 from nanobot.providers.retry import RetryPolicy, retried
 
 MAX_BYTES = 25 * 1024 * 1024
@@ -108,13 +108,7 @@ class Transcriber:
         return self._parsed(answer)
 
     def _parsed(self, answer: bytes) -> str:
-        try:
-            fields = mapping(parse_json(answer))
-        except ValueError as error:
-            raise self._endpoint.garbage("something that is not JSON", answer) from error
-        if fields.get("error"):
-            raise self._endpoint.refused_inside(fields["error"])
-        text = fields.get("text")
+        text = self._endpoint.object_in(answer).get("text")
         if not isinstance(text, str):
             raise self._endpoint.garbage("no text", answer)
         return text.strip()

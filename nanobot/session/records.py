@@ -181,14 +181,7 @@ def _message_fields(message: Message) -> dict[str, JsonValue]:
     fields: dict[str, JsonValue] = {"role": message.role, "content": message.content}
     fields["seq"] = message.seq
     if message.tool_calls:
-        fields["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in message.tool_calls
-        ]
+        fields["tool_calls"] = [call.as_api() for call in message.tool_calls]
     texts = ("tool_call_id", "name", "turn_id", "origin", "notice")
     fields |= {name: value for name in texts if (value := getattr(message, name))}
     if message.tools_used:
