@@ -60,12 +60,6 @@ class _ChatPreview:
     step: Step | None = None
     call: asyncio.Task[_Outcome] | None = None
 
-    @property
-    def is_late(self) -> bool:
-        """Whether the call under way shows something of a turn that is over."""
-        step = self.step
-        return isinstance(step, Typing | Text) and not self.board.is_running(step.turn_id)
-
 
 class Previews:
     """All chats. `enabled` False: typing and notices, but no text."""
@@ -103,9 +97,11 @@ class Previews:
     async def settle(self, chat_id: str) -> None:
         """Before a send: nothing of a turn that is over may be shown after it."""
         preview = self._previewed.get(self._chats.canonical(chat_id))
-        if preview is None or preview.call is None or not preview.is_late:
+        if preview is None or preview.call is None:
             return
-        call = preview.call
+        call, step = preview.call, preview.step
+        if not isinstance(step, Typing | Text) or step.turn_id in preview.board.turns:
+            return
         with suppress(TimeoutError):
             await within(self._clock, _GRACE, asyncio.wait((call,)))
         call.cancel()

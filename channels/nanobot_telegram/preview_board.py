@@ -144,7 +144,8 @@ class PreviewBoard:
 
     def __init__(self, *, texts: bool = True) -> None:
         self._texts = texts
-        self._turns: dict[str, _Turn] = {}
+        self.turns: dict[str, _Turn] = {}
+        """The turns that run, by id."""
         self._notices: list[PostNotice] = []
         self._noticed: dict[PostNotice, float] = {}
         self._quiet_until = -math.inf
@@ -155,33 +156,29 @@ class PreviewBoard:
         match event:
             case TurnStarted():
                 thread = event.thread_id
-                self._turns[event.turn_id] = _Turn(event.turn_id, thread, now, now, self._texts)
+                self.turns[event.turn_id] = _Turn(event.turn_id, thread, now, now, self._texts)
             case TurnEnded():
-                self._turns.pop(event.turn_id, None)
+                self.turns.pop(event.turn_id, None)
             case Notice():
                 self._add_notice(PostNotice(event.text, event.thread_id), now)
             case _:
-                if turn := self._turns.get(event.turn_id):
+                if turn := self.turns.get(event.turn_id):
                     turn.note(event, now)
 
     def hold(self, now: float, seconds: float) -> None:
         """Show nothing for that long, and nothing more of the turns that run."""
         self._quiet_until = max(self._quiet_until, now + seconds)
-        for turn in self._turns.values():
+        for turn in self.turns.values():
             turn.shows_text = turn.shows_typing = False
-
-    def is_running(self, turn_id: str) -> bool:
-        """Whether this turn is not over."""
-        return turn_id in self._turns
 
     @property
     def is_showing(self) -> bool:
         """Whether text of a turn that runs is shown, or soon will be."""
-        return any(turn.shows_text and turn.has_content for turn in self._turns.values())
+        return any(turn.shows_text and turn.has_content for turn in self.turns.values())
 
     def is_idle(self, now: float) -> bool:
         """Whether there is nothing here that needs to be remembered."""
-        if self._turns or self._quiet_until > now or self.due() < math.inf:
+        if self.turns or self._quiet_until > now or self.due() < math.inf:
             return False
         return all(at <= now - _NOTICE_PACE for at in self._noticed.values())
 
@@ -203,12 +200,12 @@ class PreviewBoard:
         match step:
             case Text():
                 self._text_due = now + max(_DRAFT_PACE, crowd / _TEXTS_A_SECOND)
-                if turn := self._turns.get(step.turn_id):
+                if turn := self.turns.get(step.turn_id):
                     turn.shown, turn.shown_at = step.version, now
                     if turn.version != turn.shown:
                         turn.changed_at = now
             case Typing():
-                if turn := self._turns.get(step.turn_id):
+                if turn := self.turns.get(step.turn_id):
                     turn.typing_due = now + _TYPING_PACE
             case PostNotice():
                 self._notices.remove(step)
@@ -220,11 +217,11 @@ class PreviewBoard:
         match step:
             case Text():
                 self._text_due = now + _DRAFT_PACE
-                if turn := self._turns.get(step.turn_id):
+                if turn := self.turns.get(step.turn_id):
                     turn.shows_text = False
                     turn.typing_due = now
             case Typing():
-                if turn := self._turns.get(step.turn_id):
+                if turn := self.turns.get(step.turn_id):
                     turn.shows_typing = False
             case PostNotice():
                 self._notices.remove(step)
@@ -240,16 +237,13 @@ class PreviewBoard:
         """Steps that may be taken, each with the time from which on; a turn stands for its text."""
         if self._notices:
             yield -math.inf, self._notices[0]
-        for turn in self._turns.values():
-            if (due := self._typing_due(turn)) < math.inf:
-                yield due, Typing(turn.id, turn.thread_id)
+        for turn in self.turns.values():
+            is_seen = turn.shows_text and turn.shown > 0
+            is_lost = turn.typing_due > turn.heard_at + _SILENT
+            if turn.shows_typing and not is_seen and not is_lost:
+                yield turn.typing_due, Typing(turn.id, turn.thread_id)
             if (due := self._due_for_text(turn)) < math.inf:
                 yield due, turn
-
-    def _typing_due(self, turn: _Turn) -> float:
-        is_seen = turn.shows_text and turn.shown > 0
-        is_lost = turn.typing_due > turn.heard_at + _SILENT
-        return math.inf if is_seen or is_lost or not turn.shows_typing else turn.typing_due
 
     def _due_for_text(self, turn: _Turn) -> float:
         if not turn.shows_text or not turn.has_content:

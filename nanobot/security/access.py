@@ -291,6 +291,8 @@ class Access:
         """As it is now; it may have requests and wrong codes that are too old."""
         if self._stored is None:
             self._stored = self._document.load()
+        if not (self._noted or self._wrong):
+            return self._stored
         return _with_noted(self._stored, self._noted, self._wrong)
 
     async def _change(self, change: Callable[[Book], Book]) -> None:

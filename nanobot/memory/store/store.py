@@ -25,7 +25,7 @@ from nanobot.io import FileState
 from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
 from nanobot.memory.files import redact_file, text_of
 from nanobot.memory.store import guard
-from nanobot.memory.store.notes import note_path, retired_in, with_note, with_retired
+from nanobot.memory.store.notes import retired_in, with_note, with_retired
 from nanobot.memory.taint import unconfirmed_in
 from nanobot.memory.text.lines import Operation, apply_operations, split
 from nanobot.memory.versions.gitstore import GitStore
@@ -94,12 +94,11 @@ class MemoryStore:
         if self._day != self.today():  # keep no notes of past days
             self._texts.clear()
             self._day = self.today()
-        known, text = self._texts.get(path, (None, ""))
-        if known is None or known != fingerprint:
+        known = self._texts.get(path)
+        if known is None or known[0] != fingerprint:
             # Taken before the read: a change in between is seen next time.
-            text = self._fresh(path)
-            self._texts[path] = (fingerprint, text)
-        return text
+            known = self._texts[path] = (fingerprint, self._fresh(path))
+        return known[1]
 
     def read_long_term(self) -> str:
         """MEMORY.md, empty where there is none."""
@@ -113,9 +112,9 @@ class MemoryStore:
         """The day that it is for the person."""
         return self._clock.now().date()
 
-    def today_path(self) -> str:
-        """Where today's notes lie."""
-        return note_path(self.today())
+    def today_path(self, ago: int = 0) -> str:
+        """Where today's notes lie, or those of so many days ago."""
+        return f"memory/{self.today() - timedelta(days=ago)}.md"
 
     def facts(self, path: str) -> list[str]:
         """The facts that a document states, beyond its template."""
@@ -153,8 +152,8 @@ class MemoryStore:
     def unconfirmed_notes(self) -> str:
         """Those of the notes in a prompt that foreign content may have caused. A turn may have
         begun yesterday, with the notes of that day."""
-        days = (self.today_path(), note_path(self.today() - timedelta(days=1)))
-        return "\n".join(filter(None, (unconfirmed_in(self._told(day)) for day in days)))
+        texts = [text for text in map(self._told, (self.today_path(), self.today_path(1))) if text]
+        return "\n".join(filter(None, map(unconfirmed_in, texts)))
 
     def get_memory_context(self) -> str:
         """The `# Memory` part of the system prompt; empty while there is nothing to remember."""
