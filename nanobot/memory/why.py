@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from typing import NamedTuple
 
 from nanobot.errors import UnknownSession
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
@@ -39,8 +40,7 @@ _LIKE_ENOUGH, _ALIKE = 0.3, 0.6
 _RETIRED_ON = re.compile(r"^[-*+]\s+\d{4}-\d{2}-\d{2}:\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A fact in a file of a scope; `path` is relative to the scope's folder, `number` from 1."""
 
     path: str
@@ -48,8 +48,7 @@ class Line:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """A message behind a line."""
 
     session: str
@@ -94,36 +93,32 @@ class Step:
 
     def as_json(self) -> dict[str, JsonValue]:
         """For machines."""
-        fields: dict[str, JsonValue] = {
-            "version": self.version.number,
-            "commit": self.version.commit,
-            "when": self.version.when.isoformat(),
-            "author": self.version.author,
-            "summary": self.version.summary,
-            "line": self.line,
-            "session": self.session,
-            "turn": self.turn,
-            "note": self.note,
-        }
-        if entry := self.entry:
-            fields["entry"] = {
+        version, entry = self.version, self.entry
+        behind: dict[str, JsonValue] = {}
+        if entry:
+            behind["entry"] = {
                 "cursor": entry.cursor,
                 "when": entry.timestamp.isoformat(),
                 "session": entry.session,
                 "range": [entry.first, entry.last],
                 "summary": entry.summary,
             }
-        fields["messages"] = [
-            {
-                "session": said.session,
-                "seq": said.seq,
-                "who": said.who,
-                "when": said.when.isoformat() if said.when else None,
-                "text": said.text,
-            }
-            for said in self.said
-        ]
-        return fields
+        return {
+            "version": version.number,
+            "commit": version.commit,
+            "when": version.when.isoformat(),
+            "author": version.author,
+            "summary": version.summary,
+            "line": self.line,
+            "session": self.session,
+            "turn": self.turn,
+            "note": self.note,
+            **behind,
+            "messages": [
+                {**said._asdict(), "when": said.when.isoformat() if said.when else None}
+                for said in self.said
+            ],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +130,10 @@ class Provenance:
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        line = self.line
-        yield f"{line.path}, line {line.number}: {excerpt(line.text)}"
+        path, number, wording = self.line
+        yield f"{path}, line {number}: {excerpt(wording)}"
         if not self.steps:
             yield "- No version has this line: it was not recorded how it came here."
-        wording = line.text
         for step in self.steps:
             if step.line.strip() != wording.strip():
                 yield f"- before that it read: {excerpt(step.line)}"
@@ -148,12 +142,9 @@ class Provenance:
 
     def as_json(self) -> dict[str, JsonValue]:
         """For machines."""
-        return {
-            "path": self.line.path,
-            "line_number": self.line.number,
-            "line": self.line.text,
-            "steps": [step.as_json() for step in self.steps],
-        }
+        path, number, text = self.line
+        steps: list[JsonValue] = [step.as_json() for step in self.steps]
+        return {"path": path, "line_number": number, "line": text, "steps": steps}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,32 +189,30 @@ class Explainer:
         """Where the lines that say `text` come from; the best few."""
         memory = self._memories.of(scope)
         await memory.store.record_hand_edits()
-        return await asyncio.to_thread(self._explain, text, memory)
 
-    def _explain(self, text: str, memory: Memory) -> Explanation:
-        lines = list(lines_of(memory))
-        best = matching(text, lines)[:_MOST_LINES]
-        found = tuple(self.provenance(memory, line) for line in best)
-        return Explanation(text, found, () if found else nearest(text, lines))
+        def explained() -> Explanation:
+            lines = list(lines_of(memory))
+            best = matching(text, lines)[:_MOST_LINES]
+            found = tuple(self.provenance(memory, line) for line in best)
+            return Explanation(text, found, () if found else nearest(text, lines))
+
+        return await asyncio.to_thread(explained)
 
     def provenance(self, memory: Memory, line: Line) -> Provenance:
         """Where one line comes from. Blocks."""
         wordings = islice(self._wordings(memory, line), _MOST_STEPS)
-        steps = (self._step(memory, version, wording) for version, wording in wordings)
-        return Provenance(line, tuple(steps))
+        return Provenance(line, tuple(self._step(memory, *wording) for wording in wordings))
 
     def _wordings(self, memory: Memory, line: Line) -> Iterator[tuple[Version, str]]:
-        """The versions behind a line, newest first, with the wording of each."""
+        """The versions behind a line, newest first, with the wording of each; behind a retired one
+        also those of the file that it stood in."""
         wording = ""
         for version, wording in self._lineage(memory, line.path, line.text):
             yield version, wording
         if line.path == RETIRED and wording:
-            retired = _RETIRED_ON.sub("", wording)
-            for path in FACTS:
-                before = list(self._lineage(memory, path, retired, removed=True))
-                yield from before
-                if before:
-                    return
+            bare = _RETIRED_ON.sub("", wording)
+            before = (list(self._lineage(memory, path, bare, removed=True)) for path in FACTS)
+            yield from next(filter(None, before), ())
 
     def _lineage(
         self, memory: Memory, path: str, line: str, *, removed: bool = False
@@ -250,15 +239,18 @@ class Explainer:
 
     def _step(self, memory: Memory, version: Version, line: str) -> Step:
         change = self._held_back(memory, version, line) or version.change
-        entry, note = self._entry(memory, change, line)
-        said: tuple[Said, ...] = ()
-        if entry is not None and entry.last:
+        entry, said = self._entry(memory, change, line), tuple[Said, ...]()
+        if not self._may_see(memory, entry.session if entry else change.session):
+            note = "It rests on a conversation that belongs to another memory."
+            return Step(version, line, note=note)
+        if entry and entry.last:
             messages = self._read(entry.session, entry.first, entry.last)
             said = _most_alike(entry.session, messages, line, least=_LIKE_ENOUGH)
-        elif entry is None and change.turn and not change.cursors:
-            said, note = self._turn(memory, change, line)
-        if entry is None and not said and not note and version.author in {"dream", "consolidate"}:
-            note = "The history entry behind it is not known any more."
+        elif not entry and change.turn and not change.cursors:
+            said = self._turn(change, line)
+        is_based = change.turn or version.author in {"dream", "consolidate"}
+        gone = is_based and not entry and not said
+        note = "What it rests on is not kept any more." if gone else ""
         session = change.session if self._may_see(memory, change.session) else ""
         return Step(version, line, session, change.turn, entry, said, note)
 
@@ -272,31 +264,23 @@ class Explainer:
                 return snapshot.version.change
         return None
 
-    def _entry(self, memory: Memory, change: Change, line: str) -> tuple[HistoryEntry | None, str]:
-        """The history entry that a line rests on, or why it is not shown."""
+    def _entry(self, memory: Memory, change: Change, line: str) -> HistoryEntry | None:
+        """The history entry that a line rests on."""
         named = (op.cursor for op in change.operations if op.cursor and op.new.strip() == line)
         cursors = next(((cursor,) for cursor in named), change.cursors)
         entries = [entry for cursor in cursors if (entry := memory.history.get(cursor))]
-        if not entries:
-            return None, ""
         wanted = words(line)
-        entry = max(entries, key=lambda entry: share(wanted, _text(entry)))
-        if not self._may_see(memory, entry.session):
-            return None, "It rests on a conversation that belongs to another memory."
-        return entry, ""
+        return max(entries, key=lambda entry: share(wanted, _text(entry)), default=None)
 
-    def _turn(self, memory: Memory, change: Change, line: str) -> tuple[tuple[Said, ...], str]:
-        if not self._may_see(memory, change.session):
-            return (), "It was written in a conversation that belongs to another memory."
+    def _turn(self, change: Change, line: str) -> tuple[Said, ...]:
+        """What was asked in the turn that wrote a line, and what it read that says the same."""
         every = self._read(change.session, 1, sys.maxsize)
         found = [m for m in every if m.turn_id == change.turn]
-        if not found:
-            return (), "The turn that wrote it is not kept any more."
         asked = [m for m in found if m.role == "user"]
-        tools = (m for m in every if m.role == "tool" and m.seq <= found[-1].seq)
+        tools = (m for m in every if found and m.role == "tool" and m.seq <= found[-1].seq)
         read = [m for m in tools if share(words(line), m.content) >= _ALIKE]
         calls = {call.id: call.hint for m in every for call in m.tool_calls}
-        return _most_alike(change.session, asked + read or found, line, calls=calls), ""
+        return _most_alike(change.session, asked + read or found, line, calls=calls)
 
     def _read(self, session: str, first: int, last: int) -> Sequence[Message]:
         try:
