@@ -13,9 +13,8 @@ is, which also makes this cheap.
 Three rules for questions, each measured: a speaker's name makes that speaker's messages likelier
 and is then left out of the words, since people rarely say their own name; a date of the calendar
 ("8 May 2023", "last May", "in 2022") does the same for messages of that time; and what asks for a
-time ("when did …") favours passages that name one. For a personal agent "did I say" points at the
-person and "did you suggest" at the agent. A part of a date that is missing is taken from the past:
-in March 2026, "in May" is May 2025. What no calendar has (2023-02-30) stays a word.
+time ("when did …") favours passages that name one. A part of a date that is missing is taken from
+the past: in March 2026, "in May" is May 2025. What no calendar has (2023-02-30) stays a word.
 """
 
 from __future__ import annotations
@@ -203,21 +202,14 @@ _TIME_WORD = late(
     r"|[昨今明]天|[上下]周|[去今明]年|月|昨日|先週|来週|先月|어제|오늘|내일|지난",
     re.IGNORECASE,
 )
-_VERBS = (
-    "say|said|tell|told|mention|mentioned|ask|asked|write|wrote|want|wanted|suggest|suggested"
-    "|recommend|recommended|promise|promised|explain|explained|propose|proposed|answer|answered"
-)
-_ASKED = late(rf"\b(?P<who>i|you) (?:ever )?(?:{_VERBS})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`words` to look for; `speakers`, names of one person, and `role`: whose messages are
-    likelier, empty where none are."""
+    """`words` to look for; `speakers` are names of one person, whose messages are likelier."""
 
     words: tuple[str, ...]
     speakers: frozenset[str] = frozenset()
-    role: str = ""
     spans: tuple[Span, ...] = ()
     asks_when: bool = False
 
@@ -237,11 +229,9 @@ def parse(text: str, names: Collection[str], today: date) -> Question:
     asked = [name for name, parts in named.items() if parts and parts[0] in called]
     spoken_for = {part for name in asked for part in named[name]}
     telling = [word for word in content_words(words) if word not in spoken_for]
-    who = _ASKED().search(text)
     return Question(
         words=tuple(telling or content_words(words) or content_words(words_of(text))),
         speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
-        role=("user" if who["who"].lower() == "i" else "assistant") if who else "",
         spans=found,
         asks_when=asks_when(text),
     )

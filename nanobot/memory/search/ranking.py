@@ -19,8 +19,8 @@ number of its messages that hold it, and a segment's length the number of its me
 with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments. A history entry that
 answers passes 0.3 of its score to the messages that it sums up.
 
-Then factors, soft ones: nothing is filtered by a guess. Messages of a speaker or role that the
-question names count more, so do messages from the days that it names and the two weeks after
+Then factors, soft ones: nothing is filtered by a guess. Messages of a speaker that the question
+names count more, so do messages from the days that it names and the two weeks after
 (people tell afterwards), and passages that name a time where it asks when. A message that ends as a
 question answers little, and the output of a tool was usually said again by the one who called it.
 
@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from math import log
 from typing import NamedTuple
@@ -49,7 +49,7 @@ TELLING_AFTERWARDS = timedelta(days=14)
 
 _NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.3, 0.8, 0.55, 0.3, 0.2
 _SEGMENT, _SUMMED_UP = 1.2, 0.3
-_SPEAKER, _ROLE, _SPAN, _TIME, _ENDS_ASKING, _TOOL = 1.6, 1.6, 2.5, 1.3, 0.8, 0.6
+_SPEAKER, _SPAN, _TIME, _ENDS_ASKING, _TOOL = 1.6, 2.5, 1.3, 0.8, 0.6
 _K1, _B = 1.2, 0.75
 
 Scored = list[tuple[int, float]]
@@ -70,6 +70,7 @@ class Candidate(NamedTuple):
     speaker: str = ""
     moment: str = ""
     asks: int = 0
+    seq: int = 0
 
 
 def reach(ids: Iterable[int]) -> set[int]:
@@ -133,8 +134,6 @@ def _factor(question: Question, candidate: Candidate) -> float:
     factor = 1.0
     if candidate.speaker in question.speakers:
         factor *= _SPEAKER
-    if question.role and candidate.role == question.role:
-        factor *= _ROLE
     if candidate.asks == ENDS_ASKING:
         factor *= _ENDS_ASKING
     if candidate.role == "tool":
@@ -153,7 +152,7 @@ class Segments:
         self._ids, self._sizes = ids, sizes
         self._mean = sum(sizes) / len(sizes) if sizes else 1.0
 
-    def scores(self, occurrences: Iterable[Sequence[int]]) -> dict[int, float]:
+    def scores(self, occurrences: Iterable[Collection[int]]) -> dict[int, float]:
         """The bm25 of each segment that matches; `occurrences` has, for each word, the ids of the
         messages that hold it."""
         found: dict[int, float] = {}

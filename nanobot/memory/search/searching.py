@@ -15,10 +15,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from difflib import get_close_matches
 from heapq import nlargest, nsmallest
+from itertools import chain
 from math import sqrt
 from operator import mul
 from typing import NamedTuple
@@ -26,10 +28,9 @@ from typing import NamedTuple
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history.entries import MOST
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
-from nanobot.memory.search.database import STREAM_BITS, TOOLS_FROM, transaction
+from nanobot.memory.search.database import STREAM_BITS, transaction
 from nanobot.memory.search.question import Question, match_any, names_time, parse, words_of
 from nanobot.memory.search.ranking import (
-    NEIGHBOURS,
     Candidate,
     Scored,
     Segments,
@@ -57,11 +58,7 @@ _NEAR = 5
 _PREFIX: dict[Source, str] = {
     "message": "m", "history": "h", "note": "n", "memory": "f", "library": "l",
 }  # fmt: skip
-_SAID = (
-    "SELECT id, stream, segment, seq, moment, role, speaker, origin, place, turn, first, last, text"
-    " FROM said"
-)
-_IS_TALK = f"AND (id & {2 * TOOLS_FROM - 1}) <= {TOOLS_FROM}"
+_SAID = "SELECT seq, moment, role, speaker, origin, place, turn, first, last, text FROM said"
 
 
 class Readable(NamedTuple):
@@ -120,22 +117,27 @@ class Search:
     def find(self, prepared: Prepared, meant: Mapping[int, float] | None = None) -> SearchResult:
         """The answer. `meant` has the likeness, 0 to 1, of passages close in meaning."""
         query, question, streams = prepared
-        words = self._telling(prepared)
-        own = self._matching(prepared, list(words))
+        words = self._matching(prepared)
+        scores = defaultdict[int, float](float)
+        for id, score in chain.from_iterable(holding.items() for holding in words):
+            scores[id] += score
+        most = _RANKED if query.role else _BEST
+        own = dict(nlargest(most, scores.items(), key=lambda item: item[1]))
         best = max(own.values(), default=1.0)
         for id, likeness in (meant or {}).items():
             own[id] = own.get(id, 0.0) + best * likeness
         if not own:
             return SearchResult((), question.words, self._near(prepared))
         found = {item.id: item for item in self._candidates(own) if _within(item, query)}
-        segments = self._segments().scores(words.values())
+        segments = self._segments().scores(words)
         ranked = rank(question, found, own, segments, self._summed_up(own, found))
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         if question.asks_when:
             read = max(_READ, query.limit)
             ranked = favour(ranked[:read], self._timed(ranked[:read])) + ranked[read:]
-        hits = self._dressed(streams, ranked[: max(query.limit, 0)])
+        best_ranked = ranked[: max(query.limit, 0)]
+        hits = tuple(self._hit(streams, found[id], score) for id, score in best_ranked)
         return SearchResult(hits, question.words, () if hits else self._near(prepared))
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
@@ -149,9 +151,8 @@ class Search:
         here = self._said(stream, "seq = ?", seq) if stream else []
         if stream is None or not here:
             return []
-        earlier = self._said(stream, "seq < ? ORDER BY seq DESC LIMIT ?", seq, max(before, 0))
-        later = self._said(stream, "seq > ? ORDER BY seq LIMIT ?", seq, max(after, 0))
-        return [*reversed(earlier), *here, *later]
+        earlier, later = self._beside(stream, seq, max(before, 0), max(after, 0))
+        return [*earlier, *here, *later]
 
     def stats(self, vectors: int) -> IndexStats:
         """How much is indexed."""
@@ -182,55 +183,34 @@ class Search:
                 found[id] = Readable(id, source, key, owner)
         return found
 
-    def _telling(self, prepared: Prepared) -> dict[str, list[int]]:
-        """The words, each with the passages that hold it, rarest first.
+    def _matching(self, prepared: Prepared) -> list[dict[int, float]]:
+        """For each word the passages that hold it with their bm25, positive; the rarest word first.
 
         The most frequent ones are left out where all together would take long to rank: a word that
-        stands in every tenth message of tens of thousands says little besides the others.
+        stands in every tenth message of tens of thousands says little besides the others. Of a word
+        in more passages than can be ranked in time, the last ones are.
         """
-        where = _only(prepared.streams, "rowid")
-        holding = {}
-        for word in prepared.question.words:
-            rows = self._db.execute(
-                f"SELECT rowid FROM words WHERE words MATCH ?{where} ORDER BY rowid DESC LIMIT ?",  # noqa: S608
-                (match_any([word]), _RANKED + 1),
-            )
-            holding[word] = [row[0] for row in rows]
-        telling: dict[str, list[int]] = {}
-        total = 0
-        for word in sorted(holding, key=lambda word: (len(holding[word]), word)):
-            total += len(holding[word])
-            if telling and total > _RANKED:
-                break
-            telling[word] = holding[word]
-        return telling
-
-    def _matching(self, prepared: Prepared, words: list[str]) -> dict[int, float]:
-        """The best passages by bm25, positive; more of a role where one is asked for.
-
-        Of a word in more passages than can be ranked in time, the last ones are.
-        """
-        query = prepared.query
-        if not words or not prepared.streams:
-            return {}
         where, values = _conditions(prepared)
-        found: list[tuple[float, int]] = []
-        for role in {"", query.role}:
-            also = " AND passage.role = ?" if role else ""
-            joined = role or query.since or query.until
-            rows = self._db.execute(
-                "SELECT -bm25(words), words.rowid FROM words"  # noqa: S608 - the parts are ours
-                + (" JOIN passage ON passage.id = words.rowid" if joined else "")
-                + f" WHERE words MATCH ?{where}{also} ORDER BY words.rowid DESC LIMIT {_RANKED}",
-                [match_any(words), *values, *([role] if role else [])],
-            )
-            found += nlargest(_BEST, rows)
-        return {id: score for score, id in found}
+
+        def rows(columns: str, word: str) -> list[tuple[int, float]]:
+            return self._db.execute(
+                f"SELECT {columns} FROM words WHERE words MATCH ? {where}"  # noqa: S608 - ours
+                " ORDER BY rowid DESC LIMIT ?",
+                [match_any([word]), *values, _RANKED],
+            ).fetchall()
+
+        counts = {word: len(rows("rowid", word)) for word in prepared.question.words}
+        telling: list[dict[int, float]] = []
+        for word in sorted(counts, key=lambda word: (counts[word], word)):
+            if telling and sum(map(len, telling)) + counts[word] > _RANKED:
+                break
+            telling.append(dict(rows("rowid, -bm25(words)", word)))
+        return telling
 
     def _candidates(self, ids: Iterable[int]) -> list[Candidate]:
         """What ranking needs of those of `ids` and their neighbours that exist."""
         rows = self._db.execute(
-            "SELECT id, segment, role, speaker, moment, asks FROM passage"
+            "SELECT id, segment, role, speaker, moment, asks, seq FROM passage"
             " WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list(reach(ids))),),
         )
@@ -266,32 +246,27 @@ class Search:
         )
         return {id for id, text in rows if names_time(text)}
 
-    def _dressed(self, streams: Streams, ranked: Scored) -> tuple[Hit, ...]:
-        """The hits as people see them, each with what was said before and after."""
-        rows = self._db.execute(
-            f"{_SAID} WHERE id IN (SELECT value FROM json_each(?))",  # noqa: S608
-            (json.dumps(list(reach(id for id, _ in ranked))),),
-        ).fetchall()
-        segments = {row[0]: row[2] for row in rows}
-        passages = {row[0]: _passage(streams[row[1]], row) for row in rows if row[1] in streams}
-        hits = []
-        for id, score in ranked:
-            here = passages[id]
-            if here.role == "tool":
-                near = self._talk_beside(streams[id >> STREAM_BITS], here.seq)
-            else:
-                ids = (id + step for step in NEIGHBOURS)
-                near = [passages[i] for i in ids if segments.get(i) == segments[id]]
-            before = tuple(passage for passage in near if passage.seq < here.seq)
-            after = tuple(passage for passage in near if passage.seq > here.seq)
-            hits.append(Hit(here, score, before, after))
-        return tuple(hits)
+    def _hit(self, streams: Streams, found: Candidate, score: float) -> Hit:
+        """A passage as people see it, with what was said before and after; the output of a tool
+        with the talk in which it was called."""
+        stream = streams[found.id >> STREAM_BITS]
+        reached = (found.id - _BESIDE, found.id + _BESIDE, found.segment)
+        near = self._said(stream, "id BETWEEN ? AND ? AND segment = ? ORDER BY seq", *reached)
+        here = next(passage for passage in near if passage.seq == found.seq)
+        if here.role == "tool":
+            before, after = self._beside(stream, here.seq, _BESIDE, _BESIDE, "AND role != 'tool'")
+        else:
+            before = [passage for passage in near if passage.seq < here.seq]
+            after = [passage for passage in near if passage.seq > here.seq]
+        return Hit(here, score, tuple(before), tuple(after))
 
-    def _talk_beside(self, stream: Readable, seq: int) -> list[Passage]:
-        """The talk in which a tool was called."""
-        talk = f"{_IS_TALK} ORDER BY seq"
-        earlier = self._said(stream, f"seq < ? {talk} DESC LIMIT ?", seq, _BESIDE)
-        return [*reversed(earlier), *self._said(stream, f"seq > ? {talk} LIMIT ?", seq, _BESIDE)]
+    def _beside(
+        self, stream: Readable, seq: int, before: int, after: int, also: str = ""
+    ) -> tuple[list[Passage], list[Passage]]:
+        """So many passages before and after `seq` in its stream, in order."""
+        earlier = self._said(stream, f"seq < ? {also} ORDER BY seq DESC LIMIT ?", seq, before)
+        later = self._said(stream, f"seq > ? {also} ORDER BY seq LIMIT ?", seq, after)
+        return earlier[::-1], later
 
     def _said(self, stream: Readable, where: str, *values: int) -> list[Passage]:
         rows = self._db.execute(f"{_SAID} WHERE stream = ? AND {where}", (stream.id, *values))
@@ -315,8 +290,7 @@ class Search:
         """How a word, of which the index has the stem, stands in what may be searched."""
         where, values = _conditions(prepared)
         row = self._db.execute(
-            f"SELECT words.text FROM words JOIN passage ON passage.id = words.rowid"  # noqa: S608
-            f" WHERE words MATCH ?{where} LIMIT 1",
+            f"SELECT text FROM words WHERE words MATCH ? {where} LIMIT 1",  # noqa: S608
             [f'"{term}"', *values],
         ).fetchone()
         stem = term[: max(2, len(term) - 1)]
@@ -324,11 +298,11 @@ class Search:
         return next((word for word in spelled if word.startswith(stem)), "")
 
 
-_Row = tuple[int, int, int, int, str, str, str, str, str, str, int, int, str]
+_Row = tuple[int, str, str, str, str, str, str, int, int, str]
 
 
 def _passage(stream: Readable, row: _Row) -> Passage:
-    _, _, _, seq, moment, role, speaker, origin, place, turn, first, last, text = row
+    seq, moment, role, speaker, origin, place, turn, first, last, text = row
     session = stream.key if stream.source == "message" else turn
     if stream.source == "message":
         place = f"{stream.key} #{seq}"
@@ -350,23 +324,19 @@ def _passage(stream: Readable, row: _Row) -> Passage:
 
 
 def _conditions(prepared: Prepared) -> tuple[str, list[str]]:
-    """What the database filters by, over `words` and, where dates are asked for, `passage`."""
-    query = prepared.query
-    where, values = _only(prepared.streams, "words.rowid"), list[str]()
-    if query.since:
-        where += " AND passage.moment >= ?"
-        values.append(query.since.isoformat())
-    if query.until:
-        where += " AND passage.moment < ? AND passage.moment != ''"
-        values.append((query.until + timedelta(days=1)).isoformat())
-    return where, values
-
-
-def _only(streams: Streams, row: str) -> str:
+    """What restricts the rows of `words` to what the query may find."""
+    streams, query = prepared.streams, prepared.query
     if len(streams) == 1:
         first = next(iter(streams)) << STREAM_BITS
-        return f" AND {row} BETWEEN {first} AND {first + (1 << STREAM_BITS) - 1}"
-    return f" AND ({row} >> {STREAM_BITS}) IN ({','.join(map(str, streams))})"
+        where = f"AND words.rowid BETWEEN {first} AND {first + (1 << STREAM_BITS) - 1}"
+    else:
+        where = f"AND (words.rowid >> {STREAM_BITS}) IN ({','.join(map(str, streams))})"
+    if not query.since and not query.until:
+        return where, []
+    since = query.since.isoformat() if query.since else "0"
+    until = (query.until + timedelta(days=1)).isoformat() if query.until else "9999"
+    dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
+    return f"{where} AND EXISTS ({dated})", [since, until]
 
 
 def _within(found: Candidate, query: Query) -> bool:

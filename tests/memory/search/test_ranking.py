@@ -120,9 +120,3 @@ def test_a_first_name_is_enough_and_a_word_is_no_name() -> None:
 
 def test_a_name_alone_is_looked_for() -> None:
     assert parse("Ann", {"Ann"}, DAY).words == ("ann",)
-
-
-def test_did_i_say_and_did_you_suggest_point_at_a_role() -> None:
-    assert parse("did I say where the key is", (), DAY).role == "user"
-    assert parse("which film did you recommend?", (), DAY).role == "assistant"
-    assert parse("where is the key", (), DAY).role == ""
