@@ -26,7 +26,7 @@ from nanobot.channel.entry_points import CheckFinding as Finding
 from nanobot.cli.command import field, record, records
 from nanobot.cli.doctor import Case, safely
 from nanobot.cli.onboard.model import Candidate, answer, is_near
-from nanobot.cli.service.unit import Place, account
+from nanobot.cli.service.unit import Place, account, lingers
 from nanobot.cli.status import is_silent, of_gateway
 from nanobot.config.values import revealed
 from nanobot.errors import NanobotError
@@ -73,10 +73,10 @@ def _unit(place: Place, home: Path) -> Finding:
         command = f"nanobot --home {shlex.quote(str(home))} service install{place.options}"
         gone = program is None or not program.exists()
         return Finding("fail" if gone else "warn", text, f"`{command}` writes it again.")
-    me = account(system=False, name="")
-    if not place.system and not me.lingers:
+    me = account().pw_name
+    if not place.system and not lingers(me):
         text = f"{name} ends when you log out, and does not start before you log in"
-        return Finding("warn", text, f"`loginctl enable-linger {me.name}`")
+        return Finding("warn", text, f"`loginctl enable-linger {me}`")
     return Finding("ok", f"{name} starts {program}")
 
 

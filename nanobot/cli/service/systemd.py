@@ -29,7 +29,7 @@ from nanobot.cli.command import (
 )
 from nanobot.cli.gateway import expect_free
 from nanobot.cli.logs import show as show_log
-from nanobot.cli.service.unit import MARK, Account, Place, Unit, account, planned_unit
+from nanobot.cli.service.unit import MARK, Account, Place, Unit, account, lingers, planned_unit
 from nanobot.cli.status import of_gateway
 from nanobot.errors import HomeLocked, NanobotError
 from nanobot.io import replace_file, storage_errors
@@ -104,7 +104,7 @@ class Systemd:
         raise NanobotError(
             f"systemd has no manager for you: {_last_line(answer)}",
             hint="Log in as this user itself, not by `su`; or `sudo loginctl enable-linger "
-            f"{account(system=False, name='').name}` starts one. "
+            f"{account().pw_name}` starts one. "
             "`sudo nanobot service install --system` needs none.",
         )
 
@@ -172,7 +172,7 @@ def install(options: argparse.Namespace) -> int:
     before = _expect_ours(place)
     _expect_free(place, planned.home, systemd)
     _warn(place, who)
-    who = _make_account(who) if who.uid < 0 else who
+    who = _make_account(who) if who.pw_uid < 0 else who
     _make_home(planned.home, who)
     unit = _tried(planned, systemd)
     renewed = unit.text != before
@@ -239,15 +239,15 @@ def _expect_free(place: Place, home: Path, systemd: Systemd) -> None:
 def _make_account(wanted: Account) -> Account:
     command = (
         "useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin",
-        "--home-dir", str(wanted.folder), "--create-home", wanted.name,
+        "--home-dir", wanted.pw_dir, "--create-home", wanted.pw_name,
     )  # fmt: skip
     done = _run(command)
     if done.returncode:
-        hint = f"Make the account yourself, with {wanted.folder} as its home, and try again."
+        hint = f"Make the account yourself, with {wanted.pw_dir} as its home, and try again."
         raise NanobotError(f"useradd: {_last_line(done)}", hint=hint)
-    with storage_errors(wanted.folder):
-        wanted.folder.chmod(0o700)
-    return Account.named(wanted.name)
+    with storage_errors(wanted.pw_dir):
+        Path(wanted.pw_dir).chmod(0o700)
+    return account(system=True, name=wanted.pw_name)
 
 
 def _make_home(home: Path, who: Account) -> None:
@@ -257,12 +257,12 @@ def _make_home(home: Path, who: Account) -> None:
             home.mkdir(mode=0o700, parents=True)
             if os.geteuid() == 0:
                 # The account may own the folder that it lies in, and put a link in its place.
-                os.chown(home, who.uid, who.gid, follow_symlinks=False)
+                os.chown(home, who.pw_uid, who.pw_gid, follow_symlinks=False)
         owner = home.stat().st_uid
-    if owner != who.uid:
-        give = f"`sudo chown -R {who.name}: {shlex.quote(str(home))}`"
+    if owner != who.pw_uid:
+        give = f"`sudo chown -R {who.pw_name}: {shlex.quote(str(home))}`"
         hint = f"{give} gives it to it, or choose another with --home."
-        raise NanobotError(f"{home} does not belong to {who.name}", hint=hint)
+        raise NanobotError(f"{home} does not belong to {who.pw_name}", hint=hint)
 
 
 def _tried(unit: Unit, systemd: Systemd) -> Unit:
@@ -306,10 +306,10 @@ def _report(place: Place, unit: Unit, who: Account, systemd: Systemd, *, renewed
         f"  unit  {place.file}",
         f"  home  {unit.home}{f', as {unit.user}' if unit.user else ''}",
     ]
-    if not unit.user and not who.lingers:
+    if not unit.user and not lingers(who.pw_name):
         lines.append(
             "It ends when you log out, and starts when you log in. To have it run all the time: "
-            f"`sudo loginctl enable-linger {who.name}`"
+            f"`sudo loginctl enable-linger {who.pw_name}`"
         )
     if unit.user:
         ours = f"sudo -Hu {unit.user} {unit.command[0]}"
@@ -326,7 +326,7 @@ def _warn(place: Place, who: Account) -> None:
     if names := [n for n in sorted(os.environ) if n.startswith("NANOBOT_") and n not in ours]:
         said = "of your shell will not hold for the service: write it into config.yaml"
         print_text(f"warning: {', '.join(names)} {said}\n", sys.stderr)
-    if who.uid == 0:
+    if who.pw_uid == 0:
         option = "--user NAME" if place.system else "--system"
         own = f"`nanobot service install {option}` gives it an account of its own"
         print_text(f"warning: it runs as root; {own}\n", sys.stderr)

@@ -152,14 +152,11 @@ def _quoted(text: str) -> str:
 
 def home_in(text: str) -> Path | None:
     """The home that a unit file of ours is for; None where the file is not ours."""
-    if not text.startswith(MARK):
-        return None
-    for line in text.splitlines():
-        key, _, value = line.partition("=")
-        if key == "Environment":
-            name, _, home = "".join(shlex.split(value)).replace("%%", "%").partition("=")
-            if name == "NANOBOT_HOME":
-                return Path(home)
+    values = re.findall(r"(?m)^Environment=(.*)$", text) if text.startswith(MARK) else []
+    for value in values:
+        name, _, home = "".join(shlex.split(value)).replace("%%", "%").partition("=")
+        if name == "NANOBOT_HOME":
+            return Path(home)
     return None
 
 
@@ -220,43 +217,30 @@ class Place:
         return Path(words[0].replace("%%", "%")) if words else None
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Who a service runs as. `uid` is -1 where the account does not exist yet."""
+Account = pwd.struct_passwd
+"""Who a service runs as; `pw_uid` is -1 where the account does not exist yet."""
 
-    name: str
-    uid: int
-    gid: int
-    folder: Path
-
-    @classmethod
-    def named(cls, name: str) -> Account:
-        """The account of that name; raises `KeyError` where there is none."""
-        found = pwd.getpwnam(name)
-        return cls(found.pw_name, found.pw_uid, found.pw_gid, Path(found.pw_dir))
-
-    @property
-    def lingers(self) -> bool:
-        """Whether its own services run when it is not logged in."""
-        return Path("/var/lib/systemd/linger", self.name).exists()
-
-
-DEDICATED = Account("nanobot", -1, -1, Path("/var/lib/nanobot"))
+DEDICATED = Account(("nanobot", "x", -1, -1, "", "/var/lib/nanobot", ""))
 """The account of a service of the machine where nobody names another, before it is made."""
 
 
-def account(system: bool, name: str) -> Account:
+def lingers(name: str) -> bool:
+    """Whether services of an account's own run when it is not logged in."""
+    return Path("/var/lib/systemd/linger", name).exists()
+
+
+def account(system: bool = False, name: str = "") -> Account:
     """The account `name`, by default our own, or for the machine the dedicated one."""
     if not system:
         if name:
             raise NanobotError("--user goes with --system only")
-        return Account.named(pwd.getpwuid(os.geteuid()).pw_name)
+        return pwd.getpwuid(os.geteuid())
     try:
-        return Account.named(name or DEDICATED.name)
+        return pwd.getpwnam(name or DEDICATED.pw_name)
     except KeyError:
-        if name in ("", DEDICATED.name):
+        if name in ("", DEDICATED.pw_name):
             return DEDICATED
-        hint = f"Without --user it runs as {DEDICATED.name}, who is made for it."
+        hint = f"Without --user it runs as {DEDICATED.pw_name}, who is made for it."
         raise NanobotError(f"there is no user {name!r}", hint=hint) from None
 
 
@@ -267,16 +251,20 @@ _HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
 def planned_unit(place: Place, who: Account, named_home: str) -> Unit:
     """The unit as it is to be. Raises `ConfigError` where the gateway would not start,
     `NanobotError` where a unit file cannot say it."""
-    home = _home_for(place, who, named_home)
+    named, folder = named_home or os.environ.get("NANOBOT_HOME", "").strip(), Path(who.pw_dir)
+    usual = folder / ".nanobot" if place.system else home_folder()
+    # systemd takes no steps up
+    home = Path(os.path.normpath(expanduser(named).absolute() if named else usual))
     path = service_path(os.environ.get("PATH", ""))
-    settings = _settings(home, {"HOME": str(who.folder), "PATH": path})
+    settings = _settings(home, {"HOME": who.pw_dir, "PATH": path})
     command = gateway_command(Path(sys.executable))
     tools, servers = settings.tools.exec, settings.mcp.servers.values()
     read = [Path(command[0]), Path(sys.prefix), Path(sys.base_prefix), home]
     read += map(Path, tools.paths)
     read += [Path(path) for server in servers for path in (*server.paths, *server.writable)]
-    is_dedicated = place.system and who.name == DEDICATED.name
-    writable = [home, *([who.folder] if is_dedicated else []), *_written(settings, who)]
+    writable = [home, *_written(settings, who)]
+    if place.system and who.pw_name == DEDICATED.pw_name:
+        writable.insert(1, folder)
     # Whether the owner wants commands to do all that the account may.
     lets_out = (tools.enabled and tools.sandbox == "none") or any(
         server.enabled and server.command and not server.sandbox for server in servers
@@ -287,7 +275,7 @@ def planned_unit(place: Place, who: Account, named_home: str) -> Unit:
         home=home,
         path=path,
         grace_seconds=settings.agent.shutdown_grace_seconds,
-        user=who.name if place.system else "",
+        user=who.pw_name if place.system else "",
         writable=tuple(map(str, dict.fromkeys(writable))),
         homes=not place.system
         or any(one.is_relative_to(folder) for one in read for folder in _HOMES),
@@ -295,18 +283,6 @@ def planned_unit(place: Place, who: Account, named_home: str) -> Unit:
     )
     _ = unit.text  # raises before anything is changed
     return unit
-
-
-def _home_for(place: Place, who: Account, named: str) -> Path:
-    """The home of the service: the one that was named, else `.nanobot` of its account; for one's
-    own the home of every other command."""
-    if named := named or os.environ.get("NANOBOT_HOME", "").strip():
-        home = expanduser(named).absolute()
-    else:
-        home = who.folder / ".nanobot" if place.system else home_folder()
-    home = Path(os.path.normpath(home))  # systemd takes no steps up
-    _quoted(str(home))  # raises where no unit file can hold it
-    return home
 
 
 def gateway_command(python: Path) -> tuple[str, ...]:
@@ -325,13 +301,11 @@ def service_path(path: str) -> str:
 
 
 def _is_safe(folder: str) -> bool:
-    if not folder.startswith("/"):
-        return False
     try:
         mode = Path(folder).stat().st_mode
     except OSError:
         return False
-    return stat.S_ISDIR(mode) and not mode & stat.S_IWOTH
+    return folder.startswith("/") and stat.S_ISDIR(mode) and not mode & stat.S_IWOTH
 
 
 def _settings(home: Path, bare: Mapping[str, str]) -> Settings:
@@ -349,7 +323,7 @@ def _settings(home: Path, bare: Mapping[str, str]) -> Settings:
 def _written(settings: Settings, who: Account) -> Iterator[Path]:
     """Folders outside of the home that may be changed, as the account of the service sees them."""
     if settings.backup.folder:
-        folder = settings.home / expanduser(settings.backup.folder, str(who.folder))
+        folder = settings.home / expanduser(settings.backup.folder, who.pw_dir)
         yield Path(os.path.normpath(folder))  # systemd takes no steps up
     for server in settings.mcp.servers.values():
         if server.enabled:
