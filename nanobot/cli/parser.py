@@ -12,15 +12,14 @@ from nanobot.cli.channels import add_channels, add_pair
 from nanobot.cli.command import Parser, add, add_group, print_json, print_text, put
 from nanobot.cli.cron import add_cron
 from nanobot.cli.doctor import add_doctor
+from nanobot.cli.extensions import add_mcp, add_skills
 from nanobot.cli.gateway import add_gateway
 from nanobot.cli.importing import add_import
 from nanobot.cli.logs import add_audit, add_logs
-from nanobot.cli.mcp import add_mcp
 from nanobot.cli.memory import add_dream, add_memory
 from nanobot.cli.onboard import add_onboard
 from nanobot.cli.service import add_service
 from nanobot.cli.sessions import add_queue, add_sessions, add_turn
-from nanobot.cli.skills import add_skills
 from nanobot.cli.status import add_state, add_status
 
 if TYPE_CHECKING:

@@ -1,11 +1,14 @@
-"""`nanobot skills`: what the model has instructions for.
+"""`nanobot skills` and `nanobot mcp`: instructions and tools that others brought.
 
-What is enabled is what was shown: the digest of it goes along.
+What is enabled or accepted is what was shown: the digest of it goes along.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
@@ -15,18 +18,22 @@ from nanobot.cli.command import (
     add_group,
     add_operation,
     agreed,
+    expect_consent,
     field,
     indent,
     number,
     path_of,
     print_result,
+    record,
     records,
+    said_yes,
     table,
     text,
     words,
 )
 from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
+from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands, Parser
@@ -50,7 +57,7 @@ def add_skills(commands: Commands) -> None:
         "the workspace is used once you have enabled it, and for as long as none of its files "
         "changes.",
     )
-    add_operation(what, "list", "all skills and how they stand", "skills.list", _list_text)
+    add_operation(what, "list", "all skills and how they stand", "skills.list", _skills_text)
     show = _named(add(what, "show", "what a skill contains", _show))
     show.argument("file", "FILE", "one of its files", nargs="?", default="")
     show.json()
@@ -127,11 +134,12 @@ def _status_text(data: Data) -> str:
     return f"{field(data, 'name')} is {status}.{more}\n"
 
 
-def _list_text(data: Data) -> str:
-    return table(map(_row, records(data, "skills")), "name", "from", "status", "what it is for")
+def _skills_text(data: Data) -> str:
+    rows = map(_skill_row, records(data, "skills"))
+    return table(rows, "name", "from", "status", "what it is for")
 
 
-def _row(skill: Data) -> tuple[str, ...]:
+def _skill_row(skill: Data) -> tuple[str, ...]:
     status = field(skill, "status")
     if status == "enabled" and skill.get("available") is False:
         status = "lacking"
@@ -153,13 +161,107 @@ def _skill_text(data: Data) -> str:
 
 
 def _listed(data: Data, key: str) -> list[str]:
-    """A field's values; a text is one of them."""
-    value = data.get(key)
-    if isinstance(value, list):
-        return list(map(str, value))
-    return [field(data, key, 2_000)] if value else []
+    """A field's values, each on one line; a text is one of them."""
+    value = data.get(key) or []
+    return [one_line(str(one), 2_000) for one in (value if isinstance(value, list) else [value])]
 
 
 def _file(file: Data) -> tuple[str, ...]:
     kind = field(file, "kind")
     return field(file, "path"), f"{number(file, 'size'):,} bytes", "" if kind == "text" else kind
+
+
+_NO_SERVERS = "There are no MCP servers; they are set up in config.yaml (docs/mcp.md).\n"
+
+
+def add_mcp(commands: Commands) -> None:
+    """`nanobot mcp …`."""
+    what = add_group(
+        commands,
+        "mcp",
+        "look after MCP servers and their tools",
+        "Look after MCP servers, which are set up in config.yaml, and their tools.",
+    )
+    add_operation(what, "list", "all servers and how they are doing", "mcp.list", _servers_text)
+    check = add(what, "check", "start a server, show its tools, ask about new ones", _check_server)
+    approve = add(what, "approve", "accept tools that are new or changed", _approve_tools).yes()
+    for command in (check, approve):
+        command.json().argument("name", "NAME", "as `mcp list` shows it")
+
+
+def _check_server(options: argparse.Namespace) -> int:
+    """In a terminal it asks about what waits to be accepted."""
+    data = operate(options.home, "mcp.check", server=options.name)
+    if _listed(data, "waiting") and not options.json and sys.stdin.isatty():
+        options.yes = False
+        return _approve_tools(options)
+    return print_result(options, data, _server_text)
+
+
+def _approve_tools(options: argparse.Namespace) -> int:
+    """Shows what is new or different, asks, and accepts just that; 1 where nothing was accepted."""
+    expect_consent(options, "Tools should be looked at first; `--yes` accepts them unseen.")
+    waiting = operate(options.home, "mcp.waiting", server=options.name)
+    digest = text(waiting, "digest")
+    if not (options.json and digest):
+        print_result(options, waiting, _waiting_text)
+    if not digest:
+        return 0
+    if not options.yes and not said_yes("Accept these?"):
+        return 1
+    accepted = operate(options.home, "mcp.approve", server=options.name, digest=digest)
+    return print_result(options, accepted, _server_text)
+
+
+def _servers_text(data: Data) -> str:
+    servers = records(data, "servers")
+    listed = table(map(_server_row, servers), "name", "state", "tools", "where")
+    return listed + "".join(map(_notes, servers)) or _NO_SERVERS
+
+
+def _server_row(server: Data) -> tuple[str, ...]:
+    if server.get("running"):
+        state = "running"
+    else:
+        state = "at rest" if server.get("known") else "not asked yet"
+    return field(server, "name"), state, str(len(_listed(server, "tools"))), field(server, "where")
+
+
+def _notes(server: Data) -> str:
+    name, notes = field(server, "name"), ""
+    if waiting := _listed(server, "waiting"):
+        notes += f"{name}: new or changed, and not offered: {', '.join(waiting)}\n"
+        notes += f"  look at them with `nanobot mcp approve {name}`\n"
+    if left_out := number(server, "left_out"):
+        notes += f"{name}: {left_out} tools are not offered; `tools:` says which ones are\n"
+    if trouble := field(server, "trouble", 500):
+        notes += f"{name}: {trouble}\n"
+    return f"\n{notes}" if notes else ""
+
+
+def _server_text(server: Data) -> str:
+    tools = "".join(f"{name}\n" for name in _listed(server, "tools"))
+    head = f"{field(server, 'name')} offers {len(_listed(server, 'tools'))} tools\n"
+    return head + indent(tools) + _notes(server)
+
+
+def _waiting_text(data: Data) -> str:
+    return "".join(map(_difference, records(data, "waiting"))) or "Nothing waits to be accepted.\n"
+
+
+def _difference(tool: Data) -> str:
+    import difflib
+
+    before, now = record(tool, "before"), record(tool, "now")
+    head = f"{field(tool, 'name')} ({'changed' if before else 'new'})\n"
+    diff = difflib.unified_diff(_lines(before), _lines(now), lineterm="", n=2)
+    lines = list(diff)[2:] if before else _lines(now)
+    return head + indent("\n".join(lines)) + "\n"
+
+
+def _lines(card: Data) -> Sequence[str]:
+    if not card:
+        return []
+    lines = text(card, "description").splitlines()
+    lines += json.dumps(json.loads(text(card, "schema")), indent=1).splitlines()
+    return [*lines, f"read-only: {'yes' if card.get('read_only') is True else 'no'}"]
