@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
@@ -21,6 +22,7 @@ from nanobot.cli.command import (
     indent,
     number,
     print_json,
+    print_result,
     print_text,
     records,
     table,
@@ -65,38 +67,38 @@ def add_queue(commands: Commands) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    home = options.home
-    sessions = _manager(home).list_sessions()
+    data: list[Data] = [
+        {
+            "key": info.key,
+            "created_at": info.created_at.isoformat(),
+            "updated_at": info.updated_at.isoformat(),
+            "bytes": info.size,
+            "preview": info.preview,
+            "path": info.place,
+        }
+        for info in _manager(options.home).list_sessions()
+    ]
     if options.json:
-        data = [
-            {
-                "key": info.key,
-                "created_at": info.created_at.isoformat(),
-                "updated_at": info.updated_at.isoformat(),
-                "bytes": info.size,
-                "preview": info.preview,
-                "path": info.place,
-            }
-            for info in sessions
-        ]
         return print_json(data)
-    zone = zone_of(home)
+    zone = zone_of(options.home)
     rows = [
-        (one_line(info.key, 80), _minute(info.updated_at, zone), one_line(info.preview, 60))
-        for info in sessions
+        (field(one, "key", 80), _minute(one, "updated_at", zone), field(one, "preview", 60))
+        for one in data
     ]
     shown = table(rows, "session", "last used", "last words")
     return print_text(shown or "No conversations yet. `nanobot agent` starts one.\n")
 
 
 def _show(options: argparse.Namespace) -> int:
-    home = options.home
-    messages = deque(_manager(home).read_messages(options.key), maxlen=options.n)
-    if options.json:
-        return print_json({"key": options.key, "messages": list(map(_fields, messages))})
+    messages = deque(_manager(options.home).read_messages(options.key), maxlen=options.n)
+    data = {"key": options.key, "messages": list(map(_fields, messages))}
+    return print_result(options, data, partial(_messages_text, options.home))
+
+
+def _messages_text(home: Path, data: Data) -> str:
     zone = zone_of(home)
-    shown = "\n".join(_message(_as_said(message, zone)) for message in messages)
-    return print_text(shown or "Nothing has been said in this conversation yet.\n")
+    shown = "\n".join(_message(message, zone) for message in records(data, "messages"))
+    return shown or "Nothing has been said in this conversation yet.\n"
 
 
 def _manager(home: Path) -> SessionManager:
@@ -126,29 +128,25 @@ def _fields(message: Message) -> dict[str, object]:
     return fields
 
 
-def _as_said(message: Message, zone: tzinfo | None) -> Data:
-    calls = "".join(f"\n-> {call.name} {call.arguments}" for call in message.tool_calls)
-    return {
-        "seq": message.seq,
-        "time": _minute(message.timestamp, zone) if message.timestamp else "",
-        "role": "nanobot" if message.origin == "nanobot" else message.role,
-        "name": message.name,
-        "turn_id": message.turn_id,
-        "content": (message.content + calls).lstrip("\n"),
-    }
+def _minute(data: Data, key: str, zone: tzinfo | None) -> str:
+    moment = text(data, key)
+    return f"{datetime.fromisoformat(moment).astimezone(zone):%Y-%m-%d %H:%M}" if moment else ""
 
 
-def _minute(moment: datetime, zone: tzinfo | None) -> str:
-    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M}"
-
-
-def _message(message: Data) -> str:
+def _message(message: Data, zone: tzinfo | None = None) -> str:
     """A line that says whose message it is, then what it says."""
-    parts = [f"#{number(message, 'seq')}" if number(message, "seq") else ""]
-    parts += [field(message, "time"), field(message, "role"), field(message, "name")]
-    if (turn := field(message, "turn_id")) and field(message, "role") == "user":
-        parts.append(f"(turn {turn})")
-    return f"{' '.join(part for part in parts if part)}\n{indent(text(message, 'content'))}"
+    role, turn = field(message, "role"), field(message, "turn_id")
+    parts = [
+        f"#{number(message, 'seq')}" if number(message, "seq") else "",
+        _minute(message, "timestamp", zone),
+        "nanobot" if field(message, "origin") == "nanobot" else role,
+        field(message, "name"),
+        f"(turn {turn})" if turn and role == "user" else "",
+    ]
+    calls = records(message, "tool_calls")
+    called = [f"-> {field(c, 'name')} {text(c, 'arguments')}" for c in calls]
+    said = [text(message, "content")] if text(message, "content") else []
+    return " ".join(filter(None, parts)) + "\n" + indent("\n".join([*said, *called]))
 
 
 def _turn_text(turn: Data) -> str:
