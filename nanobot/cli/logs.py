@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import Data, add, field, print_json, print_text, put, table, zone_of
-from nanobot.errors import StorageError
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
@@ -73,6 +72,7 @@ def show(
 ) -> int:
     """Print the last `count` lines from `level` on, those of one turn where it is named; with
     `follow` new ones too, until somebody interrupts it."""
+    from nanobot.io import storage_errors
     from nanobot.logs import LEVELS, LOG_FILE, Tail, newest_lines
 
     def holds(line: LogLine) -> bool:
@@ -80,24 +80,18 @@ def show(
         return important and turn in ("", line.turn)
 
     path = home / "logs" / LOG_FILE
-    try:
+    with storage_errors(path):
         lines, mark = newest_lines(path, holds, count)
-        put(_shown(lines, as_json=as_json))
-        tail = Tail(path, mark)
-        while follow:
-            put(_shown(filter(holds, tail.new_lines()), as_json=as_json))
-            sys.stdout.flush()
-            time.sleep(_PAUSE)
-        if not lines and not as_json:
-            print_text(_NOTHING.format("logged") if mark.inode else _NO_LOG.format(path))
-    except KeyboardInterrupt:
-        if sys.stdout.isatty():  # what is typed next stands below, and not beside the `^C`
-            put("\n")
-        raise
-    except OSError as error:
-        if error.filename is None:  # it is the output that refuses
-            raise
-        raise StorageError.of(path, error) from error
+    put(_shown(lines, as_json=as_json))
+    tail = Tail(path, mark)
+    while follow:
+        sys.stdout.flush()
+        time.sleep(_PAUSE)
+        with storage_errors(path):
+            new = [line for line in tail.new_lines() if holds(line)]
+        put(_shown(new, as_json=as_json))
+    if not lines and not as_json:
+        print_text(_NOTHING.format("logged") if mark.inode else _NO_LOG.format(path))
     return 0
 
 
