@@ -87,6 +87,8 @@ class FakeGateway:
         asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(10)
 
     def stop(self) -> None:
+        for operation in self._held:
+            self.release(operation)
         asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)

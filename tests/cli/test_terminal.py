@@ -101,7 +101,7 @@ def test_it_greets_answers_and_leaves_with_ctrl_d(chat: Chat, gateway: Any) -> N
     assert gateway.said == [("cli:direct", "hello")]
 
 
-@pytest.mark.parametrize("leave", ["exit\r", "quit\r", "\x04"])
+@pytest.mark.parametrize("leave", ["exit\r", "/quit\r"])
 def test_a_word_or_a_key_at_the_empty_prompt_leaves(chat: Chat, gateway: Any, leave: str) -> None:
     with chat() as screen:
         screen.wait_for(">")
@@ -123,19 +123,16 @@ def test_what_is_sent_before_the_reply_is_shown_once_with_where_the_file_lies(
         screen.wait_for("that was it")
 
 
-def test_alt_enter_breaks_the_line_and_ctrl_c_clears_it(chat: Chat, gateway: Any) -> None:
+def test_alt_enter_breaks_the_line_ctrl_c_clears_it_and_pasted_lines_are_one_message(
+    chat: Chat, gateway: Any
+) -> None:
     with chat() as screen:
         screen.wait_for(">")
         screen.type("wrong\x03")
         screen.type("one\x1b\rtwo\r")
         assert gateway.arrived.get(timeout=PATIENCE) == "one\ntwo"
-
-
-def test_pasted_lines_are_one_message(chat: Chat, gateway: Any) -> None:
-    with chat() as screen:
-        screen.wait_for(">")
-        screen.type("\x1b[200~one\ntwo\x1b[201~\r")
-        assert gateway.arrived.get(timeout=PATIENCE) == "one\ntwo"
+        screen.type("\x1b[200~three\nfour\x1b[201~\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "three\nfour"
 
 
 def test_ctrl_c_stops_the_turn_and_the_chat_goes_on(chat: Chat, gateway: Any) -> None:
@@ -183,7 +180,7 @@ def test_poor_terminals_can_chat_too(chat: Chat, variables: dict[str, str]) -> N
     assert "NO_COLOR" not in variables or not re.search("\x1b\\[3[0-9]m", shown)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk", "euc-jp"])
+@pytest.mark.parametrize("encoding", ["ascii", "gbk"])
 def test_what_a_terminal_cannot_show_is_shown_in_other_letters(
     chat: Chat, gateway: Any, encoding: str
 ) -> None:
@@ -372,8 +369,9 @@ def test_the_end_of_what_a_tool_prints_is_shown_while_it_runs_and_stays(chat: Ch
         assert "line 6" in screen.wait_for("built")
 
 
-@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
-@pytest.mark.parametrize(("typed", "said"), [("y", "/approve A1"), ("No", "/deny A1")])
+@pytest.mark.parametrize(
+    ("terminal", "typed", "said"), [("xterm", "y", "/approve A1"), ("dumb", "No", "/deny A1")]
+)
 def test_a_question_is_shown_at_once_and_y_or_n_answers_it(
     chat: Chat, gateway: Any, terminal: str, typed: str, said: str
 ) -> None:
