@@ -16,19 +16,19 @@ import pytest
 from nanobot.cli.main import main
 
 
-def test_a_one_shot_prints_the_reply_and_nothing_else(gateway: Any, nanobot: Any) -> None:
-    done = nanobot("agent", "-m", "hi\nthere")
+def test_a_one_shot_prints_the_reply_and_nothing_else(gateway: Any, here: Any) -> None:
+    done = here("agent", "-m", "hi\nthere")
     assert (done.stdout, done.stderr, done.returncode) == ("echo: hi\nthere\n", "", 0)
     assert gateway.said == [("cli:direct", "hi\nthere")]
 
 
-def test_a_one_shot_can_speak_in_any_session(gateway: Any, nanobot: Any) -> None:
-    assert nanobot("agent", "-m", "hi", "--session", "telegram:123").returncode == 0
+def test_a_one_shot_can_speak_in_any_session(gateway: Any, here: Any) -> None:
+    assert here("agent", "-m", "hi", "--session", "telegram:123").returncode == 0
     assert gateway.said == [("telegram:123", "hi")]
 
 
-def test_json_has_the_reply_and_what_it_took(gateway: Any, nanobot: Any) -> None:
-    done = nanobot("agent", "-m", "tool please", "--json")
+def test_json_has_the_reply_and_what_it_took(gateway: Any, here: Any) -> None:
+    done = here("agent", "-m", "tool please", "--json")
     assert json.loads(done.stdout) == {
         "reply": "used it",
         "messages": [],
@@ -43,28 +43,28 @@ def test_json_has_the_reply_and_what_it_took(gateway: Any, nanobot: Any) -> None
 
 
 def test_what_is_said_before_the_reply_is_printed_first_with_where_its_files_lie(
-    gateway: Any, nanobot: Any
+    gateway: Any, here: Any
 ) -> None:
-    done = nanobot("agent", "-m", "send your file")
+    done = here("agent", "-m", "send your file")
     assert done.stdout == ("your file\n[file] a.txt (1,234 bytes): /h/media/ab.txt\nthat was it\n")
 
 
-def test_a_reply_that_was_said_before_is_not_printed_again(gateway: Any, nanobot: Any) -> None:
-    done = nanobot("agent", "-m", "send it all")
+def test_a_reply_that_was_said_before_is_not_printed_again(gateway: Any, here: Any) -> None:
+    done = here("agent", "-m", "send it all")
     assert done.stdout == "it all\n[file] a.txt (1,234 bytes): /h/media/ab.txt\n"
 
 
-def test_json_lists_what_was_said_before_the_reply(gateway: Any, nanobot: Any) -> None:
-    told = json.loads(nanobot("agent", "-m", "send your file", "--json").stdout)
+def test_json_lists_what_was_said_before_the_reply(gateway: Any, here: Any) -> None:
+    told = json.loads(here("agent", "-m", "send your file", "--json").stdout)
     file = {"name": "a\x1b[1m.txt", "path": "/h/media/ab.txt", "size": 1_234}
     assert told["messages"] == [{"text": "your file", "files": [file]}]
     assert told["reply"] == "that was it"
 
 
 def test_without_a_terminal_a_question_is_denied_at_once_and_said_on_the_error_stream(
-    gateway: Any, nanobot: Any
+    gateway: Any, here: Any
 ) -> None:
-    done = nanobot("agent", "-m", "ask A1 A2")
+    done = here("agent", "-m", "ask A1 A2")
     assert (done.stdout, done.returncode) == ("/deny /deny\n", 0)
     assert done.stderr.splitlines() == [
         "May I do A1?",
@@ -98,9 +98,9 @@ def test_at_a_terminal_the_person_is_asked_one_question_after_the_other(
 
 @pytest.mark.parametrize("word", ["fail", "wait"])
 def test_a_turn_that_failed_or_waits_prints_its_text_and_exits_1(
-    gateway: Any, nanobot: Any, word: str
+    gateway: Any, here: Any, word: str
 ) -> None:
-    done = nanobot("agent", "-m", f"{word} now")
+    done = here("agent", "-m", f"{word} now")
     assert (done.stdout, done.returncode) == (f"{word}: sorry\n", 1)
 
 
@@ -147,27 +147,27 @@ def test_bytes_that_are_no_text_do_not_stop_a_pipe(gateway: Any, nanobot: Any) -
 
 
 @pytest.mark.parametrize("arguments", [("-m", " "), ("-m", "x", "--session", "nocolon")])
-def test_what_makes_no_sense_is_wrong_usage(nanobot: Any, arguments: tuple[str, ...]) -> None:
-    done = nanobot("agent", *arguments)
+def test_what_makes_no_sense_is_wrong_usage(here: Any, arguments: tuple[str, ...]) -> None:
+    done = here("agent", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
 
 
-def test_a_refusal_is_an_error_with_its_hint(gateway: Any, nanobot: Any) -> None:
-    done = nanobot("agent", "-m", "refuse this")
+def test_a_refusal_is_an_error_with_its_hint(gateway: Any, here: Any) -> None:
+    done = here("agent", "-m", "refuse this")
     assert (done.stdout, done.returncode) == ("", 1)
     assert done.stderr == "error: not today\n  Try tomorrow.\n"
 
 
-def test_a_gateway_that_goes_away_keeps_the_message_and_says_so(gateway: Any, nanobot: Any) -> None:
-    done = nanobot("agent", "-m", "die", "--session", "cli:work")
+def test_a_gateway_that_goes_away_keeps_the_message_and_says_so(gateway: Any, here: Any) -> None:
+    done = here("agent", "-m", "die", "--session", "cli:work")
     assert done.returncode == 69
     assert "your message is kept and will be answered once it is back" in done.stderr
     assert "nanobot sessions show cli:work" in done.stderr
 
 
-def test_escape_sequences_in_a_reply_do_not_reach_a_pipe(gateway: Any, nanobot: Any) -> None:
-    done = nanobot("agent", "-m", "say \x1b]0;owned\x07\x1b[2Jtext \x9b31mred\ttab")
+def test_escape_sequences_in_a_reply_do_not_reach_a_pipe(gateway: Any, here: Any) -> None:
+    done = here("agent", "-m", "say \x1b]0;owned\x07\x1b[2Jtext \x9b31mred\ttab")
     assert done.stdout == "]0;owned\x07[2Jtext 31mred\ttab\n"
 
 

@@ -183,26 +183,26 @@ def test_the_bash_completion_is_valid_bash(nanobot: Any) -> None:
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
 
-def test_the_schema_of_the_configuration_is_json(nanobot: Any) -> None:
-    done = nanobot("config", "schema")
+def test_the_schema_of_the_configuration_is_json(here: Any) -> None:
+    done = here("config", "schema")
     assert json.loads(done.stdout)["type"] == "object"
 
 
-def test_a_good_configuration_is_said_to_be_good(nanobot: Any, home: Path) -> None:
-    done = nanobot("config", "check")
+def test_a_good_configuration_is_said_to_be_good(here: Any, home: Path) -> None:
+    done = here("config", "check")
     assert (done.returncode, "the defaults apply" in done.stdout) == (0, True)
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("agent:\n  timestamps: off\n")
     (home / "config.yaml").chmod(0o600)
-    done = nanobot("config", "check")
+    done = here("config", "check")
     assert (done.returncode, done.stderr) == (0, "")
     assert "can be used" in done.stdout
 
 
-def test_a_wrong_configuration_exits_78_with_file_and_line(nanobot: Any, home: Path) -> None:
+def test_a_wrong_configuration_exits_78_with_file_and_line(here: Any, home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("agent:\n  tmestamps: off\n")
-    done = nanobot("config", "check")
+    done = here("config", "check")
     assert done.returncode == 78
     assert f"{home / 'config.yaml'}:2" in done.stderr
     assert "Traceback" not in done.stderr
