@@ -25,15 +25,7 @@ from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from loguru import logger
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    PlainSerializer,
-    PlainValidator,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-)
+from msgspec import Meta, ValidationError, convert, to_builtins
 
 from nanobot.bus.events import Address
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
@@ -46,32 +38,8 @@ KEPT_RUNS = 20
 """Due times that a job remembers to have run for."""
 
 
-def _in_utc(moment: datetime) -> datetime:
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError as error:
-        raise ValueError(str(error)) from error
-
-
-def _stored_schedule(text: object) -> Schedule:
-    try:
-        return parse(str(text))
-    except NanobotError as error:
-        raise ValueError(str(error)) from error
-
-
-def _zone(name: str) -> str:
-    if find_zone(name or "UTC") is None:
-        raise ValueError(f"there is no time zone {name!r:.60}")
-    return name
-
-
-_Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(datetime.isoformat)]
-_Schedule = Annotated[
-    Schedule, PlainValidator(_stored_schedule), PlainSerializer(lambda one: one.text)
-]
-_Zone = Annotated[str, AfterValidator(_zone)]
-_Name = Annotated[str, StringConstraints(min_length=1)]
+_Moment = Annotated[datetime, Meta(tz=True)]
+_Name = Annotated[str, Meta(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +71,8 @@ class Job:
 
     id: _Name
     name: str
-    schedule: _Schedule
-    zone: _Zone
+    schedule: Schedule
+    zone: str
     message: str
     channel: _Name
     chat_id: _Name
@@ -277,18 +245,20 @@ def _schedule(text: str, now: datetime) -> Schedule:
 
 
 _VERSION = 1
-_ENTRY = TypeAdapter(Job)
 _FIELDS = {field.name for field in fields(Job)} - {"extra"}
 
 
 def encoded(jobs: Jobs) -> bytes:
     """The whole file."""
-    entries = [
-        {**json.loads(job.extra), **_ENTRY.dump_python(job, exclude={"extra"})} for job in jobs.jobs
-    ]
-    entries += map(json.loads, jobs.unread)
+    entries = [*map(_entry, jobs.jobs), *map(json.loads, jobs.unread)]
     content = {**json.loads(jobs.extra), "version": _VERSION, "jobs": entries}
-    return json.dumps(content, indent=1).encode("ascii") + b"\n"
+    return json.dumps(content, indent=1, default=datetime.isoformat).encode("ascii") + b"\n"
+
+
+def _entry(job: Job) -> dict[str, object]:
+    known = to_builtins(replace(job, extra=""), builtin_types=(datetime,))
+    del known["extra"]
+    return {**json.loads(job.extra), **known, "schedule": job.schedule.text}
 
 
 def decoded(content: bytes) -> Jobs:
@@ -318,10 +288,18 @@ def _job(entry: object) -> Job:
     known = {name: value for name, value in entry.items() if name in _FIELDS}
     rest = {name: value for name, value in entry.items() if name not in _FIELDS}
     try:
-        return replace(_ENTRY.validate_python(known), extra=json.dumps(rest))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise UnfitDocument(f"its {first['loc'][0]!r} is not understood: {first['msg']}") from error
+        job = convert({**known, "extra": json.dumps(rest)}, Job, dec_hook=_stored)
+    except (ValidationError, ScheduleError) as error:
+        raise UnfitDocument(str(error)) from error
+    if find_zone(job.zone or "UTC") is None:
+        raise UnfitDocument(f"there is no time zone {job.zone!r:.60}")
+    return job
+
+
+def _stored(kind: type, value: object) -> object:
+    """What stands for a value of a type that the format does not know."""
+    assert kind is Schedule
+    return parse(str(value))
 
 
 _ADVICE = "Its jobs do not run. Fix it, save it as state/jobs.json, and start nanobot again."

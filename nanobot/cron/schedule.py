@@ -43,8 +43,20 @@ class ScheduleError(NanobotError):
         super().__init__(f"the schedule {text!r} cannot be used: {reason}", hint=EXAMPLES)
 
 
+class Schedule:
+    """When something is due; one of the three below. `text` is how it is written."""
+
+    __slots__ = ()
+    text: str
+
+    def next_after(self, moment: datetime, zone: tzinfo | None = None) -> datetime | None:
+        """The first due time after `moment`, in `zone` (that of `moment` if none is given); None
+        for never again."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
-class Every:
+class Every(Schedule):
     """Due again once `interval` (one second to ten years) has passed."""
 
     interval: timedelta
@@ -57,7 +69,7 @@ class Every:
 
 
 @dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(Schedule):
     """Due at the times of a cron expression of five fields, read in the zone it is asked for."""
 
     text: str
@@ -83,7 +95,7 @@ class Cron:
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class At(Schedule):
     """Due once. `time` without an offset is read in the zone it is asked for."""
 
     time: datetime
@@ -96,9 +108,6 @@ class At:
         aware = self.time.tzinfo is not None
         due = self.time.astimezone(place) if aware else placed_in(self.time, place)
         return due if due.astimezone(UTC) > moment.astimezone(UTC) else None
-
-
-Schedule = Every | Cron | At
 
 
 def parse(text: str) -> Schedule:

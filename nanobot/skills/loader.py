@@ -21,10 +21,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated
 
 from loguru import logger
-from pydantic import AfterValidator, TypeAdapter, ValidationError
+from msgspec import ValidationError, convert, to_builtins
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
 from nanobot.errors import NanobotError, ToolError
@@ -91,15 +90,6 @@ def _found(name: str, here: Surroundings) -> bool:
 _VERSION = 1
 
 
-def _name(text: str) -> str:
-    if not is_skill_name(text):
-        raise ValueError(f"{text!r:.40} is not a name for a skill")
-    return text
-
-
-_Name = Annotated[str, AfterValidator(_name)]
-
-
 @dataclass(frozen=True, slots=True)
 class Enabled:
     """A workspace skill as the owner enabled it: the SHA-256 of each file, by path. `everyone`: it
@@ -114,8 +104,8 @@ class Enabled:
 class Book:
     """All of it: `enabled` are workspace skills, `disabled` any skills, by name."""
 
-    enabled: Mapping[_Name, Enabled]
-    disabled: frozenset[_Name]
+    enabled: Mapping[str, Enabled]
+    disabled: frozenset[str]
 
     def enabling(self, name: str, enabled: Enabled | None) -> Book:
         """With a skill enabled; None for a built-in one, which needs no record."""
@@ -128,23 +118,21 @@ class Book:
         return Book(kept, self.disabled | {name})
 
 
-_BOOK = TypeAdapter(Book)
-
-
 def _encoded(book: Book) -> bytes:
-    content = {"version": _VERSION, **_BOOK.dump_python(book), "disabled": sorted(book.disabled)}
+    content = {"version": _VERSION, **to_builtins(book), "disabled": sorted(book.disabled)}
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
 
 def _decoded(content: bytes) -> Book:
     """Raises `UnfitDocument`."""
-    versioned_object(content, _VERSION)
     try:
-        return _BOOK.validate_json(content, strict=True)
+        book = convert(versioned_object(content, _VERSION), Book)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UnfitDocument(f"{place:.100} is not as it was written: {first['msg']}") from error
+        raise UnfitDocument(f"it is not as it was written: {error}") from error
+    for name in (*book.enabled, *book.disabled):
+        if not is_skill_name(name):
+            raise UnfitDocument(f"{name!r:.40} is not a name for a skill")
+    return book
 
 
 MOST_SKILLS = 200
