@@ -24,9 +24,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from loguru import logger
 
@@ -42,7 +43,7 @@ from nanobot.memory.search.database import (
     remove,
 )
 from nanobot.memory.search.ingest import Ingest
-from nanobot.memory.search.searching import Prepared, Search, Vector, Vectors, Waiting
+from nanobot.memory.search.searching import Search, Vector, Waiting
 
 _EMBEDDED_AT_ONCE = 64
 _LOOKED_UP_AT_ONCE = 2_048
@@ -80,31 +81,21 @@ class MemoryIndex:
 
     async def search(self, query: Query) -> SearchResult:
         """Take in what is new, then find what answers `query`."""
-        meaning = await self._meaning(query) if self._embedding else None
-
-        def find(index: _Opened) -> SearchResult:
-            prepared = self._prepare(index, query)
-            meant = index.vectors.nearest(meaning, prepared.streams) if meaning else None
-            return index.search.find(prepared, meant)
-
-        return await self._run(find)
+        today = self._clock.now().date()
+        meaning = await self._meaning(query, today) if self._embedding else None
+        return await self._run(lambda index: index.search.answer(query, today, meaning))
 
     async def around(
         self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5
     ) -> list[Passage]:
         """The passage `id` with those before and after it in its stream, in order; [] where it is
         unknown or not in `scopes`."""
-
-        def around(index: _Opened) -> list[Passage]:
-            index.take_in()
-            return index.search.around(id, scopes, before, after)
-
-        return await self._run(around)
+        return await self._run(lambda index: index.search.around(id, scopes, before, after))
 
     async def refresh(self) -> None:
-        """Take in what changed in the files, embed what has no vector yet, and overwrite what was
-        taken out; costs next to nothing where nothing changed."""
-        await self._run(_Opened.tidy)
+        """Take in what changed in the files, overwrite what was taken out, and embed what has no
+        vector yet; costs next to nothing where nothing changed."""
+        await self._run(_purge)
         while await self._embed_some(_LOOKED_UP_AT_ONCE, patient=True):
             pass
 
@@ -115,7 +106,7 @@ class MemoryIndex:
 
     async def stats(self) -> IndexStats:
         """How much is indexed."""
-        return await self._run(_Opened.stats)
+        return await self._run(lambda index: index.search.stats())
 
     async def close(self) -> None:
         """Close the file; indexing under way is given up. Nothing may be asked afterwards."""
@@ -130,10 +121,14 @@ class MemoryIndex:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
     def _guarded(self, work: Callable[[_Opened], T]) -> T:
-        """Do `work`; an index that turns out to be unusable is built again, at last in memory."""
+        """Take in what changed, or go on with what is there while another process does so; then do
+        `work`. An index that turns out to be unusable is built again, at last in memory."""
         for is_last in (False, False, True):
             try:
-                return work(self._open())
+                index = self._open()
+                with _unless_busy("the newest messages may be missing"):
+                    index.ingest.refresh()
+                return work(index)
             except Interrupted as error:
                 raise StorageError(self._path, "the index was closed meanwhile") from error
             except (Unusable, sqlite3.Error, OSError) as error:
@@ -167,10 +162,9 @@ class MemoryIndex:
     def _open(self) -> _Opened:
         if self._opened is None:
             db = connect(None if self._in_memory else self._path, self._patience)
-            tables = Tables(db, self._closing.is_set)
-            ingest = Ingest(tables, self._sources, self._clock)
-            vectors = Vectors(db, self._embedder_name)
-            self._opened = _Opened(db, ingest, Search(db, self._sources.scope_of), vectors)
+            ingest = Ingest(Tables(db, self._closing.is_set), self._sources, self._clock)
+            search = Search(db, self._sources.scope_of, self._embedder_name)
+            self._opened = _Opened(db, ingest, search)
         return self._opened
 
     def _close(self) -> None:
@@ -178,15 +172,11 @@ class MemoryIndex:
         if opened is not None:
             opened.db.close()
 
-    def _prepare(self, index: _Opened, query: Query) -> Prepared:
-        index.take_in()
-        return index.search.prepare(query, self._clock.now().date())
-
-    async def _meaning(self, query: Query) -> Vector | None:
+    async def _meaning(self, query: Query, today: date) -> Vector | None:
         """The vector of a question, without the names of speakers."""
-        prepared = await self._run(lambda index: self._prepare(index, query))
+        text = await self._run(lambda index: index.search.words_of(query, today))
         await self._embed_some(_EMBEDDED_AT_ONCE, patient=False)
-        vectors = await self._vectors_of([prepared.question.text or query.text], patient=False)
+        vectors = await self._vectors_of([text or query.text], patient=False)
         return vectors[0] if vectors else None
 
     async def _vectors_of(self, texts: list[str], *, patient: bool) -> list[Vector | None]:
@@ -200,50 +190,39 @@ class MemoryIndex:
         if self._embedding is None or self._is_embedding.locked():
             return False
         async with self._is_embedding:
-            waiting = await self._run(lambda index: index.waiting(most))
+            waiting = await self._run(partial(_waiting, most=most))
             for start in range(0, len(waiting), _EMBEDDED_AT_ONCE):
                 batch = waiting[start : start + _EMBEDDED_AT_ONCE]
                 vectors = await self._vectors_of([line.text for line in batch], patient=patient)
                 if not vectors:
                     return False
-                await self._run(partial(_Opened.store, lines=batch, vectors=vectors))
+                await self._run(partial(_store, lines=batch, vectors=vectors))
         return bool(waiting)
 
 
-class _Opened:
+class _Opened(NamedTuple):
     """An open index and what works on it; used in the worker thread only."""
 
-    def __init__(
-        self, db: sqlite3.Connection, ingest: Ingest, search: Search, vectors: Vectors
-    ) -> None:
-        self.db, self._ingest, self.search, self.vectors = db, ingest, search, vectors
+    db: sqlite3.Connection
+    ingest: Ingest
+    search: Search
 
-    def take_in(self) -> None:
-        """Take in what changed; while another process does so, go on with what is there."""
-        with _unless_busy("the newest messages may be missing"):
-            self._ingest.refresh()
 
-    def tidy(self) -> None:
-        """The same, and overwrite what was taken out."""
-        self.take_in()
-        with _unless_busy("what was taken out is overwritten later"):
-            purge(self.db)
+def _purge(index: _Opened) -> None:
+    with _unless_busy("what was taken out is overwritten later"):
+        purge(index.db)
 
-    def waiting(self, most: int) -> list[Waiting]:
-        """Up to so many passages that have no vector yet."""
-        found = list[Waiting]()
-        with _unless_busy("passages get their vectors later"):
-            found += self.vectors.waiting(most)
-        return found
 
-    def store(self, lines: Sequence[Waiting], vectors: Sequence[Vector | None]) -> None:
-        """Keep their vectors."""
-        with _unless_busy("passages get their vectors later"):
-            self.vectors.store(lines, vectors)
+def _waiting(index: _Opened, most: int) -> list[Waiting]:
+    found = list[Waiting]()
+    with _unless_busy("passages get their vectors later"):
+        found += index.search.vectors.waiting(most)
+    return found
 
-    def stats(self) -> IndexStats:
-        """How much is indexed."""
-        return self.search.stats(self.vectors.count())
+
+def _store(index: _Opened, lines: Sequence[Waiting], vectors: Sequence[Vector | None]) -> None:
+    with _unless_busy("passages get their vectors later"):
+        index.search.vectors.store(lines, vectors)
 
 
 @contextmanager

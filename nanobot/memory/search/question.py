@@ -213,11 +213,6 @@ class Question:
     spans: tuple[Span, ...] = ()
     asks_when: bool = False
 
-    @property
-    def text(self) -> str:
-        """What is left of the question to be embedded."""
-        return " ".join(self.words)
-
 
 def parse(text: str, names: Collection[str], today: date) -> Question:
     """Read a question; `names` are the speakers in what may be searched."""

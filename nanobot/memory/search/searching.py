@@ -84,7 +84,7 @@ class Readable(NamedTuple):
 Streams = Mapping[int, Readable]
 
 
-class Prepared(NamedTuple):
+class _Prepared(NamedTuple):
     """A question with the streams it may be answered from."""
 
     query: Query
@@ -96,27 +96,24 @@ class Search:
     """Runs queries against the index. `scope_of` gives the scope of a session, asked each time."""
 
     def __init__(
-        self, db: sqlite3.Connection, scope_of: Callable[[str, Mapping[str, JsonValue]], str]
+        self,
+        db: sqlite3.Connection,
+        scope_of: Callable[[str, Mapping[str, JsonValue]], str],
+        embedder: str = "",
     ) -> None:
         self._db, self._scope_of = db, scope_of
+        self.vectors = Vectors(db, embedder)
         self._known = Segments((), ())
         self._version = (-1, -1)
 
-    def prepare(self, query: Query, today: date) -> Prepared:
-        """Read the question and find what may be searched."""
-        streams = {
-            id: stream
-            for id, stream in self._streams(query.scopes).items()
-            if query.source in ("", stream.source)
-            and (not query.session or (stream.source, stream.key) == ("message", query.session))
-        }
-        rows = self._db.execute("SELECT stream, name FROM speaker")
-        names = {name for stream, name in rows if stream in streams}
-        return Prepared(query, parse(query.text, names, today), streams)
+    def words_of(self, query: Query, today: date) -> str:
+        """The words of a question that say what it is about."""
+        return " ".join(self._prepared(query, today).question.words)
 
-    def find(self, prepared: Prepared, meant: Mapping[int, float] | None = None) -> SearchResult:
-        """The answer. `meant` has the likeness, 0 to 1, of passages close in meaning."""
-        query, question, streams = prepared
+    def answer(self, query: Query, today: date, meaning: Vector | None = None) -> SearchResult:
+        """What is found; `meaning` is the question's vector."""
+        prepared = self._prepared(query, today)
+        question, streams = prepared.question, prepared.streams
         words = self._matching(prepared)
         scores = defaultdict[int, float](float)
         for id, score in chain.from_iterable(holding.items() for holding in words):
@@ -124,7 +121,8 @@ class Search:
         most = _RANKED if query.role else _BEST
         own = dict(nlargest(most, scores.items(), key=lambda item: item[1]))
         best = max(own.values(), default=1.0)
-        for id, likeness in (meant or {}).items():
+        meant = self.vectors.nearest(meaning, streams) if meaning else {}
+        for id, likeness in meant.items():
             own[id] = own.get(id, 0.0) + best * likeness
         if not own:
             return SearchResult((), question.words, self._near(prepared))
@@ -154,7 +152,7 @@ class Search:
         earlier, later = self._beside(stream, seq, max(before, 0), max(after, 0))
         return [*earlier, *here, *later]
 
-    def stats(self, vectors: int) -> IndexStats:
+    def stats(self) -> IndexStats:
         """How much is indexed."""
         rows = self._db.execute(
             "SELECT source, count(*) FROM passage JOIN stream ON stream.id = passage.stream"
@@ -166,9 +164,21 @@ class Search:
             history=counts.get("history", 0),
             notes=counts.get("note", 0),
             library=counts.get("library", 0),
-            vectors=vectors,
+            vectors=self.vectors.count(),
             facts=counts.get("memory", 0),
         )
+
+    def _prepared(self, query: Query, today: date) -> _Prepared:
+        """Read the question and find what may be searched."""
+        streams = {
+            id: stream
+            for id, stream in self._streams(query.scopes).items()
+            if query.source in ("", stream.source)
+            and (not query.session or (stream.source, stream.key) == ("message", query.session))
+        }
+        rows = self._db.execute("SELECT stream, name FROM speaker")
+        names = {name for stream, name in rows if stream in streams}
+        return _Prepared(query, parse(query.text, names, today), streams)
 
     def _streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
         """The streams in `scopes`. Of all but the first, which asks, it is not to see who they are
@@ -183,7 +193,7 @@ class Search:
                 found[id] = Readable(id, source, key, owner)
         return found
 
-    def _matching(self, prepared: Prepared) -> list[dict[int, float]]:
+    def _matching(self, prepared: _Prepared) -> list[dict[int, float]]:
         """For each word the passages that hold it with their bm25, positive; the rarest word first.
 
         The most frequent ones are left out where all together would take long to rank: a word that
@@ -272,7 +282,7 @@ class Search:
         rows = self._db.execute(f"{_SAID} WHERE stream = ? AND {where}", (stream.id, *values))
         return [_passage(stream, row) for row in rows]
 
-    def _near(self, prepared: Prepared) -> tuple[str, ...]:
+    def _near(self, prepared: _Prepared) -> tuple[str, ...]:
         """Words that are there, in what may be searched, and resemble those looked for."""
         near: dict[str, None] = {}
         for word in prepared.question.words:
@@ -286,7 +296,7 @@ class Search:
                     near[spelled] = None
         return tuple(near)[:_NEAR]
 
-    def _spelled(self, term: str, prepared: Prepared) -> str:
+    def _spelled(self, term: str, prepared: _Prepared) -> str:
         """How a word, of which the index has the stem, stands in what may be searched."""
         where, values = _conditions(prepared)
         row = self._db.execute(
@@ -323,7 +333,7 @@ def _passage(stream: Readable, row: _Row) -> Passage:
     )
 
 
-def _conditions(prepared: Prepared) -> tuple[str, list[str]]:
+def _conditions(prepared: _Prepared) -> tuple[str, list[str]]:
     """What restricts the rows of `words` to what the query may find."""
     streams, query = prepared.streams, prepared.query
     if len(streams) == 1:
