@@ -29,7 +29,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from nanobot.clock import Clock
@@ -66,56 +66,26 @@ _LIMIT = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class _Record:
     """One `/forget`. The words of `facts` are hashes; `messages` maps a session's key to the seqs
     that were retracted."""
 
     when: datetime
     salt: bytes
-    facts: tuple[Fact, ...] = ()
-    messages: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    entries: tuple[int, ...] = ()
+    facts: tuple[Fact, ...]
+    messages: Mapping[str, Sequence[int]]
+    entries: Sequence[int]
 
     @classmethod
-    def made(
-        cls,
-        when: datetime,
-        salt: bytes,
-        facts: Iterable[Fact],
-        messages: Mapping[str, Sequence[int]],
-        entries: Iterable[int],
-    ) -> Record:
-        """The record of facts that are still in clear."""
-        hashed = (Fact(_hashes(salt, fact.words), _hashes(salt, fact.keys)) for fact in facts)
-        numbers = {key: tuple(sorted(seqs)) for key, seqs in messages.items()}
-        return cls(when, salt, tuple(hashed), numbers, tuple(sorted(entries)))
-
-    @classmethod
-    def parse(cls, line: bytes) -> Record:
+    def parse(cls, line: bytes) -> _Record:
         """The record on a line. Raises `ValueError`, `LookupError`, `TypeError` or
         `AttributeError` for a line that holds none."""
         fields = json.loads(line)
         when, salt = datetime.fromisoformat(fields["timestamp"]), bytes.fromhex(fields["salt"])
-        return cls(
-            when if when.tzinfo else when.astimezone(),
-            salt,
-            tuple(Fact(frozenset(f["words"]), frozenset(f["keys"])) for f in fields["facts"]),
-            {key: tuple(seqs) for key, seqs in fields["messages"].items()},
-            tuple(fields["entries"]),
-        )
-
-    @property
-    def line(self) -> bytes:
-        """The record as a line of the file."""
-        facts = [{"words": sorted(fact.words), "keys": sorted(fact.keys)} for fact in self.facts]
-        fields = {
-            "timestamp": self.when.isoformat(),
-            "salt": self.salt.hex(),
-            "facts": facts,
-            "messages": self.messages,
-            "entries": self.entries,
-        }
-        return f"{json_line(fields)}\n".encode()
+        facts = (Fact(frozenset(one["words"]), frozenset(one["keys"])) for one in fields["facts"])
+        messages = {key: tuple(seqs) for key, seqs in fields["messages"].items()}
+        when = when if when.tzinfo else when.astimezone()
+        return cls(when, salt, tuple(facts), messages, tuple(fields["entries"]))
 
     def hides(self, text: str) -> bool:
         """Whether `text` states one of the facts."""
@@ -133,7 +103,7 @@ class Forgotten:
         self._root = root
         self._reading = threading.Lock()
         self._seen: FileState | None = None
-        self._records: tuple[Record, ...] = ()
+        self._records: tuple[_Record, ...] = ()
 
     def hides_message(self, session: str, message: Message) -> bool:
         """Whether a message was retracted as evidence. What was said later, in a new
@@ -152,27 +122,48 @@ class Forgotten:
         """
         return any(record.hides(line) for record in self._since(said_at))
 
-    def add(self, record: Record) -> None:
-        """Keep one more, durably."""
-        place = self._root.place(FORGOTTEN)
+    def add(
+        self,
+        when: datetime,
+        salt: bytes,
+        facts: Iterable[Fact],
+        messages: Mapping[str, Sequence[int]],
+        entries: Iterable[int] = (),
+    ) -> None:
+        """Keep one more `/forget`, durably: its facts, which are still in clear, and the numbers of
+        messages and history entries."""
+        fields = {
+            "timestamp": when.isoformat(),
+            "salt": salt.hex(),
+            "facts": [
+                {
+                    "words": sorted(_hashes(salt, fact.words)),
+                    "keys": sorted(_hashes(salt, fact.keys)),
+                }
+                for fact in facts
+            ],
+            "messages": {key: sorted(seqs) for key, seqs in messages.items()},
+            "entries": sorted(entries),
+        }
+        line, place = f"{json_line(fields)}\n".encode(), self._root.place(FORGOTTEN)
         while True:
             current = place.read_bytes(_LIMIT)
             with suppress(WriteConflict):  # another one came first
-                place.write_bytes((current or b"") + record.line, expected=current)
+                place.write_bytes((current or b"") + line, expected=current)
                 return
 
-    def _since(self, moment: datetime | None) -> list[Record]:
+    def _since(self, moment: datetime | None) -> list[_Record]:
         """What was forgotten since then; lines that hold no record are left out."""
         with self._reading:
             seen = self._root.fingerprint(FORGOTTEN)
             if seen != self._seen:
                 content = self._root.place(FORGOTTEN).read_bytes(_LIMIT) or b""
-                read = list[Record]()
+                read = list[_Record]()
                 for line in content.splitlines():
                     with suppress(
                         ValueError, LookupError, TypeError, AttributeError, RecursionError
                     ):
-                        read.append(Record.parse(line))
+                        read.append(_Record.parse(line))
                 self._records, self._seen = tuple(read), seen
             return [one for one in self._records if moment is None or moment <= one.when]
 
@@ -354,8 +345,8 @@ class Forgetter:
         numbers = defaultdict[str, list[int]](list)
         for said in plan.messages:
             numbers[said.session].append(said.seq)
-        record = Record.made(self._clock.now(), self._salt(), plan.facts, numbers, plan.emptied)
-        await asyncio.to_thread(Forgotten(memory.root).add, record)
+        record = (self._clock.now(), self._salt(), plan.facts, numbers, plan.emptied)
+        await asyncio.to_thread(Forgotten(memory.root).add, *record)
         for key, seqs in numbers.items():
             await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
         if plan.entries:

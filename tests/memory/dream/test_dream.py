@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nanobot.memory.dream.state import DreamState, Plan, Write
-from nanobot.memory.forget import Forgotten, Record
+from nanobot.memory.forget import Forgotten
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import Fact
 from nanobot.messages import Message
@@ -243,7 +243,7 @@ async def test_what_was_forgotten_is_not_learned_again(world: World) -> None:
     world.remembers("We spoke of Porto, where I live since May 2026, and of figs.", "I like figs.")
     fact = Fact.of(LIVES)
     world.clock.jump(60)
-    forgotten.add(Record.made(world.clock.now(), b"salt", [fact], {}, [entry.cursor]))
+    forgotten.add(world.clock.now(), b"salt", [fact], {}, [entry.cursor])
     dream, model = world.dream(
         found(memory_updates=[PORTO, {"text": "Likes figs", "entry": 0}]),
         edits({"new": "Likes figs"}),
@@ -256,7 +256,7 @@ async def test_what_was_forgotten_is_not_learned_again(world: World) -> None:
 async def test_a_message_that_was_forgotten_is_no_evidence(world: World) -> None:
     entry = world.remembers("I live in Porto since May 2026.")
     numbers = {"telegram:1": [entry.first]}
-    Forgotten(Root(world.workspace)).add(Record.made(world.clock.now(), b"salt", [], numbers, []))
+    Forgotten(Root(world.workspace)).add(world.clock.now(), b"salt", [], numbers, [])
     await world.dreams()
     assert world.memory().history.dream_cursor() == entry.cursor
 

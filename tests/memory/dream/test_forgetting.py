@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from nanobot.errors import StorageError
 from nanobot.memory.dream.state import DreamState, Hold, Plan, Write
-from nanobot.memory.forget import Forgotten, Record
+from nanobot.memory.forget import Forgotten
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import Fact
 from tests.memory.dream.support import LONG_TERM, World, edits, found
@@ -20,8 +20,7 @@ SAID = "I live in Porto since May 2026 and like green tea."
 
 def forget(world: World, *lines: str) -> None:
     facts = [Fact.of(line) for line in lines]
-    record = Record.made(world.clock.now(), b"salt", facts, {}, [])
-    Forgotten(world.memory().root).add(record)
+    Forgotten(world.memory().root).add(world.clock.now(), b"salt", facts, {}, [])
 
 
 def planned(world: World, *lines: str) -> None:
@@ -36,8 +35,7 @@ def planned(world: World, *lines: str) -> None:
 
 
 async def test_a_conversation_that_began_anew_after_a_forgetting_is_read(world: World) -> None:
-    record = Record.made(world.clock.now(), b"salt", [], {"telegram:1": [1]}, [])
-    Forgotten(world.memory().root).add(record)
+    Forgotten(world.memory().root).add(world.clock.now(), b"salt", [], {"telegram:1": [1]}, [])
     world.clock.jump(60)  # meanwhile the session's file was deleted by hand
     world.remembers(SAID)
     report = await world.dreams(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError
-from nanobot.memory.forget import FORGOTTEN, Forgotten, Record
+from nanobot.memory.forget import FORGOTTEN, Forgotten
 from nanobot.memory.text.wording import Fact
 from nanobot.messages import Message
 from nanobot.security.paths import Root
@@ -192,8 +192,7 @@ async def test_doing_it_again_finishes_what_a_crash_cut_short(tmp_path: Path) ->
     async with living(tmp_path / "home", clock) as home:
         await learned(home)
         plan = await home.forgetter.plan("sister Ann", "owner")
-        record = Record.made(clock.now(), b"salt", plan.facts, {KEY: [1]}, ())
-        Forgotten(home.memory().root).add(record)
+        Forgotten(home.memory().root).add(clock.now(), b"salt", plan.facts, {KEY: [1]}, ())
     async with living(tmp_path / "home", clock) as home:
         report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
         assert not report.plan.is_empty
@@ -219,7 +218,7 @@ def test_a_damaged_record_hides_what_it_still_says(tmp_path: Path) -> None:
     root = Root(tmp_path)
     forgotten = Forgotten(root)
     now = FakeClock().now()
-    forgotten.add(Record.made(now, b"1", [Fact.of(ANN)], {KEY: [1, 2]}, [4]))
+    forgotten.add(now, b"1", [Fact.of(ANN)], {KEY: [1, 2]}, [4])
     path = tmp_path / FORGOTTEN
     path.write_bytes(b'nonsense\n{"salt":7}\n[]\n' + path.read_bytes())
     assert forgotten.hides_message(KEY, said(2))
