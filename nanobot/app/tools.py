@@ -199,13 +199,15 @@ def _offer_files(
     registry: ToolRegistry, base: Base, memory: Remembering, files: CallersFiles
 ) -> None:
     memory_of, undo, roots = memory.memories.of, base.stores.undo, files.roots_of
-    writer = WorkspaceWriter(undo, Documents(memory_of), base.processes)
+    writer = WorkspaceWriter(
+        roots, undo, Documents(memory_of), base.processes, is_skill_file, files.is_others
+    )
     own = RULES | {LONG_TERM}
     registry.register_all(
         (
             ReadFile(roots, own=own, received=files.received, pdf_text=_pdf_text),
-            WriteFile(roots, writer, is_skill_file, files.is_others),
-            EditFile(roots, writer, is_skill_file, files.is_others),
+            WriteFile(writer),
+            EditFile(writer),
             ListDir(roots),
             FindFiles(roots),
             Grep(roots),

@@ -116,31 +116,54 @@ class DocumentStore(Protocol):
         ...
 
 
+Lasting = Callable[[str], bool]
+"""Whether a file, by its path from the workspace, decides future behaviour and has no guarded
+writer of its own: a skill's."""
+
+Foreign = Callable[[str, TurnContext], bool]
+"""Whether a file, by its path from the caller's folder, is of another conversation: what is written
+there is read by others."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkspaceWriter:
     """Writes files for tools. `commands` are what runs in the folders that are written in."""
 
-    def __init__(self, undo: UndoLog, documents: DocumentStore, commands: Processes) -> None:
-        self._undo = undo
-        self._documents = documents
-        self._commands = commands
+    roots: RootsOf
+    undo: UndoLog
+    documents: DocumentStore
+    commands: Processes
+    lasting: Lasting = lambda _: False
+    foreign: Foreign = lambda _, __: False
 
-    def path_of(self, place: Place) -> str:
-        """A place's path from the workspace, of which a caller's own root may be a part."""
-        return self._undo.path_of(place)
+    async def risk(self, path: str, change: str, caller: TurnContext) -> Risk | None:
+        """What a change of a file could do: it decides future behaviour, or others read it."""
+        place = self.roots(caller).place(path)
+        if not place.root.writable:
+            return None
+        details = f"file: {place.shown}\n{change}"
+        if self.foreign(place.relative, caller):
+            # Never the caller's own words alone: the path says something as well.
+            return Risk("send", "write a file that another conversation reads", details)
+        if self.lasting(self.undo.path_of(place)):
+            return Risk("persist", "write a file that will guide me from then on", details)
+        if self.documents.is_document(place.relative, caller):
+            return None  # its guarded writer decides
+        if await asyncio.to_thread(runs_by_itself, place):
+            what = "write a file that programs of yours run or obey by themselves"
+            return Risk("persist", what, details)
+        return None
 
-    def is_document(self, place: Place, caller: TurnContext) -> bool:
-        """Whether a guarded writer decides about what is written there."""
-        return self._documents.is_document(place.relative, caller)
-
-    async def read(self, place: Place) -> bytes | None:
-        """What stands at `place` before a change; None where nothing does."""
+    async def read(self, path: str, caller: TurnContext) -> tuple[Place, bytes | None]:
+        """A place, and what stands there before a change; None where nothing does."""
+        place = self.roots(caller).place(path)
         place.refuse_unless_writable()
-        return await asyncio.to_thread(place.read_bytes, MAX_CHANGED)
+        return place, await asyncio.to_thread(place.read_bytes, MAX_CHANGED)
 
     async def write(
-        self, place: Place, text: str, previous: bytes | None, caller: TurnContext
-    ) -> bytes:
-        """Put `text` where `previous` stood; return the bytes written."""
+        self, place: Place, text: str, previous: bytes | None, caller: TurnContext, done: str
+    ) -> ToolResult:
+        """Put `text` where `previous` stood; `done` is what to say then."""
         try:
             new = text.encode()
         except UnicodeEncodeError as error:
@@ -150,27 +173,19 @@ class WorkspaceWriter:
             ) from error
         if len(new) > MAX_CHANGED:
             raise ToolError(f"{len(new):,} bytes are too much for one file")
-        await self._refuse_beside_commands(place, caller)
-        await asyncio.to_thread(
-            self._undo.before_change, caller.turn_id, self.path_of(place), previous, new
-        )
-        if self.is_document(place, caller):
-            await self._documents.replace(
-                place.relative,
-                text,
-                expected=previous,
-                caller=caller,
-            )
+        is_document = self.documents.is_document(place.relative, caller)
+        # What the owner was asked about stays as it is, and a command in whose sight something
+        # appears that runs by itself would be ended, and that renamed.
+        self.commands.refuse_if_held(caller)
+        if not is_document and await asyncio.to_thread(runs_by_itself, place):
+            self.commands.refuse_if_running(caller)
+        path = self.undo.path_of(place)
+        await asyncio.to_thread(self.undo.before_change, caller.turn_id, path, previous, new)
+        if is_document:
+            await self.documents.replace(place.relative, text, expected=previous, caller=caller)
         else:
             await asyncio.to_thread(place.write_bytes, new, expected=previous)
-        return new
-
-    async def _refuse_beside_commands(self, place: Place, caller: TurnContext) -> None:
-        """What the owner was asked about stays as it is, and a command in whose sight something
-        appears that runs by itself would be ended, and that renamed."""
-        self._commands.refuse_if_held(caller)
-        if not self.is_document(place, caller) and await asyncio.to_thread(runs_by_itself, place):
-            self._commands.refuse_if_running(caller)
+        return ToolResult(done, changed=(path,), trusted=True)
 
 
 def runs_by_itself(place: Place) -> bool:
@@ -198,73 +213,34 @@ class EditFileArguments(Arguments):
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
 
 
-Lasting = Callable[[str], bool]
-"""Whether a file, by its path from the workspace, decides future behaviour and has no guarded
-writer of its own: a skill's."""
-
-
-Foreign = Callable[[str, TurnContext], bool]
-"""Whether a file, by its path from the caller's folder, is of another conversation: what is written
-there is read by others."""
-
-
 @dataclass(frozen=True, slots=True)
-class _Writing(Tool):
-    """What both tools are asked before they change a file."""
-
-    roots: RootsOf
-    writer: WorkspaceWriter
-    lasting: Lasting = lambda _: False
-    foreign: Foreign = lambda _, __: False
-
-    async def _risk(self, place: Place, change: str, caller: TurnContext) -> Risk | None:
-        if not place.root.writable:
-            return None
-        details = f"file: {place.shown}\n{change}"
-        if self.foreign(place.relative, caller):
-            # Never the caller's own words alone: the path says something as well.
-            return Risk("send", "write a file that another conversation reads", details)
-        if self.lasting(self.writer.path_of(place)):
-            return Risk("persist", "write a file that will guide me from then on", details)
-        if self.writer.is_document(place, caller):
-            return None  # its guarded writer decides
-        if await asyncio.to_thread(runs_by_itself, place):
-            what = "write a file that programs of yours run or obey by themselves"
-            return Risk("persist", what, details)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class WriteFile(_Writing):
+class WriteFile(Tool):
     """Whole files."""
 
+    writer: WorkspaceWriter
     name = "write_file"
     description = "Create a file, with its folders, or replace the whole of one."
     arguments = WriteFileArguments
     effects = True
 
     async def risk(self, arguments: WriteFileArguments, caller: TurnContext) -> Risk | None:
-        """A file that decides future behaviour, or that others read."""
-        place = self.roots(caller).place(arguments.path)
-        return await self._risk(place, arguments.content, caller)
+        """See `WorkspaceWriter`."""
+        return await self.writer.risk(arguments.path, arguments.content, caller)
 
     async def __call__(self, arguments: WriteFileArguments, caller: TurnContext) -> ToolResult:
-        place = self.roots(caller).place(arguments.path)
-        previous = await self.writer.read(place)
-        written = await self.writer.write(place, arguments.content, previous, caller)
-        if previous is None:
-            done = f"created {place.shown} ({len(written):,} bytes)"
-        elif previous == written:
-            done = f"{place.shown} held exactly this already ({len(written):,} bytes)"
-        else:
-            done = f"overwrote {place.shown} ({len(previous):,} bytes before, {len(written):,} now)"
-        return ToolResult(done, changed=(self.writer.path_of(place),), trusted=True)
+        place, previous = await self.writer.read(arguments.path, caller)
+        size = len(arguments.content.encode("utf-8", "replace"))
+        done = f"created {place.shown} ({size:,} bytes)"
+        if previous is not None:
+            done = f"overwrote {place.shown} ({len(previous):,} bytes before, {size:,} now)"
+        return await self.writer.write(place, arguments.content, previous, caller, done)
 
 
 @dataclass(frozen=True, slots=True)
-class EditFile(_Writing):
+class EditFile(Tool):
     """Exact replacements."""
 
+    writer: WorkspaceWriter
     name = "edit_file"
     description = (
         "Replace a piece of a text file. old_text must stand there exactly, and only once "
@@ -274,35 +250,28 @@ class EditFile(_Writing):
     effects = True
 
     async def risk(self, arguments: EditFileArguments, caller: TurnContext) -> Risk | None:
-        """A file that decides future behaviour, or that others read."""
-        place = self.roots(caller).place(arguments.path)
+        """See `WorkspaceWriter`."""
         which = "every" if arguments.replace_all else "the only"
         change = (
             f"--- instead of {which} occurrence of\n{arguments.old_text}"
             f"\n+++ now\n{arguments.new_text}"
         )
-        return await self._risk(place, change, caller)
+        return await self.writer.risk(arguments.path, change, caller)
 
     async def __call__(self, arguments: EditFileArguments, caller: TurnContext) -> ToolResult:
-        place = self.roots(caller).place(arguments.path)
-        previous = await self.writer.read(place)
+        place, previous = await self.writer.read(arguments.path, caller)
         if previous is None:
             raise await asyncio.to_thread(missing, place)
-        text = _text(place.shown, previous)
         new, lines = await asyncio.to_thread(
             replace_exactly,
-            text,
+            _text(place.shown, previous),
             arguments.old_text,
             arguments.new_text,
             everywhere=arguments.replace_all,
         )
-        await self.writer.write(place, new, previous, caller)
         times = "once" if len(lines) == 1 else f"{len(lines)} times"
-        return ToolResult(
-            f"edited {place.shown}: replaced {times}, line {_listed(lines)}",
-            changed=(self.writer.path_of(place),),
-            trusted=True,
-        )
+        done = f"edited {place.shown}: replaced {times}, line {_listed(lines)}"
+        return await self.writer.write(place, new, previous, caller, done)
 
 
 def _text(shown: str, content: bytes) -> str:

@@ -53,13 +53,15 @@ class Desk:
         self.documents = Documents(self.root)
         self.turn = "turn-1"
         roots = Roots((self.root, Root(home / "spill", writable=False, name="spill folder")))
-        self.writer = writer = WorkspaceWriter(self.undo, self.documents, Processes(SystemClock()))
+        self.writer = writer = WorkspaceWriter(
+            lambda _: roots, self.undo, self.documents, Processes(SystemClock())
+        )
         self.tools = ToolRegistry(overflow=SpillFolder(home / "spill"))
         self.tools.register_all(
             [
                 ReadFile(lambda _: roots),
-                WriteFile(lambda _: roots, writer),
-                EditFile(lambda _: roots, writer),
+                WriteFile(writer),
+                EditFile(writer),
                 ListDir(lambda _: roots),
                 FindFiles(lambda _: roots),
                 Grep(lambda _: roots),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from nanobot.security.paths import Roots
 from nanobot.tooling import TurnContext
 from nanobot.tools.files import EditFile, EditFileArguments, WriteFile, WriteFileArguments
 
@@ -28,11 +28,14 @@ async def test_a_file_is_created_with_its_folders_and_overwritten(desk: Desk) ->
 async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_words(
     desk: Desk,
 ) -> None:
-    roots, writer = Roots((desk.root,)), desk.writer
-    lasting, foreign = (lambda path: path == "skill.md"), (lambda path, _: path != "skill.md")
+    writer = replace(
+        desk.writer,
+        lasting=lambda path: path == "skill.md",
+        foreign=lambda path, _: path != "skill.md",
+    )
     caller = TurnContext("cli", "direct", "cli:direct", "t-1")
-    write = WriteFile(lambda _: roots, writer, lasting, foreign)
-    edit = EditFile(lambda _: roots, writer, lasting, foreign)
+    write = WriteFile(writer)
+    edit = EditFile(writer)
     for path, kind in (("people/x/a.txt", "send"), ("skill.md", "persist")):
         risk = await write.risk(WriteFileArguments(path=path, content="mine"), caller)
         assert risk is not None
@@ -184,11 +187,11 @@ async def test_what_a_persons_programs_run_by_themselves_is_asked_about(
         (desk.workspace / folder).mkdir(parents=True)
     for file in ("bare/HEAD", "half/HEAD", "headless/commondir"):
         (desk.workspace / file).write_text("x\n")
-    roots, writer = Roots((desk.root,)), desk.writer
+    writer = desk.writer
     caller = TurnContext("cli", "direct", "cli:direct", "t-1")
     arguments = WriteFileArguments(path=path, content="x")
-    risk = await WriteFile(lambda _: roots, writer).risk(arguments, caller)
+    risk = await WriteFile(writer).risk(arguments, caller)
     assert (risk is not None and risk.kind == "persist") == asked
     edit = EditFileArguments(path=path, old_text="x", new_text="y")
-    risk = await EditFile(lambda _: roots, writer).risk(edit, caller)
+    risk = await EditFile(writer).risk(edit, caller)
     assert (risk is not None) == asked

@@ -62,15 +62,17 @@ class Desk:
         self.undo = Undo()
         self.heard: tuple[Message, ...] = ()
         log = UndoLog(workspace.parent / "undo", root)
-        writer = WorkspaceWriter(log, Documents(self.memories.of), Processes(clock))
+        writer = WorkspaceWriter(
+            lambda caller: roots, log, Documents(self.memories.of), Processes(clock)
+        )
         roots = Roots((root,))
         self.tools = ToolRegistry()
         self.tools.register_all(
             [
                 Note(self.memories.of, self.undo.before_change),
                 UpdateMemory(self.memories.of, self.undo.before_change),
-                WriteFile(lambda caller: roots, writer),
-                EditFile(lambda caller: roots, writer),
+                WriteFile(writer),
+                EditFile(writer),
             ]
         )
 

@@ -177,6 +177,6 @@ async def written(desk: Desk) -> str:
 
     root = Root(desk.workspace)
     undo = UndoLog(desk.workspace.parent / "undo", root)
-    tool = WriteFile(lambda _: Roots((root,)), WorkspaceWriter(undo, NoDocuments(), desk.processes))
+    tool = WriteFile(WorkspaceWriter(lambda _: Roots((root,)), undo, NoDocuments(), desk.processes))
     arguments = WriteFileArguments(path="other.txt", content="x")
     return (await tool(arguments, desk.other(session_key="telegram:7", turn_id="turn-2"))).text
