@@ -229,10 +229,12 @@ class WriteFile(Tool):
 
     async def __call__(self, arguments: WriteFileArguments, caller: TurnContext) -> ToolResult:
         place, previous = await self.writer.read(arguments.path, caller)
-        size = len(arguments.content.encode("utf-8", "replace"))
-        done = f"created {place.shown} ({size:,} bytes)"
-        if previous is not None:
-            done = f"overwrote {place.shown} ({len(previous):,} bytes before, {size:,} now)"
+        new = arguments.content.encode("utf-8", "replace")
+        done = f"created {place.shown} ({len(new):,} bytes)"
+        if previous == new:
+            done = f"{place.shown} held exactly this already ({len(new):,} bytes)"
+        elif previous is not None:
+            done = f"overwrote {place.shown} ({len(previous):,} bytes before, {len(new):,} now)"
         return await self.writer.write(place, arguments.content, previous, caller, done)
 
 
