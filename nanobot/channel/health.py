@@ -168,9 +168,8 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> 
     return task.result()
 
 
-def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
     """The error that ended a task group, unwrapped from nested groups."""
-    error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -22,9 +22,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from enum import Enum
-from itertools import islice
 from pathlib import Path
+from types import EllipsisType
 from typing import Literal
 
 from nanobot.errors import PathRefused, StorageError, ToolError, WriteConflict
@@ -39,13 +38,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Unchecked(Enum):
-    """Says that a write does not care what stands there."""
-
-    ANYTHING = "anything"
-
-
-ANYTHING = Unchecked.ANYTHING
+_KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +53,7 @@ class Entry:
     @classmethod
     def of(cls, name: str, status: os.stat_result) -> Entry:
         """The entry called `name` with this status."""
-        kind: Kind = "other"
-        if stat.S_ISREG(status.st_mode):
-            kind = "file"
-        elif stat.S_ISDIR(status.st_mode):
-            kind = "folder"
-        elif stat.S_ISLNK(status.st_mode):
-            kind = "link"
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "other")
         return cls(name, kind, status.st_size, status.st_mtime_ns)
 
 
@@ -81,7 +68,7 @@ class Root:
 
     def place(self, path: str) -> Place:
         """The place that `path`, relative to this root, names. Raises `PathRefused`."""
-        return Place(self, relative_names(path, self.name))
+        return Place(self, _relative_names(path, self.name))
 
     def create(self) -> None:
         """Make the folder itself (0700) where there is none. Raises `StorageError`."""
@@ -110,10 +97,10 @@ class Roots:
         """The place that `path` names: relative to the workspace, or absolute inside any root."""
         if not path.startswith("/"):
             return self.roots[0].place(path)
-        names = absolute_names(path)
+        names = _resolved(path) or ()
         for root in self.roots:
             for base in {str(root.path), os.path.realpath(root.path)}:
-                start = absolute_names(base)
+                start = _resolved(base) or ()
                 if names[: len(start)] == start:
                     return root.place("/".join(names[len(start) :]) or ".")
         raise PathRefused(
@@ -171,12 +158,12 @@ class Place:
             return content
         return None
 
-    def write_bytes(self, content: bytes, *, expected: bytes | Unchecked | None = ANYTHING) -> None:
+    def write_bytes(self, content: bytes, *, expected: bytes | EllipsisType | None = ...) -> None:
         """Replace the file, or create it and its folders.
 
-        `expected` is what the writer believes stands here (None: nothing); where that is wrong,
-        `WriteConflict` is raised and nothing changes. Raises `StorageError` when the disk refuses;
-        the old file is then whole.
+        `expected` is what the writer believes stands here (None: nothing; `...`: whatever there
+        is); where that is wrong, `WriteConflict` is raised and nothing changes. Raises
+        `StorageError` when the disk refuses; the old file is then whole.
         """
         self.refuse_unless_writable()
         with (
@@ -207,7 +194,7 @@ class Place:
             finally:
                 os.close(descriptor)
 
-    def remove(self, *, expected: bytes | Unchecked = ANYTHING) -> None:
+    def remove(self, *, expected: bytes | EllipsisType = ...) -> None:
         """Remove the file, if it still holds `expected`; nothing happens where there is none."""
         self.refuse_unless_writable()
         with self._translated(), self.root.writing, suppress(FileNotFoundError):
@@ -223,7 +210,7 @@ class Place:
             found = []
             for entry in names:
                 with suppress(FileNotFoundError):  # gone since the folder was read
-                    if not masked(entry.name):
+                    if not _masked(entry.name):
                         found.append(Entry.of(entry.name, entry.stat(follow_symlinks=False)))
         return sorted(found, key=lambda entry: (entry.kind != "folder", entry.name))
 
@@ -232,7 +219,19 @@ class Place:
 
         No link is followed; a folder that cannot be read is passed over.
         """
-        return islice(self._below(), limit)
+        waiting = deque([self])
+        while waiting and limit:
+            folder = waiting.popleft()
+            try:
+                entries = folder.entries()
+            except (StorageError, PathRefused):
+                continue
+            for entry in entries[:limit]:
+                place = folder.child(entry.name)
+                if entry.kind == "folder":
+                    waiting.append(place)
+                yield place, entry
+            limit -= min(limit, len(entries))
 
     def refuse_unless_writable(self) -> None:
         """Raise `PathRefused` for a root itself, and in one that may only be read."""
@@ -241,21 +240,7 @@ class Place:
         if not self.names:
             raise PathRefused(f"{self.shown} is a folder")
 
-    def _below(self) -> Iterator[tuple[Place, Entry]]:
-        waiting = deque([self])
-        while waiting:
-            folder = waiting.popleft()
-            try:
-                entries = folder.entries()
-            except (StorageError, PathRefused):
-                continue
-            for entry in entries:
-                place = folder.child(entry.name)
-                if entry.kind == "folder":
-                    waiting.append(place)
-                yield place, entry
-
-    def _replace(self, folder: int, content: bytes, expected: bytes | Unchecked | None) -> None:
+    def _replace(self, folder: int, content: bytes, expected: bytes | EllipsisType | None) -> None:
         name, mode = self.names[-1], 0o600
         with suppress(FileNotFoundError):
             status = self._status(folder)
@@ -263,8 +248,8 @@ class Place:
             mode = stat.S_IMODE(status.st_mode) & 0o777
         replace_in(folder, name, content, mode, lambda: self._check(expected))
 
-    def _check(self, expected: bytes | Unchecked | None) -> None:
-        if expected is ANYTHING:
+    def _check(self, expected: bytes | EllipsisType | None) -> None:
+        if expected is ...:
             return
         limit = len(expected) if isinstance(expected, bytes) else 0
         try:
@@ -323,60 +308,42 @@ class Place:
             raise StorageError.of(self.shown, error) from error
 
 
-def relative_names(path: str, root: str) -> tuple[str, ...]:
+def _relative_names(path: str, root: str) -> tuple[str, ...]:
     """The names on the way from a root to `path`; raises `PathRefused` where it would leave it.
 
     `..` is resolved as text, which is exact because links are never followed.
     """
-    _refuse_unusable(path)
-    if path == "~" or path.startswith(("~/", "/")):
+    names = _resolved(path)
+    if names is None or path == "~" or path.startswith(("~/", "/")):
         raise PathRefused(
             f"{printable(path)} is outside the {root}", hint=f"Use a path relative to the {root}."
         )
-    names = _resolved(path)
-    if names is None:
-        raise PathRefused(f"{printable(path)} leads out of the {root}")
-    for name in names:
-        if masked(name):
-            raise PathRefused(f"{printable(path)}: nothing inside .git is read or written")
+    if any(map(_masked, names)):
+        raise PathRefused(f"{printable(path)}: nothing inside .git is read or written")
     return names
 
 
-def absolute_names(path: str) -> tuple[str, ...]:
-    """The names on the way from `/` to `path`."""
-    _refuse_unusable(path)
-    return _resolved(path) or ()
-
-
-def masked(name: str) -> bool:
+def _masked(name: str) -> bool:
     """Whether a file of this name is treated as absent: a repository's files can run programs."""
     return name.casefold() == ".git"
 
 
-def _refuse_unusable(path: str) -> None:
-    if not path:
-        raise PathRefused("the path is empty")
-    if "\0" in path:
-        raise PathRefused(f"{printable(path)}: a path cannot hold a NUL character")
-    try:
-        encoded = path.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise PathRefused(f"{printable(path)}: no file can have such a name") from error
-    if len(encoded) > _MAX_PATH:
-        raise PathRefused("the path is too long")
-
-
 def _resolved(path: str) -> tuple[str, ...] | None:
+    """The names on the way to `path`; None for a relative one that leads out of where it begins.
+    Raises `PathRefused` for what no file can be called."""
     names: list[str] = []
     for name in path.split("/"):
-        if name in ("", "."):
-            continue
-        if name != "..":
-            if len(name.encode("utf-8", "surrogateescape")) > _MAX_NAME:
-                raise PathRefused(f"{printable(name)}: the name is too long")
-            names.append(name)
-        elif names:
-            names.pop()
-        elif not path.startswith("/"):
+        if name == ".." and not names and not path.startswith("/"):
             return None
+        if name == "..":
+            del names[-1:]
+        elif name not in ("", "."):
+            names.append(name)
+    try:
+        encoded = path.encode("utf-8", "surrogateescape")
+        longest = max((len(name.encode("utf-8", "surrogateescape")) for name in names), default=0)
+    except UnicodeEncodeError as error:
+        raise PathRefused(f"{printable(path)}: no file can have such a name") from error
+    if not path or b"\0" in encoded or len(encoded) > _MAX_PATH or longest > _MAX_NAME:
+        raise PathRefused(f"{printable(path[:100])}: the path is empty, too long, or holds a NUL")
     return tuple(names)

@@ -8,8 +8,8 @@ never repeated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from loguru import logger
@@ -35,6 +35,7 @@ class _Life:
 
     def __init__(self) -> None:
         self.ready: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None]
         self.over = asyncio.Event()
         self.ended = asyncio.Event()
         self.lost = ""
@@ -87,22 +88,23 @@ class Running:
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool. Raises `McpError`, whose text says whether it may have happened."""
         life, session = await self._current()
+        seconds = self._server.timeout_seconds
+        life.calls += 1  # while it is called, it does not rest
         try:
-            with self._busy(life):
-                async with self._within(self._server.timeout_seconds):
-                    result = await session.call(tool, arguments)
+            result = await within(self._clock, seconds, session.call(tool, arguments))
         except TimeoutError:
             life.may_have_changed()  # it may hang: see whether it is there before the next call
-            seconds = f"{self._server.timeout_seconds:g}"
-            raise McpError(
-                f"{self._ours} has not answered within {seconds} s", hint=_UNKNOWN
-            ) from None
+            text = f"{self._ours} has not answered within {seconds:g} s"
+            raise McpError(text, hint=_UNKNOWN) from None
         except McpLost as error:
             life.was_lost(str(error))
             raise McpError(str(error), hint=_UNKNOWN) from error
         except McpError:
             life.may_have_changed()  # the server may know neither the tool nor us any more
             raise
+        finally:
+            life.calls -= 1
+            life.last_used = self._clock.monotonic()
         self._failures, self.trouble = 0, ""
         return result
 
@@ -115,16 +117,29 @@ class Running:
 
     async def _current(self) -> tuple[_Life, Session]:
         life, session = await self._alive()
-        if life.stale and not await self._listed_again(life, session):
+        if not life.stale:
+            return life, session
+        life.stale = False
+        try:
+            seconds = min(START_SECONDS, self._server.timeout_seconds)
+            self._listed(await within(self._clock, seconds, session.cards()))
+        except (TimeoutError, McpError) as error:
+            logger.info("the MCP server {} is restarted: {}", self._server.name, error)
             life.over.set()
-            life, session = await self._alive()
+            return await self._alive()
         return life, session
 
     async def _alive(self) -> tuple[_Life, Session]:
         while (life := self._life) is not None and life.over.is_set():
             await life.ended.wait()
         life = life or self._begin()
-        return life, await asyncio.shield(life.ready)
+        try:
+            return life, await within(self._clock, START_SECONDS, _result(life.ready))
+        except TimeoutError:
+            life.was_lost("does not start: it says nothing")
+            life.task.cancel()
+            await life.ended.wait()
+            raise McpError(f"{self._ours}: {life.lost}") from None
 
     def _begin(self) -> _Life:
         if self._stopped:
@@ -136,95 +151,50 @@ class Running:
                 f" is left alone for {left:.0f} s more: {self.trouble}"
             )
         self._life = life = _Life()
-        self._background.start(self._live(life), name=f"mcp server {self._server.name}")
+        name = f"mcp server {self._server.name}"
+        life.task = self._background.start(self._live(life), name=name)
         return life
 
     async def _live(self, life: _Life) -> None:
         try:
-            async with AsyncExitStack() as stack:
-                # It outlives the turn that needed it first.
-                stack.enter_context(logger.contextualize(turn=""))
-                await self._start(life, stack)
-                await self._until_over(life)
-        except TimeoutError:
-            life.was_lost("does not start: it says nothing")
+            opening = self._connections.open(self._server, life.was_lost, life.may_have_changed)
+            # It outlives the turn that needed it first.
+            with logger.contextualize(turn=""):
+                async with opening as session:
+                    self._listed(await session.cards())
+                    life.last_used = self._clock.monotonic()
+                    life.ready.set_result(session)
+                    await self._until_over(life)
         except NanobotError as error:
             life.was_lost(error.for_people())
         finally:
             self._ended(life)
-
-    async def _start(self, life: _Life, stack: AsyncExitStack) -> None:
-        opening = self._connections.open(self._server, life.was_lost, life.may_have_changed)
-        async with self._within(START_SECONDS):
-            session = await stack.enter_async_context(opening)
-            cards = await session.cards()
-        self._listed(cards)
-        life.last_used = self._clock.monotonic()
-        life.ready.set_result(session)
 
     async def _until_over(self, life: _Life) -> None:
         """Until it is to end, or nobody has called it for a while."""
         left = IDLE_SECONDS
         while left > 0 and not life.over.is_set():
             with suppress(TimeoutError):
-                await within(self._clock, left, _wait(life.over))
+                await within(self._clock, left, life.over.wait())
             idle = 0.0 if life.calls else self._clock.monotonic() - life.last_used
             left = IDLE_SECONDS - idle
         life.over.set()
 
-    async def _listed_again(self, life: _Life, session: Session) -> bool:
-        life.stale = False
-        try:
-            async with self._within(min(START_SECONDS, self._server.timeout_seconds)):
-                self._listed(await session.cards())
-        except (TimeoutError, McpError) as error:
-            logger.info("the MCP server {} is restarted: {}", self._server.name, error)
-            return False
-        return True
-
     def _ended(self, life: _Life) -> None:
-        reason = life.lost.removeprefix(self._ours).lstrip(": ")
+        """The first failure costs nothing, the next ones longer and longer pauses."""
+        reason = life.lost = life.lost.removeprefix(self._ours).lstrip(": ")
         if reason:
-            self._failed(reason)
+            self._failures += 1
+            pause = min(2.0 ** (self._failures - 1), LONGEST_PAUSE) if self._failures > 1 else 0.0
+            self._not_before = self._clock.monotonic() + pause
+            self.trouble = reason
+            logger.warning("{}: {}", self._ours, reason)
         if not life.ready.done():
             life.ready.set_exception(McpError(f"{self._ours}: {reason or 'was stopped'}"))
             life.ready.exception()  # looked at here, since perhaps nobody waits for it
         self._life = None
         life.ended.set()
 
-    def _failed(self, reason: str) -> None:
-        """The first failure costs nothing, the next ones longer and longer pauses."""
-        self._failures += 1
-        pause = min(2.0 ** (self._failures - 1), LONGEST_PAUSE) if self._failures > 1 else 0.0
-        self._not_before = self._clock.monotonic() + pause
-        self.trouble = reason
-        logger.warning("{}: {}", self._ours, reason)
 
-    @contextmanager
-    def _busy(self, life: _Life) -> Iterator[None]:
-        """While it is called, it does not rest."""
-        life.calls += 1
-        try:
-            yield
-        finally:
-            life.calls -= 1
-            life.last_used = self._clock.monotonic()
-
-    @asynccontextmanager
-    async def _within(self, seconds: float) -> AsyncIterator[None]:
-        """Raises `TimeoutError` when it takes longer, by the clock that came in."""
-        async with asyncio.timeout(None) as limit:
-
-            async def expire() -> None:
-                await self._clock.sleep(seconds)
-                limit.reschedule(asyncio.get_running_loop().time())
-
-            timer = self._background.start(expire(), name="mcp time limit")
-            try:
-                yield
-            finally:
-                timer.cancel()
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()
+async def _result(ready: asyncio.Future[Session]) -> Session:
+    return await asyncio.shield(ready)

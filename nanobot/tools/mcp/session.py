@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanobot import __version__
+from nanobot.channel.health import first_error
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import PATH, Confined, Launch, readable
@@ -216,32 +217,26 @@ def _told(name: str, reason: list[str]) -> Iterator[None]:
     """Whatever goes wrong inside is said in words that a model and its owner can act on."""
     try:
         yield
+    except McpError:
+        raise
     except Exception as error:  # whatever somebody's server makes the SDK raise
-        raise _in_words(name, _first(error), reason) from error
+        raise _in_words(f"the MCP server {name}", first_error(error), reason) from error
 
 
-def _in_words(name: str, error: Exception, reason: list[str]) -> McpError:
+def _in_words(server: str, error: BaseException, reason: list[str]) -> McpError:
     from mcp.shared.exceptions import MCPError
     from mcp_types import CONNECTION_CLOSED
 
+    said = visible(" ".join(str(error).split()))[:_MOST_SAID]
     if isinstance(error, McpError):
         return error
     if isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
-        said = visible(str(error.message))[:_MOST_SAID]
-        return McpError(f"the MCP server {name} answered with an error: {said}")
+        return McpError(f"{server} answered with an error: {said}")
     if reason or isinstance(error, MCPError):
-        return McpLost(f"the MCP server {name} {reason[0] if reason else 'ended the connection'}")
+        return McpLost(f"{server} {reason[0] if reason else 'ended the connection'}")
     if isinstance(error, NanobotError):
-        return McpError(f"the MCP server {name}: {error}", hint=error.hint)
-    said = visible(" ".join(str(error).split()))[:300]
-    return McpError(f"the MCP server {name} cannot be understood ({type(error).__name__}: {said})")
-
-
-def _first(error: Exception) -> Exception:
-    """What went wrong first, where several tasks of the SDK failed together."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        return McpError(f"{server}: {error}", hint=error.hint)
+    return McpError(f"{server} cannot be understood ({type(error).__name__}: {said})")
 
 
 _MOST_TEXT = 400_000
