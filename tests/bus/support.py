@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nanobot.bus.events import InboundMessage, OutboundMessage
-from nanobot.bus.journal import Completion, InboxEntry, OutboxPart, Outgoing
+from nanobot.bus.journal import Completion, InboxEntry, Journal, OutboxPart, Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import Clock
 from nanobot.testing.clock import DEFAULT_START
@@ -34,7 +34,7 @@ def done(turn_id: str, *entries: InboxEntry, **more: object) -> Completion:
     return replace(completion, **more)  # type: ignore[arg-type]
 
 
-async def give_up(journal: SqliteJournal, item: OutboxPart) -> None:
+async def give_up(journal: Journal, item: OutboxPart) -> None:
     """Make a part one that will never go out, and a notice that says so and went out."""
     for notice in await journal.give_up(item, "blocked"):
         await journal.mark_sent(notice, "1")

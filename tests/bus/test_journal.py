@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.events import Media, OutboundMessage, Quote
+from nanobot.bus.events import OutboundMessage
 from nanobot.bus.journal import Completion, InboxEntry, Outgoing, Step
 from nanobot.bus.sqlite_journal import SCHEMA, SqliteJournal
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from tests.bus.support import (
-    HELLO,
     change,
     done,
     no_file_may_grow_beyond,
@@ -35,63 +34,6 @@ async def attempts_after(path: Path, clock: FakeClock) -> list[int]:
     """The attempts that the next process finds, by message."""
     async with opened(path, clock) as journal:
         return [entry.attempts for entry in (await journal.leftovers()).entries]
-
-
-async def test_a_message_comes_back_as_it_was(path: Path, clock: FakeClock) -> None:
-    message = replace(
-        HELLO,
-        content="line\u2028 \ud83d lone, \x00 null",
-        media=(Media("ref", "image", "image/png", "a.png", 7),),
-        thread_id="t",
-        reply_to=Quote("m0", "someone", "earlier"),
-        forwarded_from="elsewhere",
-        group_id="album",
-        session_override="cron:job",
-        answers="m0",
-        sender_name="Ann",
-        edits="m0",
-        notes=("location: 1, 2", "x"),
-    )
-    bare = replace(HELLO, event_id="m2", content="", sender_id="", begun_by="report", is_group=True)
-    async with opened(path, clock) as journal:
-        await journal.receive("fake", (message, bare))
-    async with opened(path, clock) as journal:
-        entries = (await journal.leftovers()).entries
-    assert [entry.message for entry in entries] == [message, bare]
-    assert all(entry.recovered for entry in entries)
-
-
-async def test_a_message_seen_before_is_dropped_also_by_the_next_process(
-    path: Path, clock: FakeClock
-) -> None:
-    async with opened(path, clock) as journal:
-        assert len(await journal.receive("fake", (said("m1"), said("m1")))) == 1
-        assert await journal.receive("fake", (said("m1", "other words"),)) == ()
-        (entry,) = (await journal.leftovers()).entries
-        await journal.complete(done("t1", entry))
-    async with opened(path, clock) as journal:
-        assert await journal.receive("fake", (said("m1"),)) == ()
-        assert (await journal.leftovers()).entries == ()
-
-
-async def test_an_edit_and_the_same_id_in_another_chat_are_messages_of_their_own(
-    journal: SqliteJournal,
-) -> None:
-    messages = (said("m1"), said("m1:edit1"), said("m1", chat_id="2"))
-    assert len(await journal.receive("fake", messages)) == 3
-
-
-async def test_the_cursor_is_stored_with_the_messages_it_covers(
-    path: Path, clock: FakeClock
-) -> None:
-    async with opened(path, clock) as journal:
-        assert await journal.cursor("fake") is None
-        await journal.receive("fake", (said("m1"),), "7")
-        await journal.receive("fake", (), "8")
-        await journal.receive("fake", (said("m2"),))
-        assert await journal.cursor("other") is None
-    async with opened(path, clock) as journal:
-        assert await journal.cursor("fake") == "8"
 
 
 async def test_where_the_messages_cannot_be_stored_the_cursor_stays(journal: SqliteJournal) -> None:
@@ -132,28 +74,6 @@ async def test_a_completion_is_all_or_nothing(path: Path, clock: FakeClock) -> N
     assert rows(path, "SELECT state, payload FROM inbox") == [("done", None)]
 
 
-async def test_lines_are_left_over_until_they_are_filed(path: Path, clock: FakeClock) -> None:
-    async with opened(path, clock) as journal:
-        (entry,) = await journal.receive("fake", (said("m1"),))
-        committed = await journal.complete(done("t1", entry, lines="line\n"))
-        journal.filed((committed.unfiled_id,))
-    async with opened(path, clock) as journal:
-        assert (await journal.leftovers()).unfiled == ()
-
-
-async def test_a_completion_republishes_and_reports_only_what_is_new(
-    journal: SqliteJournal,
-) -> None:
-    first, second = await journal.receive("fake", (said("m1"), said("m2")))
-    again = (said("m1:again"), said("m2"))
-    committed = await journal.complete(done("t1", first, republish=again))
-    assert [entry.message.event_id for entry in committed.republished] == ["m1:again"]
-    assert [entry.id for entry in (await journal.leftovers()).entries] == [
-        second.id,
-        committed.republished[0].id,
-    ]
-
-
 async def test_a_failed_message_keeps_its_payload_and_is_not_left_over(
     path: Path, clock: FakeClock
 ) -> None:
@@ -169,79 +89,6 @@ async def test_a_failed_message_keeps_its_payload_and_is_not_left_over(
     assert "lone" in str(reason)
 
 
-async def test_leftovers_come_in_the_order_they_came(path: Path, clock: FakeClock) -> None:
-    async with opened(path, clock) as journal:
-        entries = await journal.receive("fake", [said(f"m{n}") for n in range(6)])
-        claim(journal, "late", entries[4], entries[5])
-        claim(journal, "early", entries[1])
-    async with opened(path, clock) as journal:
-        left = await journal.leftovers()
-    assert [entry.message.event_id for entry in left.entries] == ["m0", "m1", "m2", "m3", "m4"]
-    assert [entry.turn_id for entry in left.entries] == ["", "early", "", "", "late"]
-
-
-async def test_a_turn_comes_back_with_its_steps_and_what_joined_it(
-    path: Path, clock: FakeClock
-) -> None:
-    async with opened(path, clock) as journal:
-        first, second = await journal.receive("fake", (said("m1"), said("m2")))
-        claim(journal, "t1", first)
-        journal.post_steps("t1", 0, (Step("message", "0"),))
-        await journal.add_steps("t1", 1, (Step("start", "1"), Step("message", "2")))
-        await journal.add_steps("t1", 3, (Step("message", "3"),), joined=(second.id,))
-    async with opened(path, clock) as journal:
-        (entry,) = (await journal.leftovers()).entries
-    assert (entry.id, entry.turn_id) == (first.id, "t1")
-    assert [step.payload for step in entry.steps] == ["0", "1", "2", "3"]
-    assert [joined.id for joined in entry.joined] == [second.id]
-
-
-async def test_only_an_unclean_end_without_progress_counts_as_an_attempt(
-    path: Path, clock: FakeClock
-) -> None:
-    async with opened(path, clock) as journal:
-        claimed, moved, waiting = await journal.receive("fake", [said(f"m{n}") for n in range(3)])
-        claim(journal, "t1", claimed)
-        claim(journal, "t2", moved)
-        await journal.add_steps("t2", 0, (Step("message", "{}"),))
-        assert waiting.attempts == 0
-    assert await attempts_after(path, clock) == [1, 0, 0]
-
-
-async def test_a_turn_that_was_not_begun_again_is_not_blamed_for_the_next_end(
-    path: Path, clock: FakeClock
-) -> None:
-    async with opened(path, clock) as journal:
-        guilty, innocent = await journal.receive("fake", (said("m1"), said("m2")))
-        claim(journal, "t1", guilty)
-        claim(journal, "t2", innocent)
-    assert await attempts_after(path, clock) == [1, 1]
-    async with opened(path, clock) as journal:
-        claim(journal, "t1", guilty)
-    assert await attempts_after(path, clock) == [2, 1]
-
-
-async def test_progress_of_an_earlier_process_does_not_excuse_the_next_end(
-    path: Path, clock: FakeClock
-) -> None:
-    async with opened(path, clock) as journal:
-        (entry,) = await journal.receive("fake", (said("m1"),))
-        claim(journal, "t1", entry)
-        await journal.add_steps("t1", 0, (Step("message", "{}"),))
-    async with opened(path, clock) as journal:
-        await journal.leftovers()
-        claim(journal, "t1", entry)
-    assert await attempts_after(path, clock) == [1]
-
-
-async def test_a_clean_end_counts_no_attempt(path: Path, clock: FakeClock) -> None:
-    async with opened(path, clock) as journal:
-        (entry,) = await journal.receive("fake", (said("m1"),))
-        claim(journal, "t1", entry)
-        await journal.release()
-    assert await attempts_after(path, clock) == [0]
-
-
 async def test_a_clean_end_goes_on_where_the_disk_refuses_or_nothing_was_opened(
     path: Path, clock: FakeClock, tmp_path: Path
 ) -> None:
@@ -253,34 +100,6 @@ async def test_a_clean_end_goes_on_where_the_disk_refuses_or_nothing_was_opened(
         with no_file_may_grow_beyond(200_000):
             await journal.release()
     assert await attempts_after(path, clock) == [1, 0]
-
-
-async def test_a_message_that_waits_for_the_model_is_not_blamed_for_a_crash(
-    path: Path, clock: FakeClock
-) -> None:
-    async with opened(path, clock) as journal:
-        (entry,) = await journal.receive("fake", (said("m1"),))
-        claim(journal, "t1", entry)
-        await journal.postpone((entry.id,), 1234.5, "the model is out")
-    async with opened(path, clock) as journal:
-        (entry,) = (await journal.leftovers()).entries
-    assert (entry.not_before, entry.reason, entry.attempts) == (1234.5, "the model is out", 0)
-
-
-async def test_runs_are_counted_once_per_turn(path: Path, clock: FakeClock) -> None:
-    async with opened(path, clock) as journal:
-        (entry,) = await journal.receive("fake", (said("m1"),))
-        claim(journal, "t1", entry)
-        claim(journal, "t1", entry)
-    async with opened(path, clock) as journal:
-        (entry,) = (await journal.leftovers()).entries
-    assert entry.runs == 1
-
-
-async def test_a_reply_is_stored_once_per_call_of_a_turn(journal: SqliteJournal) -> None:
-    assert len(await journal.send("t1", reply("please wait", call="waiting"))) == 1
-    assert await journal.send("t1", reply("please wait", call="waiting")) == ()
-    assert len(await journal.send("t1", reply("done"))) == 1
 
 
 async def test_what_ended_is_forgotten_after_thirty_days_and_open_rows_never(
@@ -359,9 +178,3 @@ async def test_a_reply_that_cannot_be_read_is_dead_and_the_others_go_out(
         left = await journal.leftovers()
     assert [item.part.content for item in left.parts] == ["b"]
     assert rows(path, "SELECT state FROM outbox ORDER BY id") == [("dead",), ("pending",)]
-
-
-async def test_ids_with_lone_surrogates_are_known_again(journal: SqliteJournal) -> None:
-    odd = said("m\udcff", chat_id="\udcff")
-    assert len(await journal.receive("fake", (odd,))) == 1
-    assert await journal.receive("fake", (odd,)) == ()

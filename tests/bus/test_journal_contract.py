@@ -1,0 +1,459 @@
+"""What any journal must do; each test runs on every implementation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import date, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.events import Button, Media, OutboundMessage, Quote
+from nanobot.bus.journal import (
+    KEEP_DAYS,
+    Completion,
+    InboxEntry,
+    Journal,
+    OutboxPart,
+    Outgoing,
+    QueueCounts,
+    Step,
+    Usage,
+)
+from nanobot.errors import NanobotError
+from nanobot.testing import FakeClock
+from tests.bus.support import HELLO, done, give_up, opened, reply, said
+from tests.doubles.journal import MemoryJournal, MemoryTables
+
+QUESTION = OutboundMessage(
+    "fake", "1", "Undo?", buttons=(Button("Yes", "/undo"), Button("Mine", "mine", only="anna"))
+)
+Process = Callable[[], AbstractAsyncContextManager[Journal]]
+"""Opens the journal of a home as a process of its own does."""
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def process(request: pytest.FixtureRequest, path: Path, clock: FakeClock) -> Process:
+    tables = MemoryTables()
+
+    @contextlib.asynccontextmanager
+    async def run() -> AsyncIterator[Journal]:
+        if request.param == "sqlite":
+            async with opened(path, clock) as journal:
+                yield journal
+            return
+        memory = MemoryJournal(tables, clock)
+        await memory.open()
+        yield memory
+        await memory.close()
+
+    return run
+
+
+@pytest.fixture
+async def journal(process: Process) -> AsyncIterator[Journal]:
+    async with process() as journal:
+        yield journal
+
+
+def claim(journal: Journal, turn_id: str, *entries: InboxEntry) -> None:
+    """A turn begins for these messages."""
+    journal.claim(turn_id, "fake:1", [entry.id for entry in entries], at_once=True)
+
+
+async def attempts_after(process: Process) -> list[int]:
+    """The attempts that the next process finds, by message."""
+    async with process() as journal:
+        return [entry.attempts for entry in (await journal.leftovers()).entries]
+
+
+async def test_a_message_comes_back_as_it_was(process: Process) -> None:
+    message = replace(
+        HELLO,
+        content="line\u2028 \ud83d lone, \x00 null",
+        media=(Media("ref", "image", "image/png", "a.png", 7),),
+        thread_id="t",
+        reply_to=Quote("m0", "someone", "earlier"),
+        forwarded_from="elsewhere",
+        group_id="album",
+        session_override="cron:job",
+        answers="m0",
+        sender_name="Ann",
+        edits="m0",
+        notes=("location: 1, 2", "x"),
+    )
+    bare = replace(HELLO, event_id="m2", content="", sender_id="", begun_by="report", is_group=True)
+    async with process() as journal:
+        await journal.receive("fake", (message, bare))
+    async with process() as journal:
+        entries = (await journal.leftovers()).entries
+    assert [entry.message for entry in entries] == [message, bare]
+    assert all(entry.recovered for entry in entries)
+
+
+async def test_a_message_seen_before_is_dropped_also_by_the_next_process(process: Process) -> None:
+    async with process() as journal:
+        assert len(await journal.receive("fake", (said("m1"), said("m1")))) == 1
+        assert await journal.receive("fake", (said("m1", "other words"),)) == ()
+        (entry,) = (await journal.leftovers()).entries
+        await journal.complete(done("t1", entry))
+    async with process() as journal:
+        assert await journal.receive("fake", (said("m1"),)) == ()
+        assert (await journal.leftovers()).entries == ()
+
+
+async def test_an_edit_and_the_same_id_in_another_chat_are_messages_of_their_own(
+    journal: Journal,
+) -> None:
+    messages = (said("m1"), said("m1:edit1"), said("m1", chat_id="2"))
+    assert len(await journal.receive("fake", messages)) == 3
+
+
+async def test_the_cursor_is_stored_with_the_messages_it_covers(process: Process) -> None:
+    async with process() as journal:
+        assert await journal.cursor("fake") is None
+        await journal.receive("fake", (said("m1"),), "7")
+        await journal.receive("fake", (), "8")
+        await journal.receive("fake", (said("m2"),))
+        assert await journal.cursor("other") is None
+    async with process() as journal:
+        assert await journal.cursor("fake") == "8"
+
+
+async def test_lines_are_left_over_until_they_are_filed(process: Process) -> None:
+    async with process() as journal:
+        (entry,) = await journal.receive("fake", (said("m1"),))
+        committed = await journal.complete(done("t1", entry, lines="line\n"))
+        journal.filed((committed.unfiled_id,))
+    async with process() as journal:
+        assert (await journal.leftovers()).unfiled == ()
+
+
+async def test_a_completion_republishes_and_reports_only_what_is_new(
+    journal: Journal,
+) -> None:
+    first, second = await journal.receive("fake", (said("m1"), said("m2")))
+    again = (said("m1:again"), said("m2"))
+    committed = await journal.complete(done("t1", first, republish=again))
+    assert [entry.message.event_id for entry in committed.republished] == ["m1:again"]
+    assert [entry.id for entry in (await journal.leftovers()).entries] == [
+        second.id,
+        committed.republished[0].id,
+    ]
+
+
+async def test_leftovers_come_in_the_order_they_came(process: Process) -> None:
+    async with process() as journal:
+        entries = await journal.receive("fake", [said(f"m{n}") for n in range(6)])
+        claim(journal, "late", entries[4], entries[5])
+        claim(journal, "early", entries[1])
+    async with process() as journal:
+        left = await journal.leftovers()
+    assert [entry.message.event_id for entry in left.entries] == ["m0", "m1", "m2", "m3", "m4"]
+    assert [entry.turn_id for entry in left.entries] == ["", "early", "", "", "late"]
+
+
+async def test_a_turn_comes_back_with_its_steps_and_what_joined_it(process: Process) -> None:
+    async with process() as journal:
+        first, second = await journal.receive("fake", (said("m1"), said("m2")))
+        claim(journal, "t1", first)
+        journal.post_steps("t1", 0, (Step("message", "0"),))
+        await journal.add_steps("t1", 1, (Step("start", "1"), Step("message", "2")))
+        await journal.add_steps("t1", 3, (Step("message", "3"),), joined=(second.id,))
+    async with process() as journal:
+        (entry,) = (await journal.leftovers()).entries
+    assert (entry.id, entry.turn_id) == (first.id, "t1")
+    assert [step.payload for step in entry.steps] == ["0", "1", "2", "3"]
+    assert [joined.id for joined in entry.joined] == [second.id]
+
+
+async def test_only_an_unclean_end_without_progress_counts_as_an_attempt(process: Process) -> None:
+    async with process() as journal:
+        claimed, moved, waiting = await journal.receive("fake", [said(f"m{n}") for n in range(3)])
+        claim(journal, "t1", claimed)
+        claim(journal, "t2", moved)
+        await journal.add_steps("t2", 0, (Step("message", "{}"),))
+        assert waiting.attempts == 0
+    assert await attempts_after(process) == [1, 0, 0]
+
+
+async def test_a_turn_that_was_not_begun_again_is_not_blamed_for_the_next_end(
+    process: Process,
+) -> None:
+    async with process() as journal:
+        guilty, innocent = await journal.receive("fake", (said("m1"), said("m2")))
+        claim(journal, "t1", guilty)
+        claim(journal, "t2", innocent)
+    assert await attempts_after(process) == [1, 1]
+    async with process() as journal:
+        claim(journal, "t1", guilty)
+    assert await attempts_after(process) == [2, 1]
+
+
+async def test_progress_of_an_earlier_process_does_not_excuse_the_next_end(
+    process: Process,
+) -> None:
+    async with process() as journal:
+        (entry,) = await journal.receive("fake", (said("m1"),))
+        claim(journal, "t1", entry)
+        await journal.add_steps("t1", 0, (Step("message", "{}"),))
+    async with process() as journal:
+        await journal.leftovers()
+        claim(journal, "t1", entry)
+    assert await attempts_after(process) == [1]
+
+
+async def test_a_clean_end_counts_no_attempt(process: Process) -> None:
+    async with process() as journal:
+        (entry,) = await journal.receive("fake", (said("m1"),))
+        claim(journal, "t1", entry)
+        await journal.release()
+    assert await attempts_after(process) == [0]
+
+
+async def test_a_message_that_waits_for_the_model_is_not_blamed_for_a_crash(
+    process: Process,
+) -> None:
+    async with process() as journal:
+        (entry,) = await journal.receive("fake", (said("m1"),))
+        claim(journal, "t1", entry)
+        await journal.postpone((entry.id,), 1234.5, "the model is out")
+    async with process() as journal:
+        (entry,) = (await journal.leftovers()).entries
+    assert (entry.not_before, entry.reason, entry.attempts) == (1234.5, "the model is out", 0)
+
+
+async def test_runs_are_counted_once_per_turn(process: Process) -> None:
+    async with process() as journal:
+        (entry,) = await journal.receive("fake", (said("m1"),))
+        claim(journal, "t1", entry)
+        claim(journal, "t1", entry)
+    async with process() as journal:
+        (entry,) = (await journal.leftovers()).entries
+    assert entry.runs == 1
+
+
+async def test_a_reply_is_stored_once_per_call_of_a_turn(journal: Journal) -> None:
+    assert len(await journal.send("t1", reply("please wait", call="waiting"))) == 1
+    assert await journal.send("t1", reply("please wait", call="waiting")) == ()
+    assert len(await journal.send("t1", reply("done"))) == 1
+
+
+async def test_ids_with_lone_surrogates_are_known_again(journal: Journal) -> None:
+    odd = said("m\udcff", chat_id="\udcff")
+    assert len(await journal.receive("fake", (odd,))) == 1
+    assert await journal.receive("fake", (odd,)) == ()
+
+
+async def sent(journal: Journal, message: OutboundMessage = QUESTION) -> tuple[Button, ...]:
+    """The buttons as the platform gets them."""
+    (part,) = await journal.send("turn", Outgoing("reply", (message,)))
+    return part.part.buttons
+
+
+async def test_an_id_says_nothing_and_gives_the_value_back(journal: Journal) -> None:
+    yes, mine = await sent(journal)
+    assert yes.id != mine.id
+    assert "undo" not in yes.id
+    assert len(yes.id) <= 64
+    assert await journal.pressed(yes.id, "fake", "1", ("anyone",)) == "/undo"
+
+
+@pytest.mark.parametrize(("chat", "sender"), [("2", "anna"), ("1", "ben")])
+async def test_a_button_is_for_its_chat_and_its_person_only(
+    journal: Journal, chat: str, sender: str
+) -> None:
+    _, mine = await sent(journal)
+    assert await journal.pressed(mine.id, "fake", "1", ("other", "anna")) == "mine"
+    assert await journal.pressed(mine.id, "fake", chat, (sender,)) is None
+
+
+async def test_an_id_that_somebody_made_up_presses_nothing(journal: Journal) -> None:
+    await sent(journal)
+    assert await journal.pressed("/undo", "fake", "1", ("anna",)) is None
+
+
+async def test_the_ids_are_the_same_when_a_part_is_sent_again_after_a_crash(
+    process: Process,
+) -> None:
+    async with process() as journal:
+        before = await sent(journal)
+    async with process() as journal:
+        (part,) = (await journal.leftovers()).parts
+        assert part.part.buttons == before
+        assert await journal.pressed(before[0].id, "fake", "1", ()) == "/undo"
+
+
+async def test_a_message_stored_twice_keeps_its_first_buttons(journal: Journal) -> None:
+    before = await sent(journal)
+    assert await journal.send("turn", Outgoing("reply", (QUESTION,))) == ()
+    assert await journal.pressed(before[0].id, "fake", "1", ()) == "/undo"
+
+
+async def test_old_buttons_press_nothing_any_more(process: Process, clock: FakeClock) -> None:
+    async with process() as journal:
+        yes, _ = await sent(journal, replace(QUESTION, chat_id="1"))
+    clock.jump(timedelta(days=KEEP_DAYS + 1).total_seconds())
+    async with process() as journal:
+        assert await journal.pressed(yes.id, "fake", "1", ()) is None
+
+
+async def in_trouble(journal: Journal) -> tuple[InboxEntry, OutboxPart]:
+    """A failed message and a dead reply."""
+    failed, answered = await journal.receive("fake", (said("m1", "do it"), said("m2")))
+    await journal.complete(
+        Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke", report="{}")
+    )
+    committed = await journal.complete(done("t2", answered, outgoing=(reply("answer"),)))
+    await give_up(journal, committed.parts[0])
+    return failed, committed.parts[0]
+
+
+async def test_counts_name_every_state_that_is_not_an_end(journal: Journal) -> None:
+    await in_trouble(journal)
+    (working, _) = await journal.receive("fake", (said("m3"), said("m4")))
+    journal.claim("t3", "fake:1", (working.id,), at_once=True)
+    await journal.send("t3", reply("wait", call="waiting"))
+    counts = await journal.reports.counts()
+    assert counts == QueueCounts(received=1, working=1, failed=1, outbox_pending=1, dead=1)
+
+
+async def test_a_message_that_waits_for_the_model_is_counted_as_waiting(
+    journal: Journal,
+) -> None:
+    (entry, _) = await journal.receive("fake", (said("m1"), said("m2")))
+    journal.claim("t1", "fake:1", (entry.id,), at_once=True)
+    await journal.postpone((entry.id,), 1234.5, "the model is out")
+    counts = await journal.reports.counts()
+    assert counts == QueueCounts(received=2, put_off=1)
+
+
+async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journal) -> None:
+    await in_trouble(journal)
+    told = replace(said("m4", ""), notes=("location: 1, 2",))
+    await journal.receive("fake", (said("m3", "many  words\n" * 40), told))
+    inbox, outbox = await journal.reports.queue()
+    assert [(row.id, row.state, row.reason) for row in inbox] == [
+        ("in-1", "failed", "it broke"),
+        ("in-3", "received", ""),
+        ("in-4", "received", ""),
+    ]
+    assert (inbox[0].text, inbox[2].text) == ("do it", "location: 1, 2")
+    assert len(inbox[1].text) == 81
+    assert "\n" not in inbox[1].text
+    assert [(row.id, row.place, row.state, row.text, row.reason) for row in outbox] == [
+        ("out-1", "fake:1", "dead", "answer", "blocked")
+    ]
+
+
+async def test_retry_makes_a_failed_message_new_but_for_its_runs(journal: Journal) -> None:
+    failed, _ = await in_trouble(journal)
+    again = await journal.reports.retry(f"in-{failed.id}")
+    assert isinstance(again, InboxEntry)
+    assert (again.id, again.message, again.attempts) == (failed.id, failed.message, 0)
+    assert [entry.id for entry in (await journal.leftovers()).entries] == [failed.id]
+
+
+async def test_retry_makes_a_dead_reply_pending(journal: Journal) -> None:
+    _, dead = await in_trouble(journal)
+    again = await journal.reports.retry(f"out-{dead.id}")
+    assert again == dead
+    assert (await journal.leftovers()).parts == (dead,)
+
+
+async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) -> None:
+    failed, dead = await in_trouble(journal)
+    for row in (f"in-{failed.id}", f"out-{dead.id}"):
+        await journal.reports.drop(row)
+        with pytest.raises(NanobotError, match="not waiting for a decision"):
+            await journal.reports.drop(row)
+    assert await journal.reports.queue() == ([], [])
+    assert await journal.receive("fake", (said("m1"),)) == ()
+
+
+@pytest.mark.parametrize(
+    "row", ["", "7", "in-", "in-x", "out--1", "turn-1", "in-²", f"in-{'9' * 30}"]
+)
+async def test_an_id_that_is_none_is_refused_with_an_example(journal: Journal, row: str) -> None:
+    with pytest.raises(NanobotError, match="in the queue") as caught:
+        await journal.reports.retry(row)
+    assert "in-12" in caught.value.hint
+
+
+async def test_what_is_under_way_can_be_neither_retried_nor_dropped(journal: Journal) -> None:
+    await journal.receive("fake", (said("m1"),))
+    await journal.send("t1", reply("on its way"))
+    for row in ("in-1", "out-1", "in-99", "out-99"):
+        for operation in (journal.reports.retry, journal.reports.drop):
+            with pytest.raises(NanobotError, match="not waiting for a decision"):
+                await operation(row)
+
+
+async def test_a_turn_is_shown_with_the_prompt_it_was_asked_with(journal: Journal) -> None:
+    (entry,) = await journal.receive("fake", (said("m1"),))
+    journal.claim("t1", "fake:1", (entry.id,), at_once=True)
+    journal.remember_prompt("abc", "You are nanobot.")
+    running = await journal.reports.turn("t1")
+    assert (running.state, running.report, running.system_prompt) == ("running", {}, "")
+    await journal.complete(done("t1", entry, report='{"system_id": "abc", "milliseconds": 3}'))
+    turn = await journal.reports.turn("t1")
+    assert (turn.session_key, turn.state) == ("fake:1", "done")
+    assert turn.report["milliseconds"] == 3
+    assert turn.system_prompt == "You are nanobot."
+
+
+@pytest.mark.parametrize("turn", ["nope", "caf\udce9"])
+async def test_an_unknown_turn_is_refused(journal: Journal, turn: str) -> None:
+    with pytest.raises(NanobotError, match=r"no turn '(nope|caf)"):
+        await journal.reports.turn(turn)
+
+
+async def turn(journal: Journal, name: str, report: str, *, session: str = "fake:1") -> None:
+    (entry,) = await journal.receive("fake", (said(name),))
+    journal.claim(name, session, (entry.id,), at_once=True)
+    await journal.complete(done(name, entry, session_key=session, report=report))
+
+
+def report(prompt: int, cached: int = 0, completion: int = 0) -> str:
+    return json.dumps(
+        {"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": completion}
+    )
+
+
+async def test_the_reports_of_a_conversation_or_of_all_are_summed(journal: Journal) -> None:
+    await turn(journal, "a", report(100, 40, 10))
+    await turn(journal, "b", report(50, 0, 5))
+    await turn(journal, "c", report(7, 0, 1), session="fake:2")
+    used = journal.reports
+    assert await used.usage(session="fake:1") == Usage(2, 150, 40, 15)
+    assert await used.usage() == Usage(3, 157, 40, 16)
+    assert await used.usage(session="fake:9") == Usage()
+
+
+async def test_only_turns_from_a_moment_on_count_whatever_its_offset(
+    journal: Journal, clock: FakeClock
+) -> None:
+    await turn(journal, "a", report(100))
+    await clock.advance(3_600)
+    await turn(journal, "b", report(10))
+    used = journal.reports
+    since = clock.now() - timedelta(minutes=1)
+    assert (await used.usage(since=since)).prompt == 10
+    elsewhere = since.astimezone(timezone(timedelta(hours=5)))
+    assert (await used.usage(since=elsewhere)).prompt == 10
+    assert (await used.usage(since=since - timedelta(hours=2))).prompt == 110
+
+
+async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> None:
+    used = journal.reports
+    first, second = date(2026, 3, 31), date(2026, 4, 1)
+    used.add_learning(first, Usage(1, 100, 40, 10))
+    used.add_learning(second, Usage(1, 5, 0, 1))
+    used.add_learning(second, Usage(1, 6, 2, 1))
+    assert await used.learning(second) == Usage(2, 11, 2, 2)
+    assert await used.learning(first) == Usage(3, 111, 42, 12)
+    assert await used.usage() == Usage()

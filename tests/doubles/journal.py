@@ -1,0 +1,477 @@
+"""The journal in memory: a second implementation of the port `Journal`, without SQL or a thread.
+
+`MemoryTables` is what a process leaves behind: give it to the next `MemoryJournal`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date, datetime, timedelta
+from typing import Any, TypeVar
+
+from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart, encode_event, excerpt
+from nanobot.bus.journal import (
+    GIVE_UP_AFTER,
+    KEEP_DAYS,
+    Committed,
+    Completion,
+    InboxEntry,
+    Leftovers,
+    OutboxPart,
+    Outgoing,
+    QueueCounts,
+    QueueRow,
+    Redact,
+    Spent,
+    Step,
+    TurnCounts,
+    TurnRecord,
+    Unfiled,
+    Usage,
+)
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError
+
+T = TypeVar("T")
+
+_OPEN = ("received", "working")
+_NOTICE = "undelivered-"
+
+
+@dataclass
+class Received:
+    """A message as it is stored."""
+
+    entry: InboxEntry
+    at: datetime
+    state: str = "received"
+    reason: str = ""
+    turn_id: str = ""
+
+
+@dataclass
+class Sent:
+    """A part as it is stored."""
+
+    item: OutboxPart
+    at: datetime
+    state: str = "pending"
+    reason: str = ""
+
+    @property
+    def turn_id(self) -> str:
+        return self.item.part.key.rsplit("/", 2)[0]
+
+    @property
+    def is_undelivered(self) -> bool:
+        dead = self.state == "dead" and not self.turn_id.startswith(_NOTICE)
+        return self.state in ("pending", "sending") or dead
+
+
+@dataclass
+class Turn:
+    """A turn as it is stored."""
+
+    session_key: str
+    at: datetime
+    state: str = "running"
+    report: str = ""
+    progress: bool = False
+    asked: int = 0
+    steps: dict[int, Step] = field(default_factory=dict)
+
+
+@dataclass
+class MemoryTables:
+    """All that a journal holds."""
+
+    inbox: list[Received] = field(default_factory=list)
+    outbox: list[Sent] = field(default_factory=list)
+    turns: dict[str, Turn] = field(default_factory=dict)
+    cursors: dict[str, str] = field(default_factory=dict)
+    unfiled: dict[int, Unfiled] = field(default_factory=dict)
+    buttons: dict[str, tuple[str, str, str, str, datetime]] = field(default_factory=dict)
+    prompts: dict[str, tuple[str, datetime]] = field(default_factory=dict)
+    helpers: dict[str, InboundMessage] = field(default_factory=dict)
+    learning: dict[date, Usage] = field(default_factory=dict)
+    spending: dict[date, Spent] = field(default_factory=dict)
+    last: int = 0
+
+    def number(self) -> int:
+        self.last += 1
+        return self.last
+
+
+def _known(value: T) -> asyncio.Future[T]:
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    future.set_result(value)
+    return future
+
+
+class MemoryJournal:
+    """See `Journal` for what each method does."""
+
+    has_died = False
+    refusal = ""
+
+    def __init__(self, tables: MemoryTables, clock: Clock) -> None:
+        self._tables, self._clock = tables, clock
+        self.reports = MemoryReports(tables, clock)
+
+    async def open(self) -> None:
+        t, horizon = self._tables, self._clock.now() - timedelta(days=KEEP_DAYS)
+        t.inbox[:] = [r for r in t.inbox if r.at >= horizon or r.state not in ("done", "stopped")]
+        t.outbox[:] = [s for s in t.outbox if s.at >= horizon or s.state != "sent"]
+        t.turns = {k: v for k, v in t.turns.items() if v.at >= horizon or v.state == "running"}
+        t.buttons = {k: v for k, v in t.buttons.items() if v[-1] >= horizon}
+        t.prompts = {k: v for k, v in t.prompts.items() if v[-1] >= horizon}
+
+    async def close(self) -> None:
+        """Nothing is queued."""
+
+    def receive(
+        self, channel: str, messages: Sequence[InboundMessage], cursor: str | None = None
+    ) -> asyncio.Future[tuple[InboxEntry, ...]]:
+        if cursor is not None:
+            self._tables.cursors[channel] = cursor
+        return _known(self._insert(messages))
+
+    async def cursor(self, channel: str) -> str | None:
+        return self._tables.cursors.get(channel)
+
+    async def knows(self, channel: str, chat_id: str, event_id: str) -> bool:
+        return (channel, chat_id, event_id) in self._events()
+
+    async def is_busy(self, session_key: str) -> bool:
+        rows = (row for row in self._tables.inbox if row.state in _OPEN)
+        return any(row.entry.message.session_key == session_key for row in rows)
+
+    def claim(
+        self, turn_id: str, session_key: str, entry_ids: Sequence[int], *, at_once: bool
+    ) -> None:
+        turn = self._tables.turns.setdefault(turn_id, Turn(session_key, self._clock.now()))
+        turn.progress = False
+        for row in self._rows(entry_ids):
+            if row.state in _OPEN:
+                runs = row.entry.runs + (row.turn_id != turn_id)
+                row.state, row.turn_id, row.entry = (
+                    "working",
+                    turn_id,
+                    replace(row.entry, runs=runs),
+                )
+
+    async def asking(self, turn_id: str) -> None:
+        if turn := self._tables.turns.get(turn_id):
+            turn.progress, turn.asked = True, turn.asked + 1
+
+    async def begin_command(self, entry_id: int) -> None:
+        for row in self._rows((entry_id,)):
+            row.entry = replace(row.entry, runs=row.entry.runs + 1)
+
+    async def add_steps(
+        self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
+    ) -> None:
+        turn = self._tables.turns.setdefault(turn_id, Turn("", self._clock.now()))
+        turn.steps |= dict(enumerate(steps, first))
+        turn.progress, turn.asked = True, 0
+        for row in self._rows(joined):
+            row.state, row.turn_id = "working", turn_id
+
+    def post_steps(self, turn_id: str, first: int, steps: Sequence[Step]) -> None:
+        turn = self._tables.turns[turn_id]
+        turn.steps |= dict(enumerate(steps, first))
+        turn.progress, turn.asked = True, 0
+
+    def remember_prompt(self, prompt_id: str, text: str) -> None:
+        self._tables.prompts[prompt_id] = (text, self._clock.now())
+
+    async def complete(self, completion: Completion) -> Committed:
+        tables, done = self._tables, completion
+        for row in self._rows(done.entry_ids):
+            row.state, row.reason = done.state, done.reason
+        if done.report and (turn := tables.turns.get(done.turn_id)):
+            turn.state, turn.report, turn.steps = done.state, done.report, {}
+        unfiled_id = 0
+        if done.lines:
+            unfiled_id = tables.number()
+            tables.unfiled[unfiled_id] = Unfiled(unfiled_id, done.session_key, done.lines)
+        for row in tables.inbox:
+            if done.replaces_turn and row.turn_id == done.replaces_turn and row.state == "failed":
+                row.state = "done"
+        parts = [part for item in done.outgoing for part in self._put(done.turn_id, item)]
+        return Committed(unfiled_id, tuple(parts), self._insert(done.republish))
+
+    def filed(self, unfiled_ids: Sequence[int]) -> None:
+        for unfiled_id in unfiled_ids:
+            self._tables.unfiled.pop(unfiled_id, None)
+
+    async def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> None:
+        for row in self._rows(entry_ids):
+            row.entry, row.reason = replace(row.entry, not_before=not_before), reason
+            if turn := self._tables.turns.get(row.turn_id):
+                turn.progress, turn.asked = True, 0
+
+    async def release(self) -> None:
+        for turn in self._tables.turns.values():
+            turn.progress, turn.asked = True, 0
+
+    async def leftovers(self) -> Leftovers:
+        entries: list[InboxEntry] = []
+        turns: dict[str, list[InboxEntry]] = {}
+        for row in self._tables.inbox:
+            if row.state not in _OPEN:
+                continue
+            turn = self._tables.turns.get(row.turn_id)
+            attempts = row.entry.attempts
+            if row.state == "working" and turn is not None and turn.state == "running":
+                attempts += not turn.progress
+                attempts = GIVE_UP_AFTER if turn.asked >= 10 else attempts
+            row.entry = replace(row.entry, attempts=attempts)
+            entry = replace(row.entry, recovered=True, reason=row.reason)
+            if row.state == "working":
+                turns.setdefault(row.turn_id, []).append(replace(entry, turn_id=row.turn_id))
+            else:
+                entries.append(replace(entry, previous_turn=row.turn_id))
+        for turn_id, (first, *joined) in turns.items():
+            steps = tuple(step for _, step in sorted(self._tables.turns[turn_id].steps.items()))
+            entries.append(replace(first, joined=tuple(joined), steps=steps))
+        for turn in self._tables.turns.values():
+            turn.progress = True
+        parts = [row.item for row in self._tables.outbox if row.state in ("pending", "sending")]
+        unfiled = tuple(self._tables.unfiled.values())
+        return Leftovers(unfiled, tuple(sorted(entries, key=lambda e: e.id)), tuple(parts))
+
+    async def pressed(
+        self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
+    ) -> str | None:
+        found = self._tables.buttons.get(button_id)
+        if found is None or found[:2] != (channel, chat_id):
+            return None
+        return found[3] if not found[2] or found[2] in sender_ids else None
+
+    def send(self, turn_id: str, outgoing: Outgoing) -> asyncio.Future[tuple[OutboxPart, ...]]:
+        return _known(self._put(turn_id, outgoing))
+
+    def mark_sending(self, part_id: int) -> None:
+        row = self._part(part_id)
+        attempts = row.item.attempts + 1
+        row.state, row.item = "sending", replace(row.item, attempts=attempts, in_doubt=True)
+
+    async def mark_sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
+        self._part(item.id).state = "sent"
+        here = (item.part.channel, item.part.chat_id)
+        notices = [
+            row
+            for row in self._tables.outbox
+            if row.state == "dead" and row.turn_id.startswith(_NOTICE)
+            if (row.item.part.channel, row.item.part.chat_id) == here
+        ]
+        for row in notices:
+            row.state = "pending"
+        return tuple(row.item for row in notices)
+
+    def retry_later(self, item: OutboxPart, reason: str) -> None:
+        row = self._part(item.id)
+        row.state, row.reason, row.item = "pending", reason, item
+
+    async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
+        row = self._part(item.id)
+        row.state, row.reason = "dead", reason
+        if row.turn_id.startswith(_NOTICE):
+            return ()
+        asked = [one for one in self._tables.inbox if one.turn_id == row.turn_id]
+        place = asked[0].entry.message if asked else item.part
+        text = f"{reason}: `nanobot queue retry out-{item.id}`"
+        notice = OutboundMessage(place.channel, place.chat_id, text)
+        call = item.part.key.rsplit("/", 2)[1]
+        return self._put(f"{_NOTICE}{row.turn_id}", Outgoing(call, (notice,)))
+
+    async def helper_begun(self, helper_id: str, if_lost: InboundMessage) -> None:
+        self._tables.helpers[helper_id] = if_lost
+
+    async def helper_ended(self, helper_id: str) -> None:
+        self._tables.helpers.pop(helper_id, None)
+
+    async def lost_helpers(self) -> list[tuple[str, InboundMessage]]:
+        return list(self._tables.helpers.items())
+
+    def _rows(self, entry_ids: Sequence[int]) -> list[Received]:
+        return [row for row in self._tables.inbox if row.entry.id in entry_ids]
+
+    def _part(self, part_id: int) -> Sent:
+        return next(row for row in self._tables.outbox if row.item.id == part_id)
+
+    def _events(self) -> set[tuple[str, str, str]]:
+        messages = (row.entry.message for row in self._tables.inbox)
+        return {(each.channel, each.chat_id, each.event_id) for each in messages}
+
+    def _insert(self, messages: Sequence[InboundMessage]) -> tuple[InboxEntry, ...]:
+        new = []
+        for message in messages:
+            if (message.channel, message.chat_id, message.event_id) in self._events():
+                continue
+            number = 1 + max((row.entry.id for row in self._tables.inbox), default=0)
+            entry = InboxEntry(number, message, received_at=self._clock.now().timestamp())
+            self._tables.inbox.append(Received(entry, self._clock.now()))
+            new.append(entry)
+        return tuple(new)
+
+    def _put(self, turn_id: str, outgoing: Outgoing) -> tuple[OutboxPart, ...]:
+        known, new = {row.item.part.key for row in self._tables.outbox}, []
+        for number, message in enumerate(outgoing.parts):
+            key, last = f"{turn_id}/{outgoing.call}/{number}", number == len(outgoing.parts) - 1
+            if key in known:
+                continue
+            buttons = []
+            for button in message.buttons:
+                place = (message.channel, message.chat_id)
+                button_id = f"{self._tables.number():024x}"
+                told = (*place, button.only, button.value, self._clock.now())
+                self._tables.buttons[button_id] = told
+                buttons.append(replace(button, id=button_id))
+            part = OutboundPart.of(key, message, outgoing.event_ids, last)
+            part = replace(part, buttons=tuple(buttons))
+            row_id = 1 + max((row.item.id for row in self._tables.outbox), default=0)
+            self._tables.outbox.append(Sent(OutboxPart(row_id, part), self._clock.now()))
+            new.append(self._tables.outbox[-1].item)
+        return tuple(new)
+
+
+class MemoryReports:
+    """See `JournalReports` for what each method gives."""
+
+    def __init__(self, tables: MemoryTables, clock: Clock) -> None:
+        self._tables, self._clock = tables, clock
+
+    async def counts(self) -> QueueCounts:
+        inbox = [(row.state, row.entry.not_before > 0) for row in self._tables.inbox]
+        outbox = [row.state for row in self._tables.outbox if row.is_undelivered]
+        put_off = sum(state in _OPEN and late for state, late in inbox)
+        received = inbox.count(("received", False)) + put_off
+        failed, dead = sum(state == "failed" for state, _ in inbox), outbox.count("dead")
+        working = inbox.count(("working", False))
+        return QueueCounts(received, working, failed, len(outbox) - dead, dead, put_off)
+
+    async def queue(self) -> tuple[list[QueueRow], list[QueueRow]]:
+        inbox = [
+            QueueRow(
+                f"in-{row.entry.id}",
+                row.entry.message.session_key,
+                "waiting" if row.entry.not_before and row.state in _OPEN else row.state,
+                row.entry.attempts,
+                row.at.isoformat(),
+                row.reason,
+                excerpt(encode_event(row.entry.message), 80),
+            )
+            for row in self._tables.inbox
+            if row.state in (*_OPEN, "failed")
+        ]
+        outbox = [
+            QueueRow(
+                f"out-{row.item.id}",
+                f"{row.item.part.channel}:{row.item.part.chat_id}",
+                row.state,
+                row.item.attempts,
+                row.at.isoformat(),
+                row.reason,
+                excerpt(encode_event(row.item.part), 80),
+            )
+            for row in self._tables.outbox
+            if row.is_undelivered
+        ]
+        return inbox, outbox
+
+    async def retry(self, row: str) -> InboxEntry | OutboxPart:
+        found = self._in_trouble(row)
+        if isinstance(found, Received):
+            found.state, found.reason = "received", ""
+            found.entry = replace(found.entry, attempts=0, not_before=0.0)
+            return replace(found.entry, previous_turn=found.turn_id, received_at=0.0)
+        found.state, found.reason = "pending", ""
+        found.item = replace(found.item, attempts=0, next_try_at=0.0, in_doubt=False)
+        return found.item
+
+    async def drop(self, row: str) -> None:
+        found = self._in_trouble(row)
+        found.state = "stopped" if isinstance(found, Received) else "sent"
+
+    async def turn(self, turn_id: str) -> TurnRecord:
+        turn = self._tables.turns.get(turn_id)
+        if turn is None:
+            raise NanobotError(f"no turn {turn_id!r}", hint="`nanobot sessions show KEY`")
+        report = json.loads(turn.report or "{}")
+        prompt, _ = self._tables.prompts.get(report.get("system_id", ""), ("", None))
+        at = turn.at.isoformat()
+        return TurnRecord(turn_id, turn.session_key, turn.state, at, report, prompt)
+
+    async def mentioned(self, name: re.Pattern[str]) -> frozenset[str]:
+        texts = [encode_event(r.entry.message) for r in self._tables.inbox if r.state != "done"]
+        texts += [encode_event(s.item.part) for s in self._tables.outbox if s.state != "sent"]
+        texts += [s.payload for turn in self._tables.turns.values() for s in turn.steps.values()]
+        return frozenset(found for text in texts for found in name.findall(text))
+
+    async def turn_counts(self, since: datetime) -> TurnCounts:
+        ended = [turn.state for turn in self._tables.turns.values() if turn.at >= since]
+        return TurnCounts(*map(ended.count, ("done", "failed", "stopped")))
+
+    async def usage(self, *, session: str = "", since: datetime | None = None) -> Usage:
+        total = Usage()
+        for turn in self._tables.turns.values():
+            if turn.report and session in ("", turn.session_key) and turn.at >= (since or turn.at):
+                told = json.loads(turn.report)
+                names = ("prompt_tokens", "cached_tokens", "completion_tokens")
+                total = _sum(total, Usage(1, *(told.get(name, 0) for name in names)))
+        return total
+
+    async def learning(self, since: date) -> Usage:
+        total = Usage()
+        for day, used in self._tables.learning.items():
+            total = _sum(total, used) if day >= since else total
+        return total
+
+    def add_learning(self, day: date, used: Usage) -> None:
+        self._tables.learning[day] = _sum(self._tables.learning.get(day, Usage()), used)
+
+    async def spent(self, day: date) -> Spent:
+        return self._tables.spending.get(day, Spent())
+
+    def add_spent(self, day: date, tokens: int, *, warned: bool = False) -> None:
+        known = self._tables.spending.get(day, Spent())
+        self._tables.spending[day] = Spent(known.tokens + tokens, known.warned or warned)
+
+    async def erase(self, redact: Redact) -> int:
+        changed = 0
+        for row in self._tables.inbox:
+            content = redact(row.entry.message.content)
+            if content != row.entry.message.content:
+                message = replace(row.entry.message, content=content)
+                row.entry, changed = replace(row.entry, message=message), changed + 1
+        for sent in self._tables.outbox:
+            content = redact(sent.item.part.content)
+            if content != sent.item.part.content:
+                part = replace(sent.item.part, content=content)
+                sent.item, changed = replace(sent.item, part=part), changed + 1
+        return changed
+
+    def _in_trouble(self, row: str) -> Received | Sent:
+        named = re.fullmatch(r"(in|out)-([0-9]{1,18})", row)
+        if named is None:
+            hint = "`nanobot queue list` shows ids such as in-12 or out-7."
+            raise NanobotError(f"there is no {row!r} in the queue", hint=hint)
+        tables: dict[str, Any] = {"in": self._tables.inbox, "out": self._tables.outbox}
+        for found in tables[named[1]]:
+            number = found.entry.id if isinstance(found, Received) else found.item.id
+            if number == int(named[2]) and found.state in ("failed", "dead"):
+                kept: Received | Sent = found
+                return kept
+        raise NanobotError(f"{row} is not waiting for a decision")
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        *(a + b for a, b in zip(asdict(one).values(), asdict(other).values(), strict=True))
+    )
