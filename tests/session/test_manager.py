@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.errors import StorageError, UnknownSession
-from nanobot.messages import Message
+from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from tests.session.support import (
     FailingDisk,
@@ -50,41 +49,6 @@ async def test_a_new_file_begins_with_its_metadata_and_its_name_is_synced(
     assert live(folder).parent.stat().st_mode & 0o777 == 0o700
 
 
-async def test_everything_about_a_session_survives(managed: Open) -> None:
-    manager = managed()
-    session = await manager.get_or_create("telegram:1")
-    for turn in "123":
-        session.add_message(user(f"ask {turn}", turn))
-        session.add_message(reply(f"answer {turn}", turn))
-    await manager.save(session)
-    session.retract("2")
-    manager.mark_consolidated(session, 1)
-    session.set_metadata(model="m", tone=None)
-    await manager.save(session)
-    other = await managed().get_or_create("telegram:1")
-    assert texts(other.messages) == ["answer 1", "ask 3", "answer 3"]
-    assert (other.last_consolidated, dict(other.metadata)) == (1, {"model": "m"})
-    session.clear("in-7")
-    await manager.save(session)
-    session.add_message(user("fresh"))
-    await manager.save(session)
-    again = await managed().get_or_create("telegram:1")
-    assert texts(again.messages) == ["fresh"]
-    assert (again.epoch, again.next_seq) == (session.epoch, 8)
-    assert len(list(manager.read_messages("telegram:1"))) == 7
-
-
-async def test_saved_messages_are_visible_before_the_disk_has_them(managed: Open) -> None:
-    manager = managed()
-    session = await manager.get_or_create("cli:direct")
-    session.add_message(user("hello"))
-    saved = manager.save(session)
-    assert texts(session.messages) == ["hello"]
-    assert not saved.done()
-    assert texts(list(manager.read_messages("cli:direct"))) == ["hello"]
-    await saved
-
-
 async def test_saving_nothing_writes_nothing(managed: Open, folder: Path) -> None:
     manager = managed()
     await manager.save(await manager.get_or_create("cli:direct"))
@@ -109,16 +73,6 @@ async def test_many_sessions_share_a_pass_with_one_write_and_one_sync_each(
     assert disk.steps.count("write") == disk.steps.count("sync") <= 60
     for key in keys:
         assert texts(list(managed().read_messages(key))) == ["first", "a", "b", "c"]
-
-
-async def test_a_session_someone_holds_is_never_loaded_twice(managed: Open) -> None:
-    manager = managed(capacity=2)
-    held = await say(manager, "cli:held", "a")
-    for number in range(5):
-        await say(manager, f"cli:{number}", "x")
-    assert await manager.get_or_create("cli:held") is held
-    many = await asyncio.gather(*(managed().get_or_create("cli:held") for _ in range(3)))
-    assert texts(many[0].messages) == ["a"]
 
 
 async def test_concurrent_callers_get_the_same_session(managed: Open, folder: Path) -> None:
@@ -235,20 +189,6 @@ async def test_a_copy_of_a_file_does_not_hide_the_session(managed: Open, folder:
     assert len(infos) == 3
 
 
-async def test_an_unknown_session_names_the_nearest(managed: Open) -> None:
-    manager = managed()
-    await say(manager, "telegram:12345", "hello")
-    with pytest.raises(UnknownSession) as caught:
-        manager.read_messages("telegram:12354")
-    assert "telegram:12345" in caught.value.hint
-
-
-async def test_messages_are_read_by_number(managed: Open) -> None:
-    manager = managed()
-    await say(manager, "cli:direct", *"abcde")
-    assert texts(list(manager.read_messages("cli:direct", 2, 4))) == ["b", "c", "d"]
-
-
 async def test_files_of_other_programs_load(managed: Open, folder: Path) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "grep", "arguments": {"a": "b"}}}
     lines: list[dict[str, object]] = [
@@ -309,53 +249,6 @@ async def test_many_open_sessions_hold_no_descriptors(managed: Open) -> None:
     for number in range(50):
         await say(manager, f"cli:{number}", "x")
     assert len(files_in(Path("/proc/self/fd"))) <= before + 4
-
-
-async def test_closing_writes_what_is_queued_and_then_takes_no_more(managed: Open) -> None:
-    manager = managed()
-    session = await manager.get_or_create("cli:direct")
-    session.add_message(user("last words"))
-    saved = manager.save(session)
-    await manager.close()
-    assert saved.done()
-    assert texts(list(managed().read_messages("cli:direct"))) == ["last words"]
-    session.add_message(user("too late"))
-    with pytest.raises(RuntimeError):
-        manager.save(session)
-
-
-async def test_messages_with_odd_characters_come_back(managed: Open) -> None:
-    odd = Message("user", "\ud800\u2028\x85\r\n\x00é", origin="web\udfff")
-    await say(managed(), "cli:\ud800", odd)
-    (back,) = (await managed().get_or_create("cli:\ud800")).messages
-    assert (back.content, back.origin) == (odd.content, odd.origin)
-
-
-async def test_a_line_that_was_staged_before_memory_took_messages_takes_none_back(
-    managed: Open,
-) -> None:
-    manager = managed()
-    session = await say(manager, "cli:direct", "one", reply("1"), "two", reply("2"))
-    session.set_metadata(model="m")
-    manager.mark_consolidated(session, 2)
-    await manager.save(session)
-    other = await managed().get_or_create("cli:direct")
-    assert other.last_consolidated == 2
-    assert other.messages == session.messages
-    assert dict(other.metadata) == {"model": "m"}
-
-
-async def test_the_listing_tells_what_was_sealed_and_consolidated(managed: Open) -> None:
-    manager = managed()
-    session = await say(manager, "cli:direct", "one", reply("1"), "two", reply("2"))
-    manager.mark_consolidated(session, 2)
-    session.clear("7")
-    await manager.save(session)
-    await say(manager, "cli:direct", "x" * 200_000)
-    await say(manager, "cli:other", "hello")
-    infos = {info.key: info for info in manager.list_sessions()}
-    assert (infos["cli:direct"].epoch_seq, infos["cli:direct"].last_consolidated) == (4, 2)
-    assert (infos["cli:other"].epoch_seq, infos["cli:other"].last_consolidated) == (0, 0)
 
 
 async def test_a_file_is_listed_from_memory_until_it_changes(managed: Open, folder: Path) -> None:

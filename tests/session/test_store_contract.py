@@ -1,0 +1,181 @@
+"""What any store of conversations must do, seen through the sessions on it; each test runs on every
+implementation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import UnknownSession
+from nanobot.messages import Message
+from nanobot.session.jsonl_store import JsonlStore
+from nanobot.session.manager import SessionManager
+from nanobot.session.store import SessionStore
+from nanobot.testing import FakeClock
+from tests.doubles.sessions import MemorySessions
+from tests.session.support import Open, reply, say, texts, user
+
+
+@pytest.fixture(params=["files", "memory"])
+async def managed(
+    request: pytest.FixtureRequest, folder: Path, clock: FakeClock
+) -> AsyncIterator[Open]:
+    """Makes managers of one home, each like a process of its own, and closes them."""
+    made: list[SessionManager] = []
+    shared = MemorySessions(clock)
+
+    def make(**options: int) -> SessionManager:
+        store: SessionStore = JsonlStore(folder, clock)
+        if request.param == "memory":
+            store = MemorySessions(clock, shared.lines, shared.archived)
+        made.append(SessionManager(store, clock, **options))
+        return made[-1]
+
+    yield make
+    for manager in made:
+        await manager.close()
+
+
+async def test_everything_about_a_session_survives(managed: Open) -> None:
+    manager = managed()
+    session = await manager.get_or_create("telegram:1")
+    for turn in "123":
+        session.add_message(user(f"ask {turn}", turn))
+        session.add_message(reply(f"answer {turn}", turn))
+    await manager.save(session)
+    session.retract("2")
+    manager.mark_consolidated(session, 1)
+    session.set_metadata(model="m", tone=None)
+    await manager.save(session)
+    other = await managed().get_or_create("telegram:1")
+    assert texts(other.messages) == ["answer 1", "ask 3", "answer 3"]
+    assert (other.last_consolidated, dict(other.metadata)) == (1, {"model": "m"})
+    session.clear("in-7")
+    await manager.save(session)
+    session.add_message(user("fresh"))
+    await manager.save(session)
+    again = await managed().get_or_create("telegram:1")
+    assert texts(again.messages) == ["fresh"]
+    assert (again.epoch, again.next_seq) == (session.epoch, 8)
+    assert len(list(manager.read_messages("telegram:1"))) == 7
+
+
+async def test_saved_messages_are_visible_before_the_disk_has_them(managed: Open) -> None:
+    manager = managed()
+    session = await manager.get_or_create("cli:direct")
+    session.add_message(user("hello"))
+    saved = manager.save(session)
+    assert texts(session.messages) == ["hello"]
+    assert not saved.done()
+    assert texts(list(manager.read_messages("cli:direct"))) == ["hello"]
+    await saved
+
+
+async def test_a_session_someone_holds_is_never_loaded_twice(managed: Open) -> None:
+    manager = managed(capacity=2)
+    held = await say(manager, "cli:held", "a")
+    for number in range(5):
+        await say(manager, f"cli:{number}", "x")
+    assert await manager.get_or_create("cli:held") is held
+    many = await asyncio.gather(*(managed().get_or_create("cli:held") for _ in range(3)))
+    assert texts(many[0].messages) == ["a"]
+
+
+async def test_an_unknown_session_names_the_nearest(managed: Open) -> None:
+    manager = managed()
+    await say(manager, "telegram:12345", "hello")
+    with pytest.raises(UnknownSession) as caught:
+        manager.read_messages("telegram:12354")
+    assert "telegram:12345" in caught.value.hint
+
+
+async def test_messages_are_read_by_number(managed: Open) -> None:
+    manager = managed()
+    await say(manager, "cli:direct", *"abcde")
+    assert texts(list(manager.read_messages("cli:direct", 2, 4))) == ["b", "c", "d"]
+
+
+async def test_closing_writes_what_is_queued_and_then_takes_no_more(managed: Open) -> None:
+    manager = managed()
+    session = await manager.get_or_create("cli:direct")
+    session.add_message(user("last words"))
+    saved = manager.save(session)
+    await manager.close()
+    assert saved.done()
+    assert texts(list(managed().read_messages("cli:direct"))) == ["last words"]
+    session.add_message(user("too late"))
+    with pytest.raises(RuntimeError):
+        manager.save(session)
+
+
+async def test_messages_with_odd_characters_come_back(managed: Open) -> None:
+    odd = Message("user", "\ud800\u2028\x85\r\n\x00é", origin="web\udfff")
+    await say(managed(), "cli:\ud800", odd)
+    (back,) = (await managed().get_or_create("cli:\ud800")).messages
+    assert (back.content, back.origin) == (odd.content, odd.origin)
+
+
+async def test_a_line_that_was_staged_before_memory_took_messages_takes_none_back(
+    managed: Open,
+) -> None:
+    manager = managed()
+    session = await say(manager, "cli:direct", "one", reply("1"), "two", reply("2"))
+    session.set_metadata(model="m")
+    manager.mark_consolidated(session, 2)
+    await manager.save(session)
+    other = await managed().get_or_create("cli:direct")
+    assert other.last_consolidated == 2
+    assert other.messages == session.messages
+    assert dict(other.metadata) == {"model": "m"}
+
+
+async def test_the_listing_tells_what_was_sealed_and_consolidated(managed: Open) -> None:
+    manager = managed()
+    session = await say(manager, "cli:direct", "one", reply("1"), "two", reply("2"))
+    manager.mark_consolidated(session, 2)
+    session.clear("7")
+    await manager.save(session)
+    await say(manager, "cli:direct", "x" * 200_000)
+    await say(manager, "cli:other", "hello")
+    infos = {info.key: info for info in manager.list_sessions()}
+    assert (infos["cli:direct"].epoch_seq, infos["cli:direct"].last_consolidated) == (4, 2)
+    assert (infos["cli:other"].epoch_seq, infos["cli:other"].last_consolidated) == (0, 0)
+
+
+async def test_what_is_archived_can_still_be_read_and_numbers_go_on(managed: Open) -> None:
+    manager = managed(live_limit=2)
+    session = await say(manager, "cli:direct", *"abcde")
+    await manager.mark_consolidated(session, 4)
+    await manager.archive(session)
+    await say(manager, "cli:direct", "f")
+    for each in (manager, managed()):
+        assert texts(list(each.read_messages("cli:direct"))) == list("abcdef")
+        again = await each.get_or_create("cli:direct")
+        assert (texts(again.messages), again.next_seq) == (["e", "f"], 7)
+    assert (await managed().get_or_create("cli:direct")).first_seq == 5
+
+
+async def test_lines_of_the_journal_are_restored_once(managed: Open) -> None:
+    session = await managed().get_or_create("cli:direct")
+    session.add_message(user("one"))
+    session.add_message(reply("two"))
+    lines = session.staged_lines()
+    for _ in range(2):
+        await managed().restore("cli:direct", lines)
+    assert texts(list(managed().read_messages("cli:direct"))) == ["one", "two"]
+
+
+async def test_every_line_can_be_rewritten_and_the_session_is_read_again(managed: Open) -> None:
+    manager = managed(live_limit=1)
+    session = await say(manager, "cli:direct", "my secret", "b", "my secret too")
+    await manager.mark_consolidated(session, 2)
+    await manager.archive(session)
+    changed = await manager.rewrite("cli:direct", lambda line: line.replace("secret", "[gone]"))
+    assert changed == 2
+    assert texts(session.messages) == ["my [gone] too"]
+    told = texts(list(managed().read_messages("cli:direct")))
+    assert told == ["my [gone]", "b", "my [gone] too"]
+    assert await manager.rewrite("cli:direct", lambda line: line) == 0
