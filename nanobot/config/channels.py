@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ValidationError
 
 from nanobot.bus.events import TERMINAL
-from nanobot.config.document import Document, KeyPath, Value, suggestion
+from nanobot.config.document import Document, Value, suggestion
 from nanobot.config.load import validate
 from nanobot.config.settings import ChannelSettings, OwnerSettings
 from nanobot.errors import NanobotError
@@ -21,7 +21,6 @@ from nanobot.errors import NanobotError
 SETTINGS_GROUP = "nanobot.channel_settings"
 CHANNELS_GROUP = "nanobot.channels"
 COMMON = ("enabled", "allow_from", "groups", "allow_groups")
-EVERYONE = "*"
 
 
 class NoOptions(BaseModel):
@@ -113,8 +112,6 @@ def _check_channel(
         return None
     section = document.section(path)
     common = validate(document, ChannelSettings, _common(section), path)
-    if common is not None and common.enabled:
-        _warn_of_access(document, path, common)
     try:
         model = options_model(installed[name])
     except BrokenAdapter as error:
@@ -138,15 +135,3 @@ def _common(section: Mapping[str, Value]) -> dict[str, Value]:
             group: [] if people is None else people for group, people in groups.items()
         }
     return common
-
-
-def _warn_of_access(document: Document, path: KeyPath, settings: ChannelSettings) -> None:
-    if EVERYONE in settings.allow_from:
-        hint = "List the ids of those who may, or leave it out and let people in by pairing."
-        document.warn((*path, "allow_from"), "lets everyone talk to the agent", hint)
-    if EVERYONE in settings.allow_groups.get(EVERYONE, ()):
-        hint = "Name the groups, or the people."
-        document.warn((*path, "allow_groups"), "lets everyone talk to the agent in any group", hint)
-    if settings.allow_groups and settings.groups == "off":
-        hint = "Set `groups: mention` beside it."
-        document.warn((*path, "allow_groups"), "has no effect while `groups` is off", hint)

@@ -355,7 +355,6 @@ def _checked(document: Document) -> Settings:
     for fault in settings.faults(document.home):
         document.problem(fault.key, fault.message, fault.hint)
     document.raise_if_any()
-    _warn_of_tools(document, settings)
     return settings
 
 
@@ -364,7 +363,8 @@ def _note_faults(document: Document, value: object, path: KeyPath) -> None:
     for where, section in walk(value, path):
         if isinstance(section, Strict):
             for fault in section.faults(document.home):
-                document.problem((*where, *fault.key), fault.message, fault.hint)
+                note = document.warn if fault.is_doubtful else document.problem
+                note((*where, *fault.key), fault.message, fault.hint)
 
 
 def _hint_for(key: str) -> str:
@@ -396,18 +396,6 @@ def _webhook_hosts(settings: Settings) -> tuple[str, ...]:
     from nanobot.config.channels import webhook_hosts
 
     return webhook_hosts(settings.channels)
-
-
-def _warn_of_tools(document: Document, settings: Settings) -> None:
-    """Warn, at each start, of what opens the sandbox."""
-    if settings.tools.exec.enabled and settings.tools.exec.sandbox == "none":
-        hint = "`nanobot doctor` says which sandbox this machine can have."
-        document.warn(("tools", "exec", "sandbox"), "lets commands do all that you may do", hint)
-    for name, server in settings.mcp.servers.items():
-        if server.enabled and server.command and not server.sandbox:
-            hint = "List what it needs in `paths`, `writable` and `network` instead."
-            where = ("mcp", "servers", name, "sandbox")
-            document.warn(where, "lets this server do all that you may do", hint)
 
 
 def _warn_of_literal_secrets(document: Document, settings: Settings) -> None:

@@ -387,6 +387,18 @@ class ChannelSettings(Strict):
     it: `["*"]` for everyone in the group, `[]` for those who may talk to it anyway."""
     options: SerializeAsAny[BaseModel] | None = None
 
+    def faults(self, home: Path) -> Iterator[Fault]:
+        if self.enabled and "*" in self.allow_from:
+            hint = "List the ids of those who may, or leave it out and let people in by pairing."
+            yield Fault(("allow_from",), "lets everyone talk to the agent", hint, True)
+        if self.enabled and "*" in self.allow_groups.get("*", ()):
+            text = "lets everyone talk to the agent in any group"
+            hint = "Name the groups, or the people."
+            yield Fault(("allow_groups",), text, hint, True)
+        if self.enabled and self.allow_groups and self.groups == "off":
+            text, hint = "has no effect while `groups` is off", "Set `groups: mention` beside it."
+            yield Fault(("allow_groups",), text, hint, True)
+
     @field_validator("groups", mode="before")
     @classmethod
     def _off_as_yaml_has_it(cls, value: object) -> object:

@@ -104,6 +104,9 @@ class ExecSettings(Strict):
                 "Raise that, or lower this.",
             )
         yield from unfit_to_show("paths", self.paths, home)
+        if self.enabled and self.sandbox == "none":
+            hint = "`nanobot doctor` says which sandbox this machine can have."
+            yield Fault(("sandbox",), "lets commands do all that you may do", hint, True)
 
 
 class SearchSettings(Strict):
@@ -236,6 +239,9 @@ class McpServerSettings(Strict):
                     yield Fault((key,), f"has no effect beside `{kind}`", "Leave it out.")
         yield from unfit_to_show("paths", self.paths, home)
         yield from unfit_to_show("writable", self.writable, home)
+        if self.enabled and self.command and not self.sandbox:
+            hint = "List what it needs in `paths`, `writable` and `network` instead."
+            yield Fault(("sandbox",), "lets this server do all that you may do", hint, True)
 
 
 class McpSettings(Strict):

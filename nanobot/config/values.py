@@ -24,11 +24,13 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Keys that do not go together. `key` is the one to change, relative to the section."""
+    """Keys that do not go together. `key` is the one to change, relative to the section. What
+    `is_doubtful` works all the same, and the owner is told at each start."""
 
     key: KeyPath
     message: str
     hint: str
+    is_doubtful: bool = False
 
 
 class Strict(BaseModel):
