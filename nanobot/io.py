@@ -234,6 +234,15 @@ class FileState:
         return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
+def lstate_of(path: str) -> FileState | None:
+    """The state of what is at `path`, of a link itself; None where nothing can be seen. Changes
+    whenever the file does; one system call."""
+    try:
+        return FileState.of(os.lstat(path))
+    except OSError:
+        return None
+
+
 def state_of(path: Path) -> FileState | None:
     """The state of the file at `path`, None where there is none."""
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from nanobot.agent.hooks import AgentHook
+from nanobot.agent.runner import AgentHook
 from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.clock import Clock, SystemClock

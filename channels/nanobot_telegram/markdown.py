@@ -72,7 +72,9 @@ def fits(markdown: str, limit: int = TEXT_LIMIT) -> bool:
 
     Says no, without a close look, to what has so many delimiters that it hardly can.
     """
-    if not _PLAIN.fullmatch(markdown) and is_parsed(markdown):
+    if _PLAIN.fullmatch(markdown) and 2 * len(markdown) <= limit:
+        return True
+    if is_parsed(markdown):
         delimiters = _DELIMITER.findall(markdown)
         edges = sum(min(2, (len(run) + 1) // 2) for run in delimiters)  # a long run may be two
         edges += 2 * min(markdown.count("["), markdown.count("]("))

@@ -132,14 +132,15 @@ class Outbound:
         # Where the group has another id by now, messages have other ones as well.
         place, _, answered = part.reply_to.rpartition("/")
         is_there = (place or part.chat_id) == str(chat_id)
-        reply_to = number(answered) if is_there else None
+        reply_to = number(answered) if answered and is_there else None
         uploads: Sequence[_Upload] = ()
         if part.media:
             uploads = _together([_upload(one, self._host.path_of(one)) for one in part.media])
         if not uploads and not part.content.strip():
             raise SendRefused("there is nothing to send")
         await self._previews.settle(part.chat_id)
-        attempt = Attempt(chat_id, number(part.thread_id), reply_to)
+        thread = number(part.thread_id) if part.thread_id else None
+        attempt = Attempt(chat_id, thread, reply_to)
         message_id = await self._deliver(part, uploads, attempt)
         return Receipt(str(message_id))
 

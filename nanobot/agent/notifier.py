@@ -18,8 +18,8 @@ from datetime import datetime
 
 from loguru import logger
 
-from nanobot.agent.hooks import Screen
 from nanobot.agent.media import MediaStore
+from nanobot.agent.runner import Screen
 from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, Notice, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
@@ -66,6 +66,9 @@ class MessageSplitter:
             return self._split(message, replace(limits, fits=None))
 
     def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
+        fits, is_short = limits.fits, 2 * len(message.content) <= limits.text
+        if is_short and not message.media and (not fits or fits(message.content, limits.text)):
+            return (message,)
         most = limits.parts * limits.text
         if not most:
             return split_message(message, limits)

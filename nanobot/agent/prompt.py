@@ -31,7 +31,7 @@ import platform
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import partial
 from itertools import product
 from typing import Literal, Protocol
@@ -48,16 +48,17 @@ from nanobot.memory.text.lines import split
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (
+    IMAGE_TOKENS,
     Image,
     Prompt,
     PromptMessage,
     Toolset,
     assistant_message,
+    estimate_tokens,
     system_message,
     tool_message,
     user_message,
 )
-from nanobot.providers.tokens import IMAGE_TOKENS, estimate_tokens
 from nanobot.session.session import Session
 from nanobot.skills.folder import Skill
 from nanobot.skills.loader import SkillsLoader
@@ -77,7 +78,7 @@ class Part:
 Timestamps = Literal["relative", "absolute", "off"]
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_LATE_MINUTES = 5
+LATE = timedelta(minutes=5)
 """From then on it matters to an answer that the question waited."""
 _NOTICE_LINES = 8
 _NOTICE_CHARACTERS = 160
@@ -96,11 +97,9 @@ def header(stamp: datetime | None, session_key: str, today: date, style: Timesta
     return f"[{label}, {moment}, {session_key}]"
 
 
-def late_notice(stamp: datetime, now: datetime) -> str:
-    """`[late: sent 3 h 5 min before this answer]` for what waited, else empty."""
-    minutes = int((now - stamp).total_seconds() // 60)
-    if minutes < _LATE_MINUTES:
-        return ""
+def late_notice(waited: timedelta) -> str:
+    """`[late: sent 3 h 5 min before this answer]`."""
+    minutes = int(waited.total_seconds() // 60)
     days, rest = divmod(minutes, 24 * 60)
     parts = zip((days, *divmod(rest, 60)), ("days", "h", "min"), strict=True)
     words = " ".join([f"{number} {unit}" for number, unit in parts if number][:2])

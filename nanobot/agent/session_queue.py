@@ -18,7 +18,7 @@ from functools import partial
 
 from loguru import logger
 
-from nanobot.agent.hooks import Screen
+from nanobot.agent.runner import Screen
 from nanobot.bus.events import InboundMessage, Notice, TurnEnded
 from nanobot.bus.journal import InboxEntry
 from nanobot.clock import Clock

@@ -426,10 +426,12 @@ class Turns:
         """Stage a turn's messages. What the model said after it read foreign text carries the mark
         of that: it may repeat it."""
         tools = tuple(dict.fromkeys(turn.tools))
-        foreign = set(origins_of(turn.before()))
+        marked = [m for m in turn.before() if m.origin or m.notice]
+        foreign = set(origins_of(marked)) if marked else set()
         for message in messages:
             is_final = message is messages[-1] and message.role == "assistant"
-            foreign.update(origins_of([message]))
+            if message.origin or message.notice:
+                foreign.update(origins_of([message]))
             origin = message.origin
             if message.role == "assistant":
                 origin = carried(foreign) if foreign else ""

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal
 
-from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Intake
 from nanobot.agent.notifier import MessageSplitter
-from nanobot.agent.prompt import ContextBuilder, PromptCache, ScopedSources, late_notice
-from nanobot.agent.runner import AgentRunner, Begun, TurnLog, open_calls
+from nanobot.agent.prompt import LATE, ContextBuilder, PromptCache, ScopedSources, late_notice
+from nanobot.agent.runner import AgentHook, AgentRunner, Begun, TurnLog, open_calls
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
@@ -131,9 +130,9 @@ class RunningTurn(TurnLog):
             self.begun = Begun(tuple(await self._join(taken)))
 
     async def _taken_in(self, inbound: InboundMessage, notice: str = "") -> Message:
-        late = ""
-        if inbound.begun_by == "person":
-            late = late_notice(inbound.timestamp, self._clock.now())
+        late, waited = "", self._clock.now() - inbound.timestamp
+        if inbound.begun_by == "person" and waited >= LATE:
+            late = late_notice(waited)
         return await self._intake.to_message(inbound, "\n".join(filter(None, (late, notice))))
 
     def refuse_if_ended(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nanobot.agent.hooks import AgentHook, Chronicle, Hooks
+from nanobot.agent.runner import AgentHook, Chronicle, Hooks
 from nanobot.app.base import Routine, build_base, build_models
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.gateway import Gateway, GatewayParts

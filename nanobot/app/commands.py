@@ -17,8 +17,8 @@ from itertools import count
 from loguru import logger
 
 from nanobot.agent.commands import ConversationCommands, register_approvals
-from nanobot.agent.hooks import TurnEvent
 from nanobot.agent.messaging import SendCommand
+from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base, Models, model_name, prices
 from nanobot.app.memory import Remembering
 from nanobot.app.services import Agent, Platforms, Upkeep

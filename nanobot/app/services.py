@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from nanobot.agent.hooks import AgentHook, Chronicle
 from nanobot.agent.intake import Intake
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.prompt import ContextBuilder, PromptRoom, ScopedSources
-from nanobot.agent.runner import AgentRunner
+from nanobot.agent.runner import AgentHook, AgentRunner, Chronicle
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts

@@ -83,6 +83,7 @@ class SenderRate:
         self, per_minute: int, clock: Clock, is_owner: Callable[[InboundMessage], bool]
     ) -> None:
         self._per_minute, self._clock, self._is_owner = per_minute, clock, is_owner
+        self.is_limited = per_minute > 0
         self._senders: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
 
     @property
@@ -275,7 +276,7 @@ class Host:
             chat = Chat(message.chat_id, message.is_group, thread_id=message.thread_id)
             if not self._parts.access.permits(self._channel, Sender(message.sender_id), chat):
                 return False
-        verdict = self._parts.rate.verdict(message)
+        verdict = self._parts.rate.verdict(message) if self._parts.rate.is_limited else "take"
         if verdict == "tell":
             logger.warning("{}: {} sends too much", self._channel, message.chat_key)
             telling = self._turn_away(message)

@@ -23,7 +23,7 @@ from typing import Any
 
 from loguru import logger
 
-from nanobot.agent.hooks import Chronicle
+from nanobot.agent.runner import Chronicle
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal import JournalReports
 from nanobot.channel import WebhookReply, WebhookRequest

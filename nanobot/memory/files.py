@@ -21,7 +21,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.io import FileState, json_line, tail_without_newline, write_all
+from nanobot.io import FileState, json_line, lstate_of, tail_without_newline, write_all
 from nanobot.security.paths import Place
 
 LIMIT = 1 << 30
@@ -64,7 +64,7 @@ class LineFile:
     @property
     def fingerprint(self) -> FileState | None:
         """Changes whenever the file does, None where there is none."""
-        return self._place.root.fingerprint(self._place.relative)
+        return lstate_of(f"{self._place.root.path}/{self._place.relative}")
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The whole lines and where each begins, blank ones left out; what follows the last newline

@@ -34,7 +34,7 @@ from datetime import datetime
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
-from nanobot.io import FileState, json_line
+from nanobot.io import FileState, json_line, lstate_of
 from nanobot.memory.documents import ALL_FACTS, PENDING, TRACKED
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.matcher import LEAST
@@ -155,7 +155,7 @@ class Forgotten:
     def _since(self, moment: datetime | None) -> list[_Record]:
         """What was forgotten since then; lines that hold no record are left out."""
         with self._reading:
-            seen = self._root.fingerprint(FORGOTTEN)
+            seen = lstate_of(f"{self._root.path}/{FORGOTTEN}")
             if seen != self._seen:
                 content = self._root.place(FORGOTTEN).read_bytes(_LIMIT) or b""
                 read = list[_Record]()

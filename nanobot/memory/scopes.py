@@ -54,7 +54,10 @@ def chat_of(key: str, metadata: Mapping[str, JsonValue]) -> str:
     """The id of the chat that a conversation is held in, without its thread: as `metadata` has it,
     or else from the key."""
     chat = metadata.get("chat")
-    return chat if isinstance(chat, str) and chat else Address.of(key).chat_id
+    if isinstance(chat, str) and chat:
+        return chat
+    chat = key.partition(":")[2]
+    return Address.of(key).chat_id if ":" in chat else chat
 
 
 class Scopes:

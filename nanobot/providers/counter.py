@@ -28,8 +28,15 @@ from loguru import logger
 from nanobot.bus.journal import JournalReports
 from nanobot.clock import Clock
 from nanobot.errors import BudgetSpent
-from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink, Usage
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import (
+    CallOptions,
+    Prompt,
+    Provider,
+    Reply,
+    TextSink,
+    Usage,
+    estimate_tokens,
+)
 from nanobot.tasks import Background
 
 ExactCount = Callable[[str], Awaitable[int | None]]

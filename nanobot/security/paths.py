@@ -27,7 +27,7 @@ from types import EllipsisType
 from typing import Literal
 
 from nanobot.errors import PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.io import FileState, read_up_to, replace_in, storage_errors
+from nanobot.io import read_up_to, replace_in, storage_errors
 from nanobot.text import printable
 
 _MAX_PATH, _MAX_NAME = 4096, 255
@@ -74,17 +74,6 @@ class Root:
         """Make the folder itself (0700) where there is none. Raises `StorageError`."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-    def fingerprint(self, path: str) -> FileState | None:
-        """Changes whenever the file does; one system call. None where there is nothing.
-
-        Only compares: nothing is opened, so a trusted relative `path` is taken as it is.
-        """
-        try:
-            status = os.lstat(f"{self.path}/{path}")
-        except OSError:
-            return None
-        return FileState.of(status)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from difflib import get_close_matches
 from pydantic import Field
 
 from nanobot.errors import ToolError
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import estimate_tokens
 from nanobot.skills.folder import Skill, is_main
 from nanobot.skills.loader import SkillsLoader
 from nanobot.text import printable, shortened

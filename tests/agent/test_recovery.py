@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.hooks import TurnEvent
-from nanobot.agent.runner import INTERRUPTED
+from nanobot.agent.runner import INTERRUPTED, TurnEvent
 from nanobot.bus.events import InboundMessage, TurnStarted
 from nanobot.bus.journal import Step
 from nanobot.bus.sqlite_journal import SqliteJournal

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from nanobot.agent.hooks import AgentHook, Hooks, TurnEvent
 from nanobot.agent.runner import (
     AT_ONCE,
     INTERRUPTED,
+    AgentHook,
     AgentRunner,
     Begun,
+    Hooks,
     Turn,
+    TurnEvent,
     TurnLog,
 )
 from nanobot.bus.events import TextDelta

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from nanobot.agent.hooks import TurnEvent
-from nanobot.agent.runner import INTERRUPTED
+from nanobot.agent.runner import INTERRUPTED, TurnEvent
 from nanobot.bus.events import (
     InboundMessage,
     OutboundMessage,

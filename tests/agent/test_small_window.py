@@ -7,8 +7,7 @@ from pathlib import Path
 
 from nanobot.app.gateway import Gateway
 from nanobot.providers.offline.model import OfflineModel
-from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink, estimate_tokens
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.support import running

@@ -12,7 +12,7 @@ import pytest
 from nanobot.bus.events import BegunBy, Button
 from nanobot.cron.tool import CronTool
 from nanobot.messages import ToolCall
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import estimate_tokens
 from nanobot.tooling import OwnersPolicy, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tooling.schema import parameters_of

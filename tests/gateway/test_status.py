@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.hooks import Chronicle
+from nanobot.agent.runner import Chronicle
 from nanobot.bus.events import TurnEnded
 from nanobot.bus.journal import Completion
 from nanobot.bus.sqlite_journal import SqliteJournal

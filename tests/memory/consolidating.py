@@ -14,8 +14,7 @@ from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import TokenCounter
-from nanobot.providers.port import Prompt, Provider, Reply
-from nanobot.providers.tokens import MESSAGE_OVERHEAD, estimate_tokens
+from nanobot.providers.port import MESSAGE_OVERHEAD, Prompt, Provider, Reply, estimate_tokens
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session

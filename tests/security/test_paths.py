@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.errors import NanobotError, PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.io import replace_in
+from nanobot.io import lstate_of, replace_in
 from nanobot.security.paths import Root, Roots
 
 CANARY = b"canary: never to be read"
@@ -269,11 +269,11 @@ def test_a_folder_lists_folders_first_and_a_walk_is_bounded(root: Root) -> None:
 
 
 def test_a_fingerprint_changes_with_the_file(root: Root) -> None:
-    assert root.fingerprint("x") is None
-    before = root.fingerprint("notes/a.txt")
-    assert before == root.fingerprint("notes/a.txt")
+    assert lstate_of(f"{root.path}/x") is None
+    before = lstate_of(f"{root.path}/notes/a.txt")
+    assert before == lstate_of(f"{root.path}/notes/a.txt")
     root.place("notes/a.txt").write_bytes(b"other words")
-    assert root.fingerprint("notes/a.txt") != before
+    assert lstate_of(f"{root.path}/notes/a.txt") != before
 
 
 PIECES = st.sampled_from(

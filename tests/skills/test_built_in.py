@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import estimate_tokens
 from nanobot.skills.prompt import Triggers, summary_section
 from tests.skills.support import Shelf
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import estimate_tokens
 from nanobot.skills.folder import Header, Skill
 from nanobot.skills.prompt import (
     SUMMARY_TOKENS,

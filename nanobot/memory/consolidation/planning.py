@@ -38,7 +38,7 @@ from typing import Protocol
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
 from nanobot.providers.counter import TokenCounter
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import estimate_tokens
 from nanobot.session.session import Session
 from nanobot.text import counted, shortened
 

@@ -36,10 +36,10 @@ from nanobot.providers.port import (
     Provider,
     Reply,
     Toolset,
+    estimate_tokens,
     system_message,
     user_message,
 )
-from nanobot.providers.tokens import estimate_tokens
 from nanobot.templates import render
 
 _ATTEMPTS = 2

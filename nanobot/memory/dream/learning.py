@@ -46,10 +46,10 @@ from nanobot.providers.port import (
     Provider,
     Toolset,
     assistant_message,
+    estimate_tokens,
     system_message,
     user_message,
 )
-from nanobot.providers.tokens import estimate_tokens
 from nanobot.templates import render
 
 _NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."

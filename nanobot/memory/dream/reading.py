@@ -23,7 +23,7 @@ from nanobot.memory.store.notes import day_of, note_path
 from nanobot.memory.taint import NOTE, is_foreign, is_unconfirmed, origins_of
 from nanobot.memory.text.lines import split
 from nanobot.messages import Message
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import estimate_tokens
 
 Evidence = Callable[[str, int, int], list[Message]]
 """The messages of a session from one seq to another, both included, without retracted ones.

@@ -33,7 +33,7 @@ from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.sync import Sync
 from nanobot.memory.versions.version import Change, Version, scope_of
 from nanobot.memory.why import Explainer
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import estimate_tokens
 
 _LOG_LENGTH = 20
 _MOST_HITS = 100

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from nanobot.memory.text.lines import split
 from nanobot.memory.text.wording import words_of
 from nanobot.memory.versions.version import Author
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import estimate_tokens
 
 BY_PERSON: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})
 """Authors of changes that the person made or asked for: these may drop what they like."""

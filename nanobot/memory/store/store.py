@@ -21,7 +21,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError, WriteConflict
-from nanobot.io import FileState
+from nanobot.io import FileState, lstate_of
 from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
 from nanobot.memory.files import redact_file, text_of
 from nanobot.memory.store import guard
@@ -90,7 +90,7 @@ class MemoryStore:
 
     def read(self, path: str) -> str:
         """The text of a document, empty where there is none. Raises `PathRefused` for a link."""
-        fingerprint = self._root.fingerprint(self._prefix + path)
+        fingerprint = lstate_of(f"{self._root.path}/{self._prefix}{path}")
         if self._day != self.today():  # keep no notes of past days
             self._texts.clear()
             self._day = self.today()

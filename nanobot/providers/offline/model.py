@@ -39,8 +39,15 @@ from nanobot.providers.offline.language import (
     terms,
     third_person,
 )
-from nanobot.providers.port import CallOptions, Prompt, PromptMessage, Reply, TextSink, Usage
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import (
+    CallOptions,
+    Prompt,
+    PromptMessage,
+    Reply,
+    TextSink,
+    Usage,
+    estimate_tokens,
+)
 
 NAME = "offline"
 

@@ -18,7 +18,7 @@ from nanobot.bus.events import (
     TurnEnded,
     TurnStarted,
 )
-from nanobot_telegram.preview_board import PreviewBoard, Step, Text, Typing
+from nanobot_telegram.preview import PreviewBoard, Step, Text, Typing
 
 Event = tuple[str, str, float]
 """What happens, to which turn, and how many seconds pass after it."""

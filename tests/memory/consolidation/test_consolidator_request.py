@@ -12,7 +12,7 @@ from nanobot.memory.consolidation.planning import Chunk, conversation, raw_summa
 from nanobot.memory.consolidation.saving import learned
 from nanobot.memory.text.lines import Operation
 from nanobot.messages import Message
-from nanobot.providers.tokens import estimate_tokens
+from nanobot.providers.port import estimate_tokens
 
 WHEN = datetime(2026, 3, 10, 18, 0, 59, tzinfo=UTC)
 ROOM = 4_000
