@@ -22,8 +22,7 @@ from nanobot.app.memory import build_memory
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.memory.documents import TRACKED
-from nanobot.memory.history.entries import HistoryEntry, paragraph_of
-from nanobot.memory.history.log import HistoryLog
+from nanobot.memory.history import HistoryEntry, HistoryLog, paragraph_of
 from nanobot.memory.versions.version import Message as Trailers
 from nanobot.messages import Message
 from nanobot.security.paths import Root

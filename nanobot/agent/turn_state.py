@@ -24,7 +24,7 @@ from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
 from nanobot.errors import TurnStopped
-from nanobot.memory.consolidation.consolidator import MemoryConsolidator
+from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import TokenCounter

@@ -33,9 +33,9 @@ from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.io import replace_file
+from nanobot.memory.service import MemoryService
 from nanobot.memory.service.commands import MemoryCommands, Questions
 from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
-from nanobot.memory.service.service import MemoryService
 from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in

@@ -25,7 +25,7 @@ from nanobot.memory.forget import Forgetter
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.service.service import MemoryService
+from nanobot.memory.service import MemoryService
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.why import Explainer
 from nanobot.providers.port import Provider

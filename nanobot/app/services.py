@@ -38,8 +38,7 @@ from nanobot.gateway.health import (
 from nanobot.gateway.status import HealthEndpoint, Live, Status
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import Counted
-from nanobot.memory.consolidation import planning
-from nanobot.memory.consolidation.consolidator import MemoryConsolidator
+from nanobot.memory.consolidation import MemoryConsolidator, planning
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.store.store import MemoryStore
 from nanobot.security.redaction import Redactor

@@ -50,7 +50,7 @@ from nanobot.importing.sessions import Conversations
 from nanobot.importing.settings import Conversion, usable
 from nanobot.io import sync_folder
 from nanobot.memory.documents import RULES
-from nanobot.memory.history.entries import (
+from nanobot.memory.history import (
     HistoryEntry,
     decode,
     decode_foreign,

@@ -36,7 +36,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, json_line, lstate_of
 from nanobot.memory.documents import ALL_FACTS, PENDING, TRACKED
-from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.history import HistoryEntry
 from nanobot.memory.matcher import LEAST
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.store import MemoryStore

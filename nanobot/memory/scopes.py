@@ -19,7 +19,7 @@ from loguru import logger
 from nanobot.bus.events import TERMINAL, Address, InboundMessage
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
-from nanobot.memory.history.log import HistoryLog
+from nanobot.memory.history import HistoryLog
 from nanobot.memory.store.pending import Pending, PendingFact, tell_no_one
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.versions.gitstore import GitStore

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from nanobot.errors import UnknownSession
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
-from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.guard import fact_lines
 from nanobot.memory.store.pending import CONFIRMED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nanobot.clock import SystemClock
-from nanobot.memory.history.log import HISTORY, HistoryEntry, HistoryLog
+from nanobot.memory.history import HISTORY, HistoryEntry, HistoryLog
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel

@@ -8,7 +8,7 @@ from pathlib import Path
 from nanobot.config.load import load_settings
 from nanobot.config.values import revealed
 from nanobot.cron.job import decoded
-from nanobot.memory.history.log import HistoryLog
+from nanobot.memory.history import HistoryLog
 from nanobot.security.paths import Root
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.skills.loader import SkillsLoader

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nanobot.memory.consolidation.consolidator import MemoryConsolidator
+from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import Limits
 from nanobot.memory.documents import LONG_TERM, install_template, load_template, template_folder
-from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message, ToolCall

@@ -12,7 +12,7 @@ from nanobot.bus.journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
-from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex

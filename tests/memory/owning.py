@@ -10,7 +10,7 @@ from pathlib import Path
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.commands import CommandCall, CommandRegistry
-from nanobot.memory.consolidation.consolidator import MemoryConsolidator
+from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.documents import LONG_TERM, install_template, load_template, template_folder
 from nanobot.memory.dream import Dream, DreamReport
 from nanobot.memory.erase import Eraser
@@ -18,9 +18,9 @@ from nanobot.memory.forget import Forgetter
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
+from nanobot.memory.service import MemoryService
 from nanobot.memory.service.commands import MemoryCommands, Questions
 from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
-from nanobot.memory.service.service import MemoryService
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Change
 from nanobot.memory.why import Explainer

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.dream.dream import Dream
+from nanobot.memory.dream import Dream
 from nanobot.memory.dream.learning import DreamLimits
 from nanobot.memory.dream.state import DreamReport
-from nanobot.memory.history.entries import HistoryEntry
+from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message

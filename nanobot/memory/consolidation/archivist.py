@@ -37,7 +37,7 @@ from nanobot.memory.consolidation.planning import Chunk, pick_window_boundary
 from nanobot.memory.consolidation.summariser import Draft, Summariser
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.store.guard import lost_facts
 from nanobot.memory.versions.gitstore import GitStore

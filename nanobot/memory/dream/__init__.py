@@ -1,14 +1,365 @@
-"""Dream: what turns entries of the history, and daily notes, into lasting facts.
+"""Dream turns entries of the history, and daily notes, into lasting facts; `DreamSchedule` says
+when.
 
-A run (`dream`) reads what is new in batches (`reading`). For each batch the model first extracts,
-then integrates (`learning`); code decides what of the one may become a memory, and what the other
-may change (`phases`). What is to be done is written down before any of it is (`state`), so that a
-crash neither repeats nor loses anything, and then done. The model never writes a file, and what it
-says is held against the raw messages: it may repeat what a web page told it to say.
+A run reads what is new in batches (`reading`). For each batch the model first extracts, then
+integrates (`learning`); code decides what of the one may become a memory, and what the other may
+change (`phases`). What is to be done is written down before any of it is (`state`), and then done.
+The model never writes a file, and what it says is held against the raw messages: it may repeat what
+a web page told it to say.
+
+Invariants, whatever the model says and wherever the process dies: an entry is either read and what
+it taught stands (or waits for the owner's word), or it is read again; nothing is learned twice; no
+more is asked than the limits of a run allow; a scope's memory is made from that scope's entries
+alone. A run that fails leaves the cursor where it is, and the next ones wait, ten minutes at first
+and a day at most. What is forgotten while it thinks is not written.
+
+An entry that the model refuses to read (a content filter, a small window) holds up no others. What
+is refused together is asked about in halves, down to the entry that is to blame, which is left out
+of the run and given up after two. But only where the model answered to something else: one that
+refuses everything is set up wrongly, then the run fails and nothing is given up.
+
+The next time counts from the end of the last run, which is remembered; so a time that passed while
+the machine was off comes due once, soon after the start. Between times nothing happens at all.
 """
 
-from nanobot.memory.dream.dream import Dream, DreamSchedule
-from nanobot.memory.dream.learning import DreamLimits
-from nanobot.memory.dream.state import DreamReport
+from __future__ import annotations
 
-__all__ = ["Dream", "DreamLimits", "DreamReport", "DreamSchedule"]
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from loguru import logger
+
+from nanobot.bus.state import StateStore
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError, ProviderError, ProviderRejected
+from nanobot.memory.dream.learning import BudgetSpent, DreamLimits, Thinker, Writer
+from nanobot.memory.dream.reading import Evidence, Reader
+from nanobot.memory.dream.state import DreamReport, DreamState, Plan, ScopeState
+from nanobot.memory.scopes import OWNER, Memories, Memory
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.providers.port import Provider
+from nanobot.tasks import Background
+
+__all__ = ["COMMAND", "Dream", "DreamLimits", "DreamReport", "DreamSchedule"]
+
+OnDigest = Callable[[DreamReport], Awaitable[None]]
+OnTrouble = Callable[[str, str], Awaitable[None]]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(minutes=10), timedelta(days=1)
+_TROUBLE = 3
+"""Failures in a row after which the owner is told."""
+
+COMMAND = "command"
+"""The trigger of a run that a person asked for: they get the report as the answer."""
+
+_EVERYONE = ""
+"""Whom a failure concerns where the model could not be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What a schedule goes by. Since when the next run is awaited: the end of the last run, or the
+    time of the first entry where there was none; None where there is nothing to read. `last_run`
+    is when one came to its end, `unread` counts history entries, and before `not_before` none is
+    tried."""
+
+    since: datetime | None = None
+    last_run: datetime | None = None
+    unread: int = 0
+    not_before: datetime | None = None
+
+
+class Dream:
+    """One for all scopes; one run at a time.
+
+    `evidence` reads raw messages. `state` is where runs are remembered. `on_digest` is awaited
+    after a run of the owner's scope that nobody asked for and that learned something; nobody else
+    gets messages that they did not ask for. `on_trouble` is awaited with the scope and a text for
+    the owner after three failures in a row. How often it failed is known as long as the process
+    lives.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: Provider,
+        memories: Memories,
+        clock: Clock,
+        evidence: Evidence,
+        versions: GitStore | None,
+        limits: DreamLimits,
+        state: StateStore,
+        on_digest: OnDigest | None = None,
+        on_trouble: OnTrouble | None = None,
+    ) -> None:
+        self._provider = provider
+        self._memories = memories
+        self._clock = clock
+        self._evidence = evidence
+        self._versions = versions
+        self._limits = limits
+        self._state = DreamState(state)
+        self._on_digest = on_digest
+        self._on_trouble = on_trouble
+        self._running, self._writing = asyncio.Lock(), asyncio.Lock()
+        self._forgotten = 0
+        self._failures: dict[str, tuple[int, datetime]] = {}
+
+    def unread(self, scope: str) -> int:
+        """How many history entries of `scope` it has not read. Blocks."""
+        return self.due_from(scope).unread
+
+    def due_from(self, scope: str) -> Due:
+        """What a schedule needs to know of `scope`. Times that a clock which was wrong left far in
+        the future count as unknown. Blocks."""
+        memory, state, now = self._memories.of(scope), self._state.of(scope), self._clock.now()
+        waiting = Reader(memory, self._evidence, now).waiting(state)
+        cursors = [int(key) for key in waiting if key.isdecimal()]
+        last_run, since = _credible(_moment(state.last_run), now), None
+        if waiting or state.plan:
+            first = memory.history.get(cursors[0]) if cursors else None
+            since = last_run or _credible(first.timestamp if first else None, now)
+            since = since or now - timedelta(days=1)
+        failed = [self._failures[name] for name in (scope, _EVERYONE) if name in self._failures]
+        until = (_credible(moment, now) for _, moment in failed)
+        return Due(since, last_run, len(cursors), max(filter(None, until), default=None))
+
+    @asynccontextmanager
+    async def forgetting(self) -> AsyncIterator[None]:
+        """While something is being forgotten: nothing is written, and what was about to be written
+        or is being thought is dropped, since it may hold it; its entries are read again.
+
+        Waits for the writing under way, not for the model. Raises `StorageError`.
+        """
+        async with self._writing:
+            await asyncio.to_thread(self._state.drop_plans)
+            try:
+                yield
+            finally:
+                self._forgotten += 1
+
+    async def run(self, scope: str, *, trigger: str) -> DreamReport:
+        """Read and learn, as far as the limits allow. `trigger` says who wants it: `command` for a
+        person, who then gets no digest.
+
+        Failures are in the report (`problem`), not raised.
+        """
+        report = DreamReport(scope)
+        async with self._running:
+            try:
+                await self._learn(self._memories.of(scope), report)
+            except NanobotError as error:
+                report.problem = str(error)
+                own = isinstance(error, ProviderRejected) and error.blames_content
+                report.is_outage = isinstance(error, ProviderError) and not own
+            except Exception as error:  # noqa: BLE001 - the boundary: a run that fails leaves all as it was
+                logger.opt(exception=error).error("Dream of {} broke", scope)
+                report.problem = f"an error of mine, {type(error).__name__}: {error}"
+            if report.problem:
+                await self._failed(report)
+            else:
+                self._failures.pop(scope, None)
+                if report.entries:  # so the model answered
+                    self._failures.pop(_EVERYONE, None)
+                logger.info("Dream ({}) of {}: {} entries", trigger, scope, report.entries)
+        unasked = trigger != COMMAND and scope == OWNER
+        if self._on_digest is not None and report.is_news and unasked:
+            await self._on_digest(report)
+        return report
+
+    async def _learn(self, memory: Memory, report: DreamReport) -> None:
+        """Carry out what a crash cut short, then read on to the end, or as far as may be asked."""
+        now = self._clock.now()
+        reader = Reader(memory, self._evidence, now)
+        run = f"dream {now.isoformat()}"
+        async with self._writing:
+            if plan := self._state.of(memory.scope).plan:
+                run = plan.run or run
+                await self._finish(reader, memory, plan, report, again=True)
+        try:
+            await self._read_on(reader, memory, run, report)
+        except BudgetSpent as spent:
+            logger.info("Dream of {} goes on another time: {}", memory.scope, spent)
+        async with self._writing:
+            now = self._clock.now()
+            state = replace(self._state.of(memory.scope), last_run=now.isoformat())
+            await self._remember(memory, state)
+
+    async def _read_on(self, reader: Reader, memory: Memory, run: str, report: DreamReport) -> None:
+        """Batch by batch until nothing is left. Raises what asking the model raises."""
+        thinker = Thinker(memory, self._provider, self._limits, reader.forgotten, self._clock.now())
+        refused: frozenset[str] = frozenset()
+        refusal: ProviderRejected | None = None
+        most, answered = self._limits.batch, False
+        while True:
+            known, state = self._forgotten, self._state.of(memory.scope)
+            beyond = replace(state, done=state.done | refused)
+            entries, empty = await asyncio.to_thread(reader.batch, beyond, most)
+            if not entries and not empty:
+                break
+            try:
+                plan = await thinker.plan(entries, empty)
+            except ProviderRejected as error:
+                if not error.blames_content:
+                    raise
+                most, refusal = max(1, len(entries) // 2), error
+                if len(entries) == 1:
+                    refused |= {entries[0].key}
+                continue
+            most = min(self._limits.batch, most * 2)
+            async with self._writing:
+                if known != self._forgotten:
+                    continue  # it may hold what was forgotten meanwhile
+                answered = answered or bool(entries)
+                plan = replace(plan, run=run)
+                await self._remember(memory, replace(self._state.of(memory.scope), plan=plan))
+                await self._finish(reader, memory, plan, report)
+        # What was given up before was so while others were answered.
+        counted = refused if answered else refused & self._state.of(memory.scope).skipped.keys()
+        if refusal is not None and not answered and not counted:
+            raise refusal
+        if counted:
+            async with self._writing:
+                await self._finish(reader, memory, Plan(skipped=counted), report)
+
+    async def _finish(
+        self,
+        reader: Reader,
+        memory: Memory,
+        plan: Plan,
+        report: DreamReport,
+        *,
+        again: bool = False,
+    ) -> None:
+        """Carry out a plan that is remembered, then move on."""
+        await Writer(memory, self._versions, report).carry_out(plan, again=again)
+        state = self._state.of(memory.scope).after(plan)
+        await self._remember(memory, await asyncio.to_thread(reader.advance, state))
+
+    async def _remember(self, memory: Memory, state: ScopeState) -> None:
+        await asyncio.to_thread(self._state.put, memory.scope, state)
+
+    async def _failed(self, report: DreamReport) -> None:
+        """Wait longer the next time; the third time in a row the owner is told."""
+        logger.warning("Dream of {} failed: {}", report.scope, report.problem)
+        whom = _EVERYONE if report.is_outage else report.scope
+        failures = self._failures.get(whom, (0, self._clock.now()))[0] + 1
+        pause = min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), _LONGEST_PAUSE)
+        self._failures[whom] = (failures, self._clock.now() + pause)
+        if failures == _TROUBLE and self._on_trouble is not None:
+            name = "you" if report.scope == OWNER else report.scope
+            await self._on_trouble(
+                report.scope,
+                f"I have tried to dream {failures} times in a row for {name} and could not: "
+                f"{report.problem}\nNothing is lost; I go on trying, once a day at the least.",
+            )
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
+def _credible(when: datetime | None, now: datetime) -> datetime | None:
+    return when if when is not None and when <= now + _LONGEST_PAUSE else None
+
+
+START_DELAY = 60.0
+"""Seconds after the start, so that the first messages do not wait for a Dream."""
+
+_LONGEST_WAIT = timedelta(hours=6)
+"""Notes of a day become readable at midnight, and clocks are set."""
+
+_PAUSE = timedelta(hours=1)
+"""Between runs that do not wait for their time, so that the budget of a run bounds an hour."""
+
+
+class DreamSchedule:
+    """Runs every scope when it is due. `next_due` gives the due time after a moment, None for never
+    again. A scope with `max_unread` unread entries is due at once; `nudge` says that there may be
+    one. It outlives any error."""
+
+    def __init__(
+        self,
+        dream: Dream,
+        memories: Memories,
+        next_due: Callable[[datetime], datetime | None],
+        clock: Clock,
+        max_unread: int,
+    ) -> None:
+        self._dream, self._memories = dream, memories
+        self._next_due, self._clock, self._max_unread = next_due, clock, max_unread
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    async def run_forever(self) -> None:
+        """Run what is due, one scope after the other, until `stop`."""
+        await self._wait(START_DELAY)
+        while not self._stopping:
+            nearest = self._clock.now() + _LONGEST_WAIT
+            with _surviving("looking for what is due"):
+                for scope in await asyncio.to_thread(self._memories.existing):
+                    with _surviving(scope):
+                        nearest = min(nearest, await self._run_if_due(scope) or nearest)
+            await self._wait(max((nearest - self._clock.now()).total_seconds(), 1.0))
+
+    def nudge(self) -> None:
+        """There is a new entry."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the run under way. Cancelling is safe as well: nothing is lost by it."""
+        self._stopping = True
+        self._wake.set()
+
+    async def _run_if_due(self, scope: str) -> datetime | None:
+        """Dream for `scope` if its time has come; when it is due next, None where that is not in
+        sight."""
+        when, trigger = await asyncio.to_thread(self._due, scope)
+        if when is not None and when <= self._clock.now() and not self._stopping:
+            await self._dream.run(scope, trigger=trigger)
+            when, _ = await asyncio.to_thread(self._due, scope)
+        return when
+
+    def _due(self, scope: str) -> tuple[datetime | None, str]:
+        """When `scope` is due, and why. Blocks."""
+        due = self._dream.due_from(scope)
+        if due.since is None:
+            return None, ""
+        times = [(when, "schedule")] if (when := self._next_due(due.since)) else []
+        if due.unread >= self._max_unread:
+            soon = due.last_run + _PAUSE if due.last_run else self._clock.now()
+            times.append((soon, "unread"))
+        when, trigger = min(times, default=(None, ""))
+        return (max(when, due.not_before) if when and due.not_before else when), trigger
+
+    async def _wait(self, seconds: float) -> None:
+        """Until that time, or until someone calls."""
+        if self._stopping:
+            return
+        sleeping = Background()
+        sleeping.start(self._sleep(seconds), name="dream schedule")
+        try:
+            await self._wake.wait()
+        finally:
+            self._wake.clear()
+            sleeping.cancel()
+            await sleeping.drain(0.0)
+
+    async def _sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._wake.set()
+
+
+@contextmanager
+def _surviving(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the boundary: learning goes on another time
+        logger.opt(exception=error).error("no Dream ({})", what)

@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from nanobot.memory.history.entries import MOST
+from nanobot.memory.history import MOST
 from nanobot.memory.search.question import prepared
 from nanobot.memory.search.reading import Entry, Name, well_formed
 from nanobot.session.records import Retraction

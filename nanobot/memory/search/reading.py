@@ -24,8 +24,8 @@ from nanobot.errors import NanobotError
 from nanobot.io import FileState, opened
 from nanobot.memory.documents import FACTS
 from nanobot.memory.files import text_of
-from nanobot.memory.history.entries import MOST
-from nanobot.memory.history.entries import decode as decode_entry
+from nanobot.memory.history import MOST
+from nanobot.memory.history import decode as decode_entry
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Source, Sources
 from nanobot.memory.search.library import documents, passages

@@ -26,7 +26,7 @@ from operator import mul
 from typing import NamedTuple
 
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.history.entries import MOST
+from nanobot.memory.history import MOST
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
 from nanobot.memory.search.database import STREAM_BITS, transaction
 from nanobot.memory.search.question import Question, match_any, names_time, parse, words_of

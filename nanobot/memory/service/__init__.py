@@ -1,1 +1,391 @@
-"""What people do with memory, by slash command and on the command line."""
+"""What the owner of a memory can do with it: look, search, explain, undo, confirm, forget.
+
+The one place behind the slash commands and the command line, which calls the operations by name
+(`table`), on a running gateway or on the files. Every operation names the scope that it works on
+and touches no other; the caller has checked whose scope that is. Each returns a `Report`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from nanobot.commands import Operation
+from nanobot.errors import NanobotError, StorageError, ToolError
+from nanobot.memory.documents import FACTS, LONG_TERM
+from nanobot.memory.dream import COMMAND, Dream
+from nanobot.memory.erase import Eraser
+from nanobot.memory.forget import Forgetter, Forgotten
+from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
+from nanobot.memory.search import Query, Source
+from nanobot.memory.search.index import MemoryIndex
+from nanobot.memory.search.tool import retired_matching
+from nanobot.memory.service import views
+from nanobot.memory.service.views import FileView, Overview, Report
+from nanobot.memory.store.notes import day_of
+from nanobot.memory.text.lines import is_heading
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.versions.sync import Sync
+from nanobot.memory.versions.version import Change, Version, scope_of
+from nanobot.memory.why import Explainer
+from nanobot.providers.port import estimate_tokens
+
+_LOG_LENGTH = 20
+_MOST_HITS = 100
+
+_Number = Annotated[int, Field(strict=True, ge=1)]
+
+
+class _Given(BaseModel):
+    """What an operation is called with by name, as JSON."""
+
+    scope: str = OWNER
+    text: str = ""
+    remote: str = ""
+    erase: bool = False
+    version: _Number | None = None
+    to: _Number | None = None
+    numbers: list[_Number] = []
+    session: str = ""
+    since: date | None = None
+    until: date | None = None
+    role: str = ""
+    source: Source | Literal[""] = ""
+    limit: _Number = 10
+
+    def needed(self, name: Literal["text", "remote"]) -> str:
+        """A text that may not be missing."""
+        value: str = getattr(self, name)
+        if not value.strip():
+            raise NanobotError(f"the operation needs a text in {name!r}")
+        return value
+
+    def query(self) -> Query:
+        """What to search for."""
+        return Query(
+            self.needed("text"),
+            (),
+            session=self.session,
+            since=self.since,
+            until=self.until,
+            role=self.role,
+            source=self.source,
+            limit=min(self.limit, _MOST_HITS),
+        )
+
+
+class MemoryService:
+    """The operations on the memories of one nanobot."""
+
+    def __init__(
+        self,
+        *,
+        memories: Memories,
+        scopes: Scopes,
+        index: MemoryIndex,
+        dream: Dream,
+        explainer: Explainer,
+        forgetter: Forgetter,
+        eraser: Eraser,
+        versions: GitStore,
+    ) -> None:
+        self._memories, self._scopes, self._index = memories, scopes, index
+        self._dream, self._explainer, self._versions = dream, explainer, versions
+        self._forgetter, self._eraser = forgetter, eraser
+
+    def table(self) -> dict[str, Operation]:
+        """The operations named `memory.…`. All callers are the owner of the home."""
+        operations: dict[str, Callable[[_Given], Awaitable[Report]]] = {
+            "show": lambda given: self.show(given.scope),
+            "search": lambda given: self.search(given.query(), given.scope),
+            "why": lambda given: self.why(given.needed("text"), given.scope),
+            "log": lambda given: self.log(given.version, given.scope),
+            "versions": lambda given: self.versions(given.scope),
+            "restore": self._restore_given,
+            "forget_plan": lambda given: self._forget_given(given, plan_only=True),
+            "forget": lambda given: self._forget_given(given, plan_only=False),
+            "pending": lambda given: self.pending(given.scope),
+            "accept": lambda given: self.decide("accept", given.numbers, given.scope),
+            "drop": lambda given: self.decide("drop", given.numbers, given.scope),
+            "rebuild": lambda _: self.rebuild(),
+            "sync": lambda given: self.sync(given.needed("remote")),
+            "dream": lambda given: self.dream(given.scope),
+        }
+        return {f"memory.{name}": _by_name(call) for name, call in operations.items()}
+
+    def memory(self, scope: str) -> Memory:
+        """The memory of a scope. Raises `NanobotError` for a name that is none."""
+        if not is_scope(scope):
+            raise NanobotError(
+                f"there is no scope {scope!r}",
+                hint="A scope is owner, people/<channel>_<id> or groups/<channel>_<chat>; "
+                "`nanobot memory show` lists those that there are.",
+            )
+        return self._memories.of(scope)
+
+    async def show(self, scope: str) -> Report:
+        """What is remembered, and how much there is of everything."""
+        memory, trouble = self.memory(scope), ""
+        try:
+            await memory.store.record_hand_edits()
+        except StorageError as error:  # what is remembered is in the files all the same
+            trouble = error.for_people()
+        versions = None if trouble else self._versions
+        overview = await asyncio.to_thread(_overview, memory, versions)
+        overview.trouble = trouble or overview.trouble
+        overview.history["unread"] = await asyncio.to_thread(self._dream.unread, scope)
+        overview.pending = len(await memory.pending.pending())
+        if scope == OWNER:  # what others have is for the owner's eyes, if only as numbers
+            await self._index.refresh()
+            overview.index = await self._index.stats()
+            overview.scopes = (await asyncio.to_thread(self._memories.existing))[1:]
+        return overview.report()
+
+    async def search(self, query: Query, scope: str) -> Report:
+        """What was said and written down about it, in this scope and those it may read."""
+        memory = self.memory(scope)
+        query = replace(query, scopes=self._scopes.readable(scope))
+        result = await self._index.search(query)
+        retired = retired_matching(query.text, await asyncio.to_thread(memory.store.retired))
+        return views.searched(query, result, retired)
+
+    async def why(self, text: str, scope: str) -> Report:
+        """Where a remembered line comes from: its version, its history entry, what was said."""
+        explanation = await self._explainer.why(text, self.memory(scope).scope)
+        return Report(explanation.text, explanation.as_json())
+
+    async def log(self, number: int | None, scope: str) -> Report:
+        """What a change did, or the latest one; with its lines."""
+        memory, versions = await self._recorded(scope), self._versions
+
+        def read() -> Report:
+            if number is not None:
+                version = versions.version(number, memory.prefix)
+            elif latest := versions.log(memory.prefix, 1):
+                version = latest[0]
+            else:
+                return views.latest_versions([])
+            return views.one_version(version, versions.diff(version.number, memory.prefix))
+
+        return await asyncio.to_thread(read)
+
+    async def learned_in(self, session: str, since: datetime, scope: str) -> list[Version]:
+        """The changes that a conversation led to since then and that still stand, newest first."""
+        memory, versions = self.memory(scope), self._versions
+        since = since.replace(microsecond=0)  # versions know whole seconds
+
+        def stands(version: Version) -> bool:
+            now = {line for path in FACTS for line in memory.store.read(path).splitlines()}
+            lines = versions.diff(version.number, memory.prefix).splitlines()
+            diff = [line for line in lines if not line.startswith(("+++", "---"))]
+            added, gone = ({line[1:] for line in diff if line[:1] == mark} for mark in "+-")
+            return bool(added & now - {""} if added else gone - now)
+
+        def read() -> list[Version]:
+            found = versions.log(memory.prefix, _LOG_LENGTH)
+            mine = (one for one in found if one.change.session == session and one.when >= since)
+            return [version for version in mine if stands(version)]
+
+        return await asyncio.to_thread(read)
+
+    async def versions(self, scope: str) -> Report:
+        """The latest changes, newest first."""
+        memory = await self._recorded(scope)
+        found = await asyncio.to_thread(self._versions.log, memory.prefix, _LOG_LENGTH)
+        return views.latest_versions(found)
+
+    async def restore(self, number: int, scope: str, *, to: bool = False) -> Report:
+        """Undo one change and keep what came later, or (`to`) bring all long-term files back to
+        what they were after version `number`; a version as well, so it can be undone.
+
+        What cannot be undone, because it has changed since, is left and said. Raises
+        `UnknownVersion`, and `NanobotError` for the version that holds the files as they were.
+        """
+        memory, versions = await self._recorded(scope), self._versions
+        if to:
+            revert = await asyncio.to_thread(versions.restored, number, memory.prefix)
+        else:
+            undone = await asyncio.to_thread(versions.version, number, memory.prefix)
+            number = undone.number
+            if undone.author == "start":
+                raise NanobotError(
+                    f"version {number} is where the versions begin: nothing is to undo"
+                )
+            revert = await asyncio.to_thread(versions.reverted, number, memory.prefix)
+        tip = await asyncio.to_thread(versions.tip_number)
+        summary = f"back to version {number}" if to else f"undo change {number}"
+        change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
+        for path, text in revert.texts.items():
+            inside, expected = path.removeprefix(memory.prefix), revert.expected[path]
+            made = await memory.store.replace(inside, text, expected=expected, change=change)
+        return views.restored(number, made, revert.conflicts, to=to)
+
+    async def pending(self, scope: str) -> Report:
+        """The facts that wait to be confirmed, numbered."""
+        return views.waiting(await self.memory(scope).pending.pending())
+
+    async def decide(
+        self, decision: Literal["accept", "drop"], names: Sequence[str | int], scope: str
+    ) -> Report:
+        """Take facts that waited into memory, or give them up; by their numbers as `pending` shows
+        them, or by the codes of a notice."""
+        if not names:
+            raise NanobotError("the operation needs a list of numbers in 'numbers'")
+        pending = self.memory(scope).pending
+        accepted = decision == "accept"
+        facts = await (pending.accept(names) if accepted else pending.drop(names))
+        done = "Remembered now" if accepted else "Dropped"
+        return views.decided(done, facts, len(await pending.pending()))
+
+    async def note(self, text: str, scope: str, origin: str = "") -> Report:
+        """Write something into today's notes; `origin` says whose words it is if not the scope's
+        own person's."""
+        store = self.memory(scope).store
+        path = await store.append_today(text, origins=(origin,) if origin else ())
+        return Report.of(f"Noted in {path}.", path=path)
+
+    async def dream(self, scope: str) -> Report:
+        """Learn now from what was not read yet."""
+        report = await self._dream.run(self.memory(scope).scope, trigger=COMMAND)
+        return Report.about(report.digest, report)
+
+    async def forget(
+        self, text: str, scope: str, *, erase: bool = False, plan_only: bool = False
+    ) -> Report:
+        """Forget: it leaves files, search and prompts, and is not learned again from what was said.
+        With `erase` the text also leaves everything that is stored, in all scopes. With `plan_only`
+        only say what would go; `found` in the data says whether there is anything.
+
+        Raises `NanobotError` for a text that says too little.
+        """
+        scope = self.memory(scope).scope
+        if erase and scope != OWNER:
+            raise NanobotError(
+                "erasing reaches every file and every scope, so it is the owner's alone",
+                hint="Without --erase this scope alone forgets.",
+            )
+        if erase:
+            erasing = await self._eraser.plan(text)
+            erased = erasing if plan_only else await self._eraser.apply(text)
+            return Report(erased.text, {"found": not erasing.is_empty, **erased.as_json()})
+        plan = await self._forgetter.plan(text, scope)
+        done = plan if plan_only else await self._forgetter.apply(plan)
+        return Report(done.text, {"found": not plan.is_empty, **done.as_json()})
+
+    async def strike(self, text: str) -> Report:
+        """Erase a text alone, in all scopes: nothing that was said with it is forgotten."""
+        done = await self._eraser.apply(text, forgets=False)
+        return Report(done.text, {"found": True, **done.as_json()})
+
+    async def rebuild(self) -> Report:
+        """Build a new search index."""
+        await self._index.rebuild()
+        stats = await self._index.stats()
+        return Report.about(f"The index was built again: {views.index_text(stats)}.", stats)
+
+    async def sync(self, remote: str) -> Report:
+        """Share the long-term files with the owner's other devices, through a git repository."""
+        loop = asyncio.get_running_loop()
+        forgotten: dict[str, Forgotten] = {}
+
+        def memory_with(path: str) -> Memory:
+            return self.memory((scope_of(path) or "").rstrip("/") or OWNER)
+
+        def write(path: str, expected: str | None, text: str, change: Change) -> int:
+            memory = memory_with(path)
+            inside = path.removeprefix(memory.prefix)
+            writing = memory.store.replace(inside, text, expected=expected, change=change)
+            return asyncio.run_coroutine_threadsafe(writing, loop).result()
+
+        def hides(path: str, line: str) -> bool:
+            memory = memory_with(path)
+            known = forgotten.setdefault(memory.scope, Forgotten(memory.root))
+            return known.hides_line(line)
+
+        result = await asyncio.to_thread(Sync(self._versions, write, hides).run, remote)
+        return views.synced(remote, result)
+
+    async def _restore_given(self, given: _Given) -> Report:
+        """`version` is the one to undo, `to` the one to go back to."""
+        number = given.version if given.to is None else given.to
+        if number is None:
+            raise NanobotError("the operation needs a number in 'version'")
+        return await self.restore(number, given.scope, to=given.to is not None)
+
+    async def _forget_given(self, given: _Given, *, plan_only: bool) -> Report:
+        text = given.needed("text")
+        return await self.forget(text, given.scope, erase=given.erase, plan_only=plan_only)
+
+    async def _recorded(self, scope: str) -> Memory:
+        """The memory of a scope, once what was edited by hand is among its versions."""
+        memory = self.memory(scope)
+        await memory.store.record_hand_edits()
+        return memory
+
+
+def _by_name(operation: Callable[[_Given], Awaitable[Report]]) -> Operation:
+    """An operation that takes and gives JSON: the report's fields, and its text as `text`."""
+
+    async def answer(arguments: Mapping[str, object]) -> object:
+        try:
+            given = _Given.model_validate(arguments)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            raise NanobotError(f"the operation needs another {name!r}: {first['msg']}") from None
+        report = await operation(given)
+        return {**report.data, "text": report.text}
+
+    return answer
+
+
+def _overview(memory: Memory, versions: GitStore | None) -> Overview:
+    """What the files say; what Dream, the index and what waits would add is left out. Blocks."""
+    overview = Overview(memory.scope)
+    for path in FACTS:
+        try:
+            if facts := memory.store.facts(path):
+                overview.files.append(_file(memory, versions, path, facts))
+        except ToolError as error:
+            overview.trouble = error.for_people()
+    overview.facts = [line for one in overview.files if one.path == LONG_TERM for line in one.lines]
+    folder = memory.root.place("memory")
+    names = [entry.name for entry in folder.entries()] if folder.stat() else []
+    latest = versions.log(memory.prefix, 1) if versions else []
+    overview.retired = len(memory.store.retired())
+    overview.history = {"entries": memory.history.count()}
+    overview.notes = sum(day_of(name) is not None for name in names)
+    overview.latest_version = latest[0].number if latest else 0
+    return overview
+
+
+def _file(memory: Memory, versions: GitStore | None, path: str, facts: Collection[str]) -> FileView:
+    text = memory.store.read(path)
+    snapshots = versions.lineage(memory.prefix + path) if versions else iter(())
+    latest = next(snapshots, None)
+    return FileView(
+        path,
+        tuple(_under_headings(text, facts)),
+        facts=len(facts),
+        tokens=estimate_tokens(text),
+        changed=latest.version.when if latest else None,
+        author=latest.version.author if latest else "",
+    )
+
+
+def _under_headings(text: str, facts: Collection[str]) -> Iterator[str]:
+    """The facts in their order, each group after its heading."""
+    heading, known = "", set(facts)
+    for line in map(str.strip, text.splitlines()):
+        if is_heading(line):
+            heading = line
+        elif line in known:
+            if heading:
+                yield heading
+                heading = ""
+            yield line

@@ -21,12 +21,11 @@ from nanobot.bus.journal import JournalReports
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
-from nanobot.memory.consolidation.consolidator import MemoryConsolidator
+from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.scopes import OWNER, Scopes, is_group
 from nanobot.memory.search import Query
-from nanobot.memory.service import views
+from nanobot.memory.service import MemoryService, views
 from nanobot.memory.service.conversations import UNDO, ContinueCommand, DiscardCommand
-from nanobot.memory.service.service import MemoryService
 from nanobot.security.paths import Place
 
 PATIENCE = timedelta(minutes=10)

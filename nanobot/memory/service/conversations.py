@@ -10,7 +10,7 @@ from typing import Protocol
 
 from nanobot.commands import Answer, CommandCall
 from nanobot.memory.scopes import Scopes, is_group
-from nanobot.memory.service.service import MemoryService
+from nanobot.memory.service import MemoryService
 from nanobot.memory.service.views import minute
 from nanobot.memory.versions.version import Version
 from nanobot.messages import Message

@@ -12,7 +12,7 @@ import pytest
 
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.memory.documents import load_template, template_folder
-from nanobot.memory.history.log import HistoryEntry, HistoryLog
+from nanobot.memory.history import HistoryEntry, HistoryLog
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.lines import Operation

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.history.log import HistoryEntry, HistoryLog
+from nanobot.memory.history import HistoryEntry, HistoryLog
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.lines import Operation

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nanobot.memory.dream import Dream, DreamLimits, DreamReport
-from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message

@@ -16,8 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.errors import NanobotError, StorageError
-from nanobot.memory.history.entries import adopted, decode, decode_foreign, encode, paragraph_of
-from nanobot.memory.history.log import HistoryEntry, HistoryLog
+from nanobot.memory.history import (
+    HistoryEntry,
+    HistoryLog,
+    adopted,
+    decode,
+    decode_foreign,
+    encode,
+    paragraph_of,
+)
 from nanobot.memory.text.lines import Operation
 from nanobot.security.paths import Root
 

@@ -7,35 +7,39 @@ Append-only, one JSON object a line; an entry is committed once its line is sync
 - a broken line is skipped and left where it is; a last line that was cut short is set aside;
 - each entry's paragraph reaches HISTORY.md once, also when a crash or a full disk kept it back.
 
-Earlier versions moved old entries to `history/YYYY-MM.jsonl`; they are read there. An entry that
-stands in two files is read once.
+Decoding forgives what a person's editor may do to a line, such as a byte order mark in front. Half
+of an emoji that a program cut survives as a JSON escape. Earlier versions moved old entries to
+`history/YYYY-MM.jsonl`: they are read there, and once where they stand in both files.
 
-Everything here blocks. In memory is only where each entry stands: to be asked costs a few system
-calls while nothing changed, and an entry is read when it is asked for.
+Everything about files blocks. In memory is only where each entry stands: to be asked costs a few
+system calls while nothing changed, and an entry is read when it is asked for.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import threading
 from bisect import bisect_right
-from collections.abc import Callable
+from codecs import BOM_UTF8
+from collections.abc import Callable, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime, tzinfo
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast, get_args
 
 from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, WriteConflict
-from nanobot.io import FileState
+from nanobot.io import FileState, json_line
 from nanobot.memory.files import LIMIT, LineFile, Readable, redact_file, redacted_lines
-from nanobot.memory.history import entries
-from nanobot.memory.history.entries import EntryType, HistoryEntry
+from nanobot.memory.text.lines import Operation
+from nanobot.providers.endpoint import items, string
 from nanobot.security.paths import Place, Root
-
-__all__ = ["HISTORY", "EntryType", "HistoryEntry", "HistoryLog"]
+from nanobot.session.records import decode_fields, natural
 
 HISTORY = "memory/history.jsonl"
 _READABLE = "memory/HISTORY.md"
@@ -44,6 +48,158 @@ _CURSOR = "memory/.cursor"
 _DREAM_CURSOR = "memory/.dream_cursor"
 _APPLIED = "memory/.applied"
 _ATTEMPTS = 5
+
+EntryType = Literal["consolidation", "raw", "import", "digest"]
+
+_STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d)")
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_CURSOR_ON_LINE = re.compile(rb'"cursor"\s*:\s*([0-9]{1,15})\b')
+MOST = 10**15
+"""What a cursor, or the number of a message, is below."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """What one stretch of a conversation came to.
+
+    `cursor` is given by the log (0 before). `timestamp` is aware and in whole seconds once stored.
+    `first` and `last` are the seqs of the session's messages that it stands for, 0 where there are
+    none. `origin` names where content came from that is not the person's own.
+    """
+
+    cursor: int
+    timestamp: datetime
+    type: EntryType
+    session: str
+    first: int
+    last: int
+    summary: str
+    key_facts: tuple[str, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    origin: tuple[str, ...] = ()
+
+
+def encode(entry: HistoryEntry) -> bytes:
+    """The line of an entry, newline included."""
+    fields = {
+        "cursor": entry.cursor,
+        "timestamp": entry.timestamp.isoformat(timespec="seconds"),
+        "type": entry.type,
+        "session": entry.session,
+        "range": [entry.first, entry.last],
+        "summary": entry.summary,
+        "key_facts": list(entry.key_facts),
+        "operations": [operation.as_json() for operation in entry.operations],
+        "origin": list(entry.origin),
+    }
+    return json_line(fields, compact=False).encode() + b"\n"
+
+
+def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
+    """The entry on a line, None where there is none. `zone` is for a time that names no offset."""
+    try:
+        text = line.removeprefix(BOM_UTF8).decode("utf-8", "surrogatepass")
+        return _entry(json.loads(text), zone)
+    except (ValueError, RecursionError, OverflowError):
+        return None
+
+
+def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
+    """The entry on a line as HKUDS/nanobot writes it, None where there is none: `content`, or a
+    `summary` that has no cursor. One without a cursor gets 0; `now` is for one without a time."""
+    fields = decode_fields(line)
+    if fields is None or "role" in fields or ("summary" in fields and "cursor" in fields):
+        return None
+    text = fields.get("content") or fields.get("summary")
+    if not isinstance(text, str) or not text.strip():
+        return None
+    cursor = natural(fields.get("cursor"))
+    return HistoryEntry(
+        cursor=cursor if cursor < MOST else 0,
+        timestamp=_time(fields.get("timestamp"), now).replace(microsecond=0),
+        type="import",
+        session=string(fields.get("session_key") or fields.get("session")),
+        first=0,
+        last=0,
+        summary=text,
+        key_facts=_texts(fields.get("key_facts")),
+    )
+
+
+def adopted(content: bytes, taken: Set[int], highest: int, now: datetime) -> bytes:
+    """A file with its foreign lines as entries. They keep their cursors where these are not among
+    the `taken` ones; the others follow the `highest`."""
+    known = set(taken)
+    lines = content.splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        entry = decode_foreign(line, now)
+        if entry is not None:
+            cursor = entry.cursor if entry.cursor not in {0, *known} else (highest := highest + 1)
+            known.add(cursor)
+            lines[at] = encode(replace(entry, cursor=cursor))
+    return b"".join(lines)
+
+
+def paragraph_of(entry: HistoryEntry) -> str:
+    """The entry as it stands in HISTORY.md: without blank lines, its time in front."""
+    text = _BLANK_LINES.sub("\n", entry.summary.strip().replace("\r\n", "\n"))
+    return text if _STAMP.match(text) else f"[{entry.timestamp:%Y-%m-%d %H:%M}] {text}".rstrip()
+
+
+def paragraphs_in(text: str) -> list[str]:
+    """The paragraphs of a HISTORY.md, headings that stand alone left out."""
+    pieces = (piece.strip() for piece in _BLANK_LINES.split(text.replace("\r\n", "\n")))
+    return [piece for piece in pieces if piece and ("\n" in piece or not piece.startswith("#"))]
+
+
+def time_of(paragraph: str, otherwise: datetime) -> datetime:
+    """The time at the beginning of a paragraph, in the zone of `otherwise`."""
+    stamp = _STAMP.match(paragraph)
+    return _time(f"{stamp[1]}T{stamp[2]}" if stamp else "", otherwise)
+
+
+def _time(value: object, now: datetime) -> datetime:
+    """A time from elsewhere; one without an offset is in the zone of `now`."""
+    try:
+        when = datetime.fromisoformat(value) if isinstance(value, str) else now
+    except ValueError:
+        return now
+    return when if when.tzinfo else when.replace(tzinfo=now.tzinfo)
+
+
+def _entry(fields: dict[str, object], zone: tzinfo | None) -> HistoryEntry | None:
+    match fields:
+        case {"cursor": int(cursor), "timestamp": str(at), "type": str(kind), "summary": str(text)}:
+            when = datetime.fromisoformat(at)
+        case _:
+            return None
+    if isinstance(cursor, bool) or not 0 < cursor < MOST or kind not in get_args(EntryType):
+        return None
+    first, last = _range(fields.get("range"))
+    operations = map(Operation.from_json, items(fields.get("operations")))
+    return HistoryEntry(
+        cursor=cursor,
+        timestamp=when if when.tzinfo else when.replace(tzinfo=zone),
+        type=cast("EntryType", kind),
+        session=string(fields.get("session")),
+        first=first,
+        last=last,
+        summary=text,
+        key_facts=_texts(fields.get("key_facts")),
+        operations=tuple(operation for operation in operations if operation),
+        origin=_texts(fields.get("origin")),
+    )
+
+
+def _range(value: object) -> tuple[int, int]:
+    match value:
+        case [int(first), int(last)] if 0 <= first <= last < MOST:
+            return first, last
+    return 0, 0
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(item for item in items(value) if isinstance(item, str) and item)
 
 
 class _Spot(NamedTuple):
@@ -109,11 +265,13 @@ class HistoryLog:
                 self.recover()
             when = entry.timestamp.replace(microsecond=0)
             entry = replace(entry, cursor=self.last_cursor() + 1, timestamp=when)
-            known, line = self._contents_of(self._live), entries.encode(entry)
+            known, line = self._contents_of(self._live), encode(entry)
             self._live.append(line)
-            now = self._live.fingerprint
-            if now is not None and _grew(known.fingerprint, now, len(line)):
-                known.add(entry, now.size - len(line), len(line) - 1)
+            before, now = known.fingerprint, self._live.fingerprint
+            start = before.size if before else 0
+            # Else another program wrote, too, and all is read again.
+            if now and now.size == start + len(line) and (not before or before.inode == now.inode):
+                known.add(entry, start, len(line) - 1)
                 known.fingerprint = now
             self._write_readable()
             return entry
@@ -201,16 +359,13 @@ class HistoryLog:
         Lines that were set aside and broken ones are included; cursors stay.
         """
         with self._lock:
-            memory, rotated = self._place("memory"), self._place(_ROTATED)
-            beside = [place for place in _files_in(memory) if ".jsonl.corrupt-" in place.relative]
-            whole = [self._place(_READABLE), *beside]
-            whole += [
-                place for place in _files_in(rotated) if not place.relative.endswith(".jsonl")
-            ]
-            lines = [self._place(file.path) for file in self._files()]
+            name = self._place(HISTORY).relative
+            beside = [one for one in _files_in(self._place("memory")) if name in one.relative]
             every_line = partial(redacted_lines, redact=redact)
-            changed = sum(redact_file(place, every_line) for place in lines)
-            changed += sum(redact_file(place, redact) for place in whole)
+            changed = 0
+            for place in (self._place(_READABLE), *beside, *_files_in(self._place(_ROTATED))):
+                by_line = place.relative.endswith(".jsonl")
+                changed += redact_file(place, every_line if by_line else redact)
             self._contents.clear()
             return changed
 
@@ -220,14 +375,13 @@ class HistoryLog:
         if self._live.fingerprint is not None or len(self._files()) > 1:
             return
         now = self._clock.now().replace(microsecond=0)
-        texts = entries.paragraphs_in(self._readable.text())
+        texts = paragraphs_in(self._readable.text())
         imported = [
-            HistoryEntry(number, entries.time_of(text, now), "import", "", 0, 0, text)
+            HistoryEntry(number, time_of(text, now), "import", "", 0, 0, text)
             for number, text in enumerate(texts, self.last_cursor() + 1)
         ]
         if imported:
-            content = b"".join(map(entries.encode, imported))
-            self._place(HISTORY).write_bytes(content, expected=None)
+            self._place(HISTORY).write_bytes(b"".join(map(encode, imported)), expected=None)
             logger.info("{} older history paragraphs were imported", len(imported))
 
     def _adopt_foreign(self) -> None:
@@ -236,7 +390,7 @@ class HistoryLog:
             return
         content = self._place(HISTORY).read_bytes(LIMIT) or b""
         taken = {spot.cursor for known in self._all() for spot in known.spots}
-        new = entries.adopted(content, taken, self.last_cursor(), self._clock.now())
+        new = adopted(content, taken, self.last_cursor(), self._clock.now())
         with suppress(WriteConflict):  # an editor saved just now: next time
             self._place(HISTORY).write_bytes(new, expected=content)
             logger.info("{}: lines of another program were taken over", self._live.path)
@@ -251,7 +405,7 @@ class HistoryLog:
         try:
             for entry in self.entries(told):
                 if entry.type != "import":
-                    self._readable.ensure(entries.paragraph_of(entry))
+                    self._readable.ensure(paragraph_of(entry))
             if last and last != self._hint(_CURSOR):
                 self._place(_CURSOR).write_bytes(b"%d\n" % last)
         except NanobotError as error:
@@ -284,7 +438,7 @@ class HistoryLog:
             return False
         for spot in spots:
             line = content[spot.start - begin : spot.start - begin + spot.size]
-            if entry := entries.decode(line, self._clock.now().tzinfo):
+            if entry := decode(line, self._clock.now().tzinfo):
                 found[entry.cursor] = entry
         return True
 
@@ -301,22 +455,21 @@ class HistoryLog:
         """What a file holds; it is gone through only if it changed since the last time."""
         fingerprint = file.fingerprint  # before the read: a change in between is seen next time
         known = self._contents.get(file.path)
-        if known is None or known.fingerprint != fingerprint:
-            known = self._contents[file.path] = self._gone_through(file, fingerprint)
-        return known
-
-    def _gone_through(self, file: LineFile, fingerprint: FileState | None) -> _Contents:
+        if known is not None and known.fingerprint == fingerprint:
+            return known
         found, broken, now = _Contents(fingerprint), 0, self._clock.now()
         for start, line in file.lines() if fingerprint is not None else ():
-            if (entry := entries.decode(line, now.tzinfo)) is not None:
+            if (entry := decode(line, now.tzinfo)) is not None:
                 found.add(entry, start, len(line))
                 continue
-            foreign = entries.decode_foreign(line, now) is not None
+            foreign = decode_foreign(line, now) is not None
             found.foreign = found.foreign or foreign
             broken += not foreign
-            found.highest = max(found.highest, entries.cursor_on(line))
+            if seems := _CURSOR_ON_LINE.search(line):
+                found.highest = max(found.highest, int(seems[1]))
         if broken:
             logger.warning("{}: {} broken lines skipped, left in the file", file.path, broken)
+        self._contents[file.path] = found
         return found
 
     def _applied(self) -> int | None:
@@ -331,10 +484,10 @@ class HistoryLog:
 
     def _number(self, path: str) -> int | None:
         text = (self._place(path).read_bytes(LIMIT) or b"").strip()
-        return int(text) if text.isdigit() and len(text) < len(str(entries.MOST)) else None
+        return int(text) if text.isdigit() and len(text) < len(str(MOST)) else None
 
     def _lines_of(self, place: Place) -> LineFile:
-        return LineFile(place, self._clock, lambda line: entries.decode(line, None) is not None)
+        return LineFile(place, self._clock, lambda line: decode(line, None) is not None)
 
     def _place(self, path: str) -> Place:
         return self._root.place(f"{self._prefix}{path}")
@@ -345,10 +498,3 @@ def _files_in(folder: Place) -> list[Place]:
     if entry is None or entry.kind != "folder":
         return []
     return [folder.child(one.name) for one in folder.entries() if one.kind == "file"]
-
-
-def _grew(before: FileState | None, after: FileState, size: int) -> bool:
-    """Whether a file only became longer by `size` bytes, so that it need not be read again."""
-    if before is None:
-        return after.size == size
-    return after.inode == before.inode and after.size == before.size + size
