@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 from loguru import logger
 
@@ -34,8 +33,6 @@ from nanobot.session.records import (
 from nanobot.session.store import SessionInfo
 from nanobot.text import shortened
 
-T = TypeVar("T")
-
 _EDGE = 64 * 1024
 _PREVIEW = 80
 _MARK = b'"_type"'
@@ -52,37 +49,28 @@ class Listing:
         self._folder = folder
         self._lock = threading.Lock()
         self._known: dict[Path, tuple[FileState, SessionInfo]] = {}
-        self._not_listed: set[str] = set()
-        self._not_named: set[str] = set()
+        self._refused: set[str] = set()
 
     def sessions(self) -> list[SessionInfo]:
         """All of them, the one used last first."""
         with self._lock:
-            infos = dict(self._readable(self._info, self._not_listed))
+            infos = self._readable()
             self._known = {path: self._known[path] for path in infos}
-        owners = _owners((path, info.key) for path, info in infos.items())
+        owners = _owners(infos)
         named = [replace(infos[path], key=key) for key, path in owners.items()]
         return sorted(named, key=lambda info: info.updated_at, reverse=True)
 
-    def keys(self) -> list[str]:
-        """Their keys, in no order; reads the first lines alone."""
-        return list(_owners(self._readable(_key, self._not_named)))
-
-    def _readable(self, read: Callable[[Path], T], told: set[str]) -> Iterator[tuple[Path, T]]:
-        """What `read` gives of each file, but for those that it refuses; `told` is why, the last
-        time."""
-        refused = set()
+    def _readable(self) -> dict[Path, SessionInfo]:
+        infos, refused = {}, set()
         for path in self._paths():
             try:
-                found = read(path)
+                infos[path] = self._info(path)
             except StorageError as error:
                 refused.add(why := str(error))
-                if why not in told:
+                if why not in self._refused:
                     logger.warning("{}", why)
-            else:
-                yield path, found
-        told.intersection_update(refused)
-        told.update(refused)
+        self._refused = refused
+        return infos
 
     def _info(self, path: Path) -> SessionInfo:
         known = self._known.get(path)
@@ -102,16 +90,12 @@ def key_in(path: Path) -> str:
     return head.key if isinstance(head, Metadata) else ""
 
 
-def _key(path: Path) -> str:
-    return key_in(path) or key_of(path.stem)
-
-
-def _owners(named: Iterable[tuple[Path, str]]) -> dict[str, Path]:
+def _owners(infos: Mapping[Path, SessionInfo]) -> dict[str, Path]:
     """The file of each key. Of several that say the same one, the one with our own name for it has
     it; the others are copies, and go by their names."""
     found: dict[str, Path] = {}
-    for path, said in named:
-        key = said
+    for path, info in infos.items():
+        key = info.key
         if key in found and stem_of(key) != path.stem:
             key = key_of(path.stem)
         elif key in found:

@@ -21,8 +21,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
-from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 
 from nanobot.clock import Clock
@@ -129,23 +127,15 @@ def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileStat
 
     Returns the state of the new live file. Raises OSError at any step; the live file is then whole.
     """
-    cut = header.last_consolidated
-    present = segments(folder)
-    newest = lines_of(present[-1].path) if present else ()
-    already = {_digest(line.raw) for line in newest}
+    cut, present = header.last_consolidated, segments(folder)
+    archived = max((segment.last for segment in present), default=0)
     # Opened once: what a person puts in its place meanwhile is not half of what is moved.
     with opened(path) as live:
-        border = _border(live, cut)
-        going = (
-            raw for raw in _parted(live, cut, border, stay=False) if _digest(raw) not in already
-        )
-        first = next(going, None)
-        if first is not None:
+        going, staying = (_parted(live, cut, archived, stay=stay) for stay in (False, True))
+        if cut > archived:  # else a crash came before the live file was replaced
             make_folder(folder, files)
             number = present[-1].number + 1 if present else 1
-            target = folder / f"{number:04}{SUFFIX}"
-            replace_file(target, _file(header, chain([first], going)), files=files)
-        staying = _parted(live, cut, border, stay=True)
+            replace_file(folder / f"{number:04}{SUFFIX}", _file(header, going), files=files)
         replace_file(path, _file(replace(header, first_seq=cut + 1), staying), files=files)
     return FileState.of(path.stat())
 
@@ -172,24 +162,23 @@ def _between(lines: Iterable[Line], first: int, last: int | None) -> Iterator[Me
             yield line.record
 
 
-def _border(live: int, cut: int) -> int:
-    """The place of the last line with a message up to seq `cut`; -1 without one."""
-    border = -1
-    for at, line in enumerate(numbered(live)):
-        if isinstance(line.record, Message) and line.record.seq <= cut:
-            border = at
-    return border
-
-
-def _parted(live: int, cut: int, border: int, *, stay: bool) -> Iterator[bytes]:
-    """The lines of a file that stay in it, or those that do not.
+def _parted(live: int, cut: int, archived: int, *, stay: bool) -> Iterator[bytes]:
+    """The lines of a file that stay in it, or those that do not and are not `archived` yet.
 
     What is no message goes with the messages around it, unless it still says something about those
     that stay. Metadata lines do neither: the new header replaces them.
     """
+    goes = (
+        at
+        for at, line in enumerate(numbered(live))
+        if isinstance(line.record, Message) and line.record.seq <= cut
+    )
+    border = max(goes, default=-1)
     for at, line in enumerate(numbered(live)):
         match line.record:
             case Metadata():
+                continue
+            case Message(seq=seq) if seq <= archived:
                 continue
             case Message(seq=seq):
                 stays = seq > cut
@@ -209,10 +198,6 @@ def _raw(line: Line) -> bytes:
     if fields is None or not isinstance(line.record, Message):
         return line.raw
     return encode_fields(fields | {"seq": line.record.seq}).rstrip("\n").encode()
-
-
-def _digest(raw: bytes) -> bytes:
-    return blake2b(raw, digest_size=16).digest()
 
 
 def _file(header: Metadata, lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -362,7 +347,7 @@ class JsonlStore:
         return self._listing.sessions()
 
     def keys(self) -> list[str]:
-        return self._listing.keys()
+        return [info.key for info in self._listing.sessions()]
 
     def retry(self) -> None:
         self._writer.retry()
