@@ -18,13 +18,12 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from loguru import logger
 from pydantic import Field
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.notifier import MessageSplitter, note_in
+from nanobot.agent.notifier import KnownChats, MessageSplitter, note_in
 from nanobot.bus.events import NANOBOT, Address, InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
@@ -48,19 +47,6 @@ MOST_BYTES = 64 * 1024 * 1024
 
 _SENT_HERE = "Sent to this chat"
 _LISTED = 20
-
-
-class Reachable(Protocol):
-    """The chats that something can be sent to at any time."""
-
-    def chats(self) -> Sequence[tuple[str, str]]:
-        """Their addresses (`telegram:123`, with `:<thread>` for a topic) and titles, the one used
-        last first. May block."""
-        ...
-
-    def may_reach(self, address: str) -> bool:
-        """Whether the people in this chat may talk to the agent now. May block."""
-        ...
 
 
 class MessageArguments(Arguments):
@@ -89,7 +75,7 @@ class SendMessage(Tool):
     store: MediaStore
     split: MessageSplitter
     bus: MessageBus
-    others: Reachable
+    others: KnownChats
     clock: Clock
     received: Received = lambda _, __: None
     shown: dict[tuple[str, str], list[Media]] = field(default_factory=dict)
@@ -191,7 +177,7 @@ class SendCommand:
 
     split: MessageSplitter
     bus: MessageBus
-    others: Reachable
+    others: KnownChats
     clock: Clock
 
     def register(self, registry: CommandRegistry) -> None:
@@ -249,7 +235,7 @@ def _addressed(text: str, chats: Sequence[tuple[str, str]]) -> tuple[list[str], 
     return named.get(longest, []), text[len(longest) :].strip()
 
 
-def _refuse_closed(others: Reachable, address: str) -> None:
+def _refuse_closed(others: KnownChats, address: str) -> None:
     """Raise `ToolError` where a chat may not be written to any more. Blocks."""
     if not others.may_reach(address):
         raise ToolError(f"{address} may not talk to the agent any more, so nothing is sent there")

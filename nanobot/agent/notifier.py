@@ -19,7 +19,7 @@ from datetime import datetime
 from loguru import logger
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.runner import Screen
+from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, Notice, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus

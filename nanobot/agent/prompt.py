@@ -10,8 +10,8 @@ files and so to the same bytes; its memory does not grow with the people who sen
 
 Between turns consolidation makes the prompt fit. A turn that calls many tools can outgrow the
 window by itself; then truncation shortens tool results in the prompt, oldest first and in steps,
-then what was said, and at last leaves out the oldest messages. What is stored is not touched, and
-the model is told where something is missing. The system prompt and the person's newest message
+and at last leaves out the oldest messages. What is stored is not touched, and the model is told
+where something is missing. The system prompt and the person's newest message
 always stay.
 
 The system prompt has its most stable parts first: identity, bootstrap files, memory, skills. An
@@ -26,7 +26,6 @@ in the offset of the message's receipt, which is stored with it.
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -45,7 +44,7 @@ from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.taint import NOTE
 from nanobot.memory.text.lines import split
-from nanobot.messages import Message, ToolCall
+from nanobot.messages import Message
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (
     IMAGE_TOKENS,
@@ -363,17 +362,13 @@ def shortened(prompt: Prompt, target: int) -> Prompt:
     messages = list(prompt.messages)
     excess = prompt.tokens - target
     question = max((at for at, m in enumerate(messages) if m.role == "user"), default=-1)
-    tools = [
-        at for at, message in enumerate(messages) if message.role == "tool" or message.tool_calls
-    ]
-    spoken = [at for at in range(len(messages)) if at not in {0, question, *tools}]
-    for places, limit in product((tools, spoken), _LEVELS):
-        for at in places:
-            if excess <= 0:
-                return replace(prompt, messages=tuple(messages), tokens=0)
-            excess -= messages[at].tokens
-            messages[at] = _cut(messages[at], limit)
-            excess += messages[at].tokens
+    for limit, at in product(_LEVELS, range(len(messages))):
+        message = messages[at]
+        if message.role == "tool" and excess > 0:
+            text = shorten(message.text, limit)
+            if len(text) < len(message.text):
+                messages[at] = tool_message(message.tool_call_id, text)
+                excess += messages[at].tokens - message.tokens
     if excess > 0:
         messages = _without_oldest(messages, question, excess)
     return replace(prompt, messages=tuple(messages), tokens=0)
@@ -394,25 +389,6 @@ def shorten(text: str, limit: int) -> str:
     head = limit * 3 // 4
     note = f"\n[… {left_out} characters left out here to fit; the whole text is stored …]\n"
     return text[:head] + note + text[head + left_out :]
-
-
-def _cut(message: PromptMessage, limit: int) -> PromptMessage:
-    text = shorten(message.text, limit)
-    if len(text) >= len(message.text):
-        text = message.text
-    if message.role == "tool":
-        return tool_message(message.tool_call_id, text)
-    if message.role == "user":
-        return user_message(text, () if limit < _LEVELS[0] else message.images)
-    return assistant_message(text, tuple(_cut_call(call, limit) for call in message.tool_calls))
-
-
-def _cut_call(call: ToolCall, limit: int) -> ToolCall:
-    """A call whose arguments, still a JSON object, are no longer than about `limit`."""
-    if len(call.arguments) <= max(limit, 100):
-        return call
-    arguments = json.dumps({"shortened to fit": shorten(call.arguments, limit)})
-    return replace(call, arguments=arguments) if len(arguments) < len(call.arguments) else call
 
 
 def _without_oldest(

@@ -22,6 +22,7 @@ from typing import Protocol
 from loguru import logger
 
 from nanobot.agent.prompt import PromptRoom
+from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import (
     InboundMessage,
     Progress,
@@ -65,14 +66,6 @@ class AgentHook(Protocol):
     """`caller` is whom the turn is for: None for a message, and where a turn or a command ended."""
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None: ...
-
-
-class Screen(Protocol):
-    """Where progress can be shown."""
-
-    def show(self, event: Progress) -> None:
-        """Best effort, in order."""
-        ...
 
 
 class Hooks:

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
 from loguru import logger
 
-from nanobot.agent.runner import Screen
-from nanobot.bus.events import InboundMessage, Notice, TurnEnded
+from nanobot.bus.events import InboundMessage, Notice, Progress, TextDelta, TurnEnded
 from nanobot.bus.journal import InboxEntry
+from nanobot.channel import Channel
 from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
 from nanobot.errors import StorageError
@@ -134,6 +134,47 @@ class Lanes:
         if self._slots is not None and key in self._holding:
             self._holding.discard(key)
             self._slots.release()
+
+
+_BACKLOG = 1_000
+_MOST = 5
+
+
+class Screen:
+    """Shows progress, in order within a chat, without ever holding up the agent. Text of a chat
+    that cannot keep up is left out: the final reply has it all; the ends of turns never are. A
+    reply waits `patience` seconds for the progress before it; a single event may take `_MOST` times
+    as long to show."""
+
+    def __init__(self, channels: Mapping[str, Channel], *, patience: float = 2.0) -> None:
+        self._channels, self._patience = channels, patience
+        self._lanes = Lanes()
+
+    def show(self, event: Progress) -> None:
+        """Queue an event for its chat."""
+        channel = self._channels.get(event.channel)
+        if channel is None:
+            return
+        chat = f"{event.channel}:{event.chat_id}"
+        if self._lanes.waiting(chat) < _BACKLOG or not isinstance(event, TextDelta):
+            self._lanes.submit(chat, partial(self._show, channel, event))
+
+    async def flush(self, channel: str, chat_id: str) -> None:
+        """Return when what was queued for a chat has been shown, or after a moment."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self._lanes.run(f"{channel}:{chat_id}")
+
+    async def close(self) -> None:
+        """Stop showing."""
+        await self._lanes.drain(0.0)
+
+    async def _show(self, channel: Channel, event: Progress) -> None:
+        try:
+            async with asyncio.timeout(_MOST * self._patience):
+                await channel.show(event)
+        except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
+            logger.opt(exception=error).warning("{} could not show progress", channel.name)
 
 
 Handler = Callable[[InboxEntry], Awaitable[None]]

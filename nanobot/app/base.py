@@ -17,7 +17,7 @@ import nanobot
 from nanobot.agent.commands import ServedModels
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
-from nanobot.agent.session_queue import Lanes
+from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.journal import Usage as TokenUsage
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
@@ -29,7 +29,6 @@ from nanobot.config.model import ModelSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
 from nanobot.config.values import secrets_in
 from nanobot.errors import ConfigError, NanobotError, ProviderError
-from nanobot.gateway.delivery import Screen
 from nanobot.gateway.lock import expect_whole
 from nanobot.gateway.status import About
 from nanobot.io import storage_errors

@@ -1,13 +1,11 @@
-"""What goes out to channels: progress, at once and best effort, and the outbox, until it arrived.
+"""What goes out to channels: the outbox, until it arrived.
 
-A chat that is slow or rate-limited holds up nobody else: every chat has a lane of its own, one for
-`Screen` and one for `Dispatcher`.
+A chat that is slow or rate-limited holds up no other: every chat has a lane of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,54 +13,13 @@ from random import Random
 
 from loguru import logger
 
-from nanobot.agent.session_queue import Lanes
-from nanobot.bus.events import Progress, Receipt, TextDelta
+from nanobot.agent.session_queue import Lanes, Screen
+from nanobot.bus.events import Receipt
 from nanobot.bus.journal import Journal, OutboxPart
 from nanobot.channel import Channel, Reachable
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 from nanobot.tasks import is_cancelled
-
-_BACKLOG = 1_000
-_MOST = 5
-
-
-class Screen:
-    """Shows progress, in order within a chat, without ever holding up the agent. Text of a chat
-    that cannot keep up is left out: the final reply has it all; the ends of turns never are. A
-    reply waits `patience` seconds for the progress before it; a single event may take `_MOST` times
-    as long to show."""
-
-    def __init__(self, channels: Mapping[str, Channel], *, patience: float = 2.0) -> None:
-        self._channels, self._patience = channels, patience
-        self._lanes = Lanes()
-
-    def show(self, event: Progress) -> None:
-        """Queue an event for its chat."""
-        channel = self._channels.get(event.channel)
-        if channel is None:
-            return
-        chat = f"{event.channel}:{event.chat_id}"
-        if self._lanes.waiting(chat) < _BACKLOG or not isinstance(event, TextDelta):
-            self._lanes.submit(chat, partial(self._show, channel, event))
-
-    async def flush(self, channel: str, chat_id: str) -> None:
-        """Return when what was queued for a chat has been shown, or after a moment."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._patience):
-                await self._lanes.run(f"{channel}:{chat_id}")
-
-    async def close(self) -> None:
-        """Stop showing."""
-        await self._lanes.drain(0.0)
-
-    async def _show(self, channel: Channel, event: Progress) -> None:
-        try:
-            async with asyncio.timeout(_MOST * self._patience):
-                await channel.show(event)
-        except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
-            logger.opt(exception=error).warning("{} could not show progress", channel.name)
-
 
 MOST_ATTEMPTS = 300
 """With five minutes between attempts this is a day; then the part is dead and a person decides."""

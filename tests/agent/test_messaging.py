@@ -13,7 +13,7 @@ import pytest
 from nanobot.agent.loop import answer_of
 from nanobot.agent.media import MediaStore
 from nanobot.agent.messaging import SendCommand, SendMessage, said_already
-from nanobot.agent.notifier import MessageSplitter
+from nanobot.agent.notifier import KnownChats, MessageSplitter
 from nanobot.bus.events import InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
@@ -32,12 +32,18 @@ PNG = b"\x89PNG\r\n\x1a\n and so on"
 HERE = TurnContext("telegram", "7", "telegram:7", "t-1", "7")
 
 
-@dataclass
-class Others:
+class Others(KnownChats):
     """The chats there are; those in `closed` may not be written to any more."""
 
-    known: Sequence[tuple[str, str]] = (("telegram:8", "Ana"), ("telegram:-100:5", "Boat [club]"))
-    closed: frozenset[str] = frozenset()
+    def __init__(
+        self,
+        known: Sequence[tuple[str, str]] = (
+            ("telegram:8", "Ana"),
+            ("telegram:-100:5", "Boat [club]"),
+        ),
+        closed: frozenset[str] = frozenset(),
+    ) -> None:
+        self.known, self.closed = known, closed
 
     def chats(self) -> Sequence[tuple[str, str]]:
         return self.known

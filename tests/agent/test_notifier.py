@@ -11,11 +11,11 @@ import pytest
 
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
+from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import Address
 from nanobot.bus.journal import OutboxPart
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.gateway.delivery import Screen
 from nanobot.memory.scopes import Scopes
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager

@@ -12,12 +12,13 @@ from random import Random
 
 import pytest
 
+from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import Media, OutboundMessage, OutboundPart, TextDelta
 from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.split import split_message
 from nanobot.channel import Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
-from nanobot.gateway.delivery import MOST_ATTEMPTS, Dispatcher, Screen
+from nanobot.gateway.delivery import MOST_ATTEMPTS, Dispatcher
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows, said

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import Progress, TextDelta, TurnEnded
-from nanobot.gateway.delivery import Screen
 from nanobot.testing.channel import FakeChannel
 
 
