@@ -71,10 +71,6 @@ class McpTool(Tool):
         return await self._servers.call(self.server, self.card, given)
 
 
-FIRST_PAUSE, LONGEST_PAUSE = 60.0, 1_800.0
-"""Seconds until a server is tried again that could not be asked for its tools yet."""
-
-
 @dataclass(frozen=True, slots=True)
 class State:
     """How a server is doing. `listing` is None while it was never asked; `names` are those under
@@ -165,8 +161,7 @@ class McpServers:
     async def check(self, name: str) -> State:
         """Start one now, if it does not run, and see its tools. Raises `NanobotError`."""
         self.state(name)
-        await self._running[name].ready()
-        await self._note()
+        await self._see(name)
         return self.state(name)
 
     async def accept(self, name: str, digest: str) -> State:
@@ -193,9 +188,7 @@ class McpServers:
 
     async def call(self, server: McpServer, card: Card, arguments: dict[str, Any]) -> ToolResult:
         """Call a tool that was offered. Raises `McpError`."""
-        running = self._running[server.name]
-        await running.ready()
-        await self._note()
+        running = await self._see(server.name)
         listing = self._listings.get(server.name)
         if listing is None or card not in listing.offered:
             raise McpError(
@@ -206,20 +199,14 @@ class McpServers:
         return await running.call(card.name, arguments)
 
     async def _attend_to(self, name: str) -> None:
-        pause = FIRST_PAUSE
-        while name not in self._listings:
-            try:
+        try:
+            if name not in self._listings:
                 await self.check(name)
-            except NanobotError as error:
-                logger.info("the MCP server {} has no tools yet: {}", name, error)
-                await self._clock.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
-        listing = self._listings[name]
-        if listing.waiting and self._tell is not None:
-            try:
+            listing = self._listings[name]
+            if listing.waiting and self._tell is not None:
                 await self._tell(_waiting(name, listing), f"mcp-{name}-{listing.digest}")
-            except StorageError as error:
-                logger.warning("nobody was told what waits at the MCP server {}: {}", name, error)
+        except NanobotError as error:
+            logger.warning("the MCP server {} was not looked at: {}", name, error)
 
     def _listed(self, name: str, cards: tuple[Card, ...]) -> None:
         """A server has said which tools it has."""
@@ -256,19 +243,23 @@ class McpServers:
                 else:
                     self._offered[name] = tool
 
-    async def _note(self) -> None:
-        """Write down what was listed. Where that fails, it is asked for again another time."""
-        try:
-            await self._save()
-        except StorageError as error:
-            logger.warning("what MCP servers offer was not written down: {}", error)
-
     async def _save(self) -> None:
+        """Write down what was listed."""
         async with self._saving:
             listings = {**self._saved, **self._listings}
             if listings != self._saved:
                 await asyncio.to_thread(self._ledger.save, listings)
                 self._saved = listings
+
+    async def _see(self, name: str) -> Running:
+        """Have a server's tools listed as they are now. What cannot be written down is asked for
+        again another time. Raises `McpError`."""
+        await self._running[name].ready()
+        try:
+            await self._save()
+        except StorageError as error:
+            logger.warning("what MCP servers offer was not written down: {}", error)
+        return self._running[name]
 
 
 def _waiting(name: str, listing: Listing) -> str:
@@ -293,29 +284,27 @@ class McpOperations:
         self._servers = servers
 
     def table(self) -> Mapping[str, Callable[[Request], Awaitable[object]]]:
-        """By name, as they are called over the socket."""
+        """By name, as they are called over the socket. All but `mcp.list` take a `server`."""
         return {
-            "mcp.list": self.list,
-            "mcp.check": self.check,
-            "mcp.waiting": self.waiting,
-            "mcp.approve": self.approve,
+            "mcp.list": self._list,
+            "mcp.check": self._check,
+            "mcp.waiting": self._waiting,
+            "mcp.approve": self._approve,
         }
 
-    async def list(self, _: Request) -> dict[str, object]:
-        """No arguments: all servers, as they are known; none is started."""
-        return {
-            "servers": [_fields(state) for state in self._servers.states()],
-            "trouble": self._servers.trouble,
-        }
+    async def _list(self, _: Request) -> dict[str, object]:
+        """All servers, as they are known; none is started."""
+        servers = self._servers
+        return {"servers": [_fields(it) for it in servers.states()], "trouble": servers.trouble}
 
-    async def check(self, arguments: Request) -> dict[str, object]:
-        """`server`: start it, and see its tools."""
+    async def _check(self, arguments: Request) -> dict[str, object]:
+        """Start it, and see its tools."""
         return _fields(await self._servers.check(_text(arguments, "server")))
 
-    async def waiting(self, arguments: Request) -> dict[str, object]:
-        """`server`: which of its tools wait to be accepted, as they were and as they would be.
-        `digest` stands for just that; it is empty where nothing waits. One that was never asked
-        for its tools is started."""
+    async def _waiting(self, arguments: Request) -> dict[str, object]:
+        """Which of its tools wait to be accepted, as they were and as they would be. `digest`
+        stands for just that; it is empty where nothing waits. One that was never asked for its
+        tools is started."""
         state = self._servers.state(_text(arguments, "server"))
         if state.listing is None:
             state = await self._servers.check(state.server.name)
@@ -327,8 +316,8 @@ class McpOperations:
         ]
         return {"server": state.server.name, "digest": listing.digest, "waiting": waiting}
 
-    async def approve(self, arguments: Request) -> dict[str, object]:
-        """`server`, and the `digest` of what was looked at: from now on those tools are offered."""
+    async def _approve(self, arguments: Request) -> dict[str, object]:
+        """With the `digest` of what was looked at: from now on those tools are offered."""
         name, digest = _text(arguments, "server"), _text(arguments, "digest")
         return _fields(await self._servers.accept(name, digest))
 

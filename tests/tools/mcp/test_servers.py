@@ -57,11 +57,10 @@ async def test_what_was_accepted_before_is_offered_and_nobody_is_told(house: Hou
         assert gate.registry.specs()[0].parameters["properties"] == {"text": {"type": "string"}}
 
 
-async def test_a_server_that_cannot_be_asked_is_tried_again_later(house: House) -> None:
+async def test_a_server_that_cannot_be_started_says_why(house: House) -> None:
     async with house.open(replace(house.little, command="/nowhere/at-all")) as gate:
         gate.servers.start()
-        # the time limit of the start, then the pause
-        await until(lambda: house.clock.slept == [60.0, 60.0])
+        await until(lambda: bool(gate.servers.state("little").trouble))
         assert "cannot be started" in gate.servers.state("little").trouble
 
 
