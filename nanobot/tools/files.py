@@ -23,7 +23,7 @@ from nanobot.errors import ToolError
 from nanobot.security.confine import autorun
 from nanobot.security.paths import Place
 from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
-from nanobot.tools.reading import binary_kind, image_type, missing
+from nanobot.tools.reading import image_type, is_binary, missing
 from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
 
@@ -277,7 +277,7 @@ class EditFile(Tool):
 
 
 def _text(shown: str, content: bytes) -> str:
-    if image_type(content) or binary_kind(content):
+    if image_type(content) or is_binary(content):
         raise ToolError(f"{shown} is binary and cannot be edited as text")
     try:
         return content.decode()

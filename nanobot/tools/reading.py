@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
@@ -18,21 +19,6 @@ from nanobot.security.paths import Entry, Place
 from nanobot.text import printable
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import MAX_RESULT
-
-_BINARY = (
-    (b"%PDF-", "PDF document"),
-    (b"PK\x03\x04", "zip archive or office document"),
-    (b"\x1f\x8b", "gzip archive"),
-    (b"7z\xbc\xaf\x27\x1c", "7-Zip archive"),
-    (b"\x7fELF", "program"),
-    (b"SQLite format 3\0", "SQLite database"),
-    (b"ID3", "MP3 audio"),
-    (b"OggS", "Ogg audio"),
-    (b"fLaC", "FLAC audio"),
-    (b"RIFF", "audio or video"),
-    (b"\xff\xfe", "UTF-16 text"),
-    (b"\xfe\xff", "UTF-16 text"),
-)
 
 
 def image_type(content: bytes) -> str:
@@ -48,13 +34,9 @@ def image_type(content: bytes) -> str:
     return ""
 
 
-def binary_kind(content: bytes) -> str:
-    """What binary content is, in words; empty for text (in any 8-bit encoding)."""
-    if b"\0" not in content[:8192] and not content.startswith(b"%PDF-"):
-        return ""
-    if content[4:8] == b"ftyp":
-        return "MPEG-4 audio or video"
-    return next((kind for start, kind in _BINARY if content.startswith(start)), "unknown kind")
+def is_binary(content: bytes) -> bool:
+    """Whether content is no text (in any 8-bit encoding)."""
+    return b"\0" in content[:8192] or content.startswith(b"%PDF-")
 
 
 MAX_LINES = 2_000
@@ -162,17 +144,12 @@ def missing(place: Place) -> ToolError:
 def _names_near(place: Place) -> list[str]:
     wanted = place.names[-1] if place.names else ""
     folder = Place(place.root, place.names[:-1])
-    near: list[str] = []
-    try:
+    with suppress(StorageError, PathRefused):
         siblings = {entry.name.casefold(): entry.name for entry in folder.entries()}
-        for match in get_close_matches(wanted.casefold(), siblings, 3):
-            near.append(folder.child(siblings[match]).shown)  # noqa: PERF401 - partial on error
-    except (StorageError, PathRefused):
-        pass  # the folder is not there either; the name may be elsewhere
-    if not near:
-        everywhere = Place(place.root, ()).walk(5_000)
-        near = [found.shown for found, entry in everywhere if entry.name == wanted][:3]
-    return near
+        if near := get_close_matches(wanted.casefold(), siblings, 3):
+            return [folder.child(siblings[match]).shown for match in near]
+    everywhere = Place(place.root, ()).walk(5_000)
+    return [found.shown for found, entry in everywhere if entry.name == wanted][:3]
 
 
 def image_result(what: str, content: bytes, mime: str) -> ToolResult:
@@ -187,10 +164,8 @@ def image_result(what: str, content: bytes, mime: str) -> ToolResult:
 
 def refuse_binary(what: str, content: bytes) -> None:
     """Raise `ToolError` for content that is no text."""
-    if kind := binary_kind(content):
-        raise ToolError(
-            f"{what} is binary ({kind}, {len(content):,} bytes); it cannot be shown as text"
-        )
+    if is_binary(content):
+        raise ToolError(f"{what} is binary ({len(content):,} bytes); it cannot be shown as text")
 
 
 def fitting(lines: list[str], most: int) -> list[str]:

@@ -26,7 +26,7 @@ from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tools import matching
 from nanobot.tools.matching import Answer, Request
-from nanobot.tools.reading import binary_kind, fitting, missing
+from nanobot.tools.reading import fitting, is_binary, missing
 
 SECONDS = 10.0
 
@@ -204,7 +204,7 @@ class _Texts:
             except (StorageError, ToolError):
                 self.skipped += 1
                 continue
-            if not binary_kind(content):
+            if not is_binary(content):
                 self.searched += 1
                 room -= len(content)
                 yield place.shown, content

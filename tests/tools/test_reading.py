@@ -84,8 +84,8 @@ async def test_what_cannot_be_shown_is_named(desk: Desk) -> None:
     desk.put("empty", b"")
     desk.put("latin.txt", b"caf\xe9\n")
     assert "images may have" in await desk.complains("read_file", path="big.png")
-    assert "PDF document" in await desk.complains("read_file", path="book")
-    assert "binary (unknown kind, 3 bytes)" in await desk.complains("read_file", path="x.bin")
+    assert "binary (9 bytes)" in await desk.complains("read_file", path="book")
+    assert "binary (3 bytes)" in await desk.complains("read_file", path="x.bin")
     assert await desk.says("read_file", path="empty") == "[empty is empty]"
     shown = await desk.says("read_file", path="latin.txt")
     assert shown == "caf\ufffd\n[some bytes are not valid UTF-8 and are shown as \ufffd]"

@@ -66,18 +66,14 @@ def parse_exceptions(entries: Iterable[str]) -> Exceptions:
     `ValueError` with a sentence about the entry that is none of these."""
     names: set[tuple[str, int | None]] = set()
     networks: list[tuple[_Network, int | None]] = []
-    for entry in entries:
-        host, port = _split(entry.strip())
+    for entry in map(str.strip, entries):
+        host, port = _split(entry)
         try:
             networks.append((ip_network(host, strict=False), port))
-            continue
         except ValueError as error:
             if "/" in host:
                 raise ValueError(f"{entry!r} is not a network: {error}") from error
-        try:
-            names.add((parse_host(host), port))
-        except EgressRefused as error:
-            raise ValueError(f"{entry!r}: {error}") from error
+            names.add((_plain_name(entry, host), port))
     return Exceptions(frozenset(names), tuple(networks))
 
 
@@ -90,39 +86,20 @@ def _split(entry: str) -> tuple[str, int | None]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def _plain_name(entry: str, host: str) -> str:
+    try:
+        return parse_host(host)
+    except EgressRefused as error:
+        raise ValueError(f"{entry!r}: {error}") from error
+
+
 def parse_domains(entries: Iterable[str]) -> tuple[str, ...]:
     """Read names of domains. Raises `ValueError` with a sentence about the one that is none."""
-    names = []
-    for entry in entries:
-        try:
-            name = parse_host(entry.strip())
-        except EgressRefused as error:
-            raise ValueError(f"{entry!r}: {error}") from error
+    names = [_plain_name(entry, entry.strip()) for entry in entries]
+    for name in names:
         if as_address(name):
-            raise ValueError(f"{entry!r} is an address; addresses belong into allow_hosts")
-        names.append(name)
+            raise ValueError(f"{name!r} is an address; addresses belong into allow_hosts")
     return tuple(names)
-
-
-def refuse_other_domains(
-    host: str,
-    port: int,
-    literal: IpAddress | None,
-    domains: Sequence[str],
-    exceptions: Exceptions,
-) -> None:
-    """Raise `EgressRefused` for a host that is not in `domains`, where there are any, and is no
-    exception. A domain stands for itself and for all names below it."""
-    if not domains or exceptions.name(host, port):
-        return
-    if literal and exceptions.address(literal, port):
-        return
-    name = host.removesuffix(".")
-    if not any(name == domain or name.endswith(f".{domain}") for domain in domains):
-        raise EgressRefused(
-            f"{bracketed(host)} is in none of the domains that may be reached",
-            hint="Only the owner can allow it, with tools.web.domains in the configuration.",
-        )
 
 
 def admitted(
@@ -135,9 +112,9 @@ def admitted(
     """The addresses to connect to. One that is not public closes the whole name: an attacker who
     answers with a good and a bad one would choose which is taken. An address of this machine
     (`is_mine`) is a way round its firewall, however public it is. Raises `EgressRefused`."""
-    if exceptions.name(host, port):
-        return tuple(addresses)
     judged = [it for it in addresses if not exceptions.address(it, port)]
+    if exceptions.name(host, port):
+        judged = []
     if not all(is_public(address) and not is_mine(address) for address in judged):
         # Which address a name has inside somebody's network is nobody's business.
         raise EgressRefused(
@@ -233,7 +210,7 @@ class Dialler:
         if not 1 <= port <= 65_535:
             raise EgressRefused(f"{port} is not a port")
         literal = as_address(host)
-        refuse_other_domains(host, port, literal, self._domains, self._exceptions)
+        self._refuse_other_domains(host, port, literal)
         try:
             addresses = (literal,) if literal else await self._resolve(host)
         except (OSError, UnicodeError) as error:
@@ -250,6 +227,18 @@ class Dialler:
             except OSError as error:
                 problem = error.strerror or "it failed"
         raise EgressError(f"could not connect to {bracketed(host)}:{port}: {problem}")
+
+    def _refuse_other_domains(self, host: str, port: int, literal: IpAddress | None) -> None:
+        """A domain stands for itself and for all names below it."""
+        exceptions = self._exceptions
+        if exceptions.name(host, port) or (literal and exceptions.address(literal, port)):
+            return
+        name = f".{host.removesuffix('.')}"
+        if self._domains and not any(name.endswith(f".{domain}") for domain in self._domains):
+            raise EgressRefused(
+                f"{bracketed(host)} is in none of the domains that may be reached",
+                hint="Only the owner can allow it, with tools.web.domains in the configuration.",
+            )
 
     async def open(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection without TLS. Raises as `dial`; the caller closes the writer."""
