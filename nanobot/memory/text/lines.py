@@ -11,8 +11,8 @@ A change is a tuple of operations, one a line, so that it can be kept and explai
 
 Blank lines and the white space at the end of lines are layout. A new line stands after the last of
 its kind in its section (a list item after the last list item), and before a rule that closes the
-section; blank lines separate what is of different kinds, as the rest of the file has it. A removed
-line leaves no double blank line behind. Whether a line is a heading depends on the line alone: code
+section; a blank line separates it from what is of another kind. A removed line leaves no double
+blank line behind. Whether a line is a heading depends on the line alone: code
 fences are not read.
 """
 
@@ -245,6 +245,10 @@ def _kind(line: str) -> str:
     return next((kind for kind, pattern in _KINDS.items() if pattern.match(line)), "text")
 
 
+def _apart(upper: str, lower: str) -> bool:
+    return _kind(upper) != _kind(lower) or is_heading(upper)
+
+
 def is_fixed(line: str) -> bool:
     """Whether a line belongs to the layout, so that it has no section to move to."""
     return _kind(line) in {"heading", "rule"}
@@ -261,7 +265,6 @@ class _Document:
             self._lines.append(last + self._end)
         self._keys = [line.rstrip() for line in self._lines]
         self._counts = Counter(filter(None, self._keys))
-        self._tight_below, self._tight_above = self._style()
 
     @property
     def text(self) -> str:
@@ -324,10 +327,10 @@ class _Document:
 
     def _insert(self, at: int, line: str) -> None:
         """Put a line there, with a blank one wherever it meets one of another kind."""
-        lines, kind = [line], _kind(line)
-        if at and self._keys[at - 1] and self._apart(_kind(self._lines[at - 1]), kind):
+        lines = [line]
+        if at and self._keys[at - 1] and _apart(self._lines[at - 1], line):
             lines.insert(0, "")
-        if at < len(self._keys) and self._keys[at] and self._apart(kind, _kind(self._lines[at])):
+        if at < len(self._keys) and self._keys[at] and _apart(line, self._lines[at]):
             lines.append("")
         self._counts[line] += 1
         self._replace(slice(at, at), [each + self._end for each in lines])
@@ -341,22 +344,20 @@ class _Document:
         if heading:
             return self._section(self._keys.index(heading)) if self._counts[heading] else None
         # Above the first heading a title would stand: no place for a fact in a file of sections.
-        first = self._section(0)
-        above = range(0) if self._keys and is_heading(self._keys[0]) else first
-        alone = len(first) == len(self._keys) and above == first
-        return (
-            above
-            if alone or any(self._keys[at] for at in above)
-            else self._section(len(self._keys))
-        )
+        above = range(self._next_heading(0))
+        if len(above) == len(self._keys) or any(self._keys[at] for at in above):
+            return above
+        return self._section(len(self._keys))
 
     def _section(self, at: int) -> range:
         """The section that line is in, with its heading."""
-        start = next(
-            (n for n in range(min(at, len(self._keys) - 1), 0, -1) if is_heading(self._keys[n])), 0
-        )
-        later = range(start + 1, len(self._keys))
-        return range(start, next((n for n in later if is_heading(self._keys[n])), len(self._keys)))
+        before = range(min(at, len(self._keys) - 1), 0, -1)
+        start = next((n for n in before if is_heading(self._keys[n])), 0)
+        return range(start, self._next_heading(start + 1))
+
+    def _next_heading(self, start: int) -> int:
+        later = range(start, len(self._keys))
+        return next((at for at in later if is_heading(self._keys[at])), len(self._keys))
 
     def _close(self, section: range) -> int:
         """Where a section ends: before a rule with no list item after it."""
@@ -367,20 +368,6 @@ class _Document:
             if kind == "rule" and any(self._keys[section.start : at]):
                 return at
         return section.stop
-
-    def _apart(self, upper: str, lower: str) -> bool:
-        if (upper == "heading" and self._tight_below) or (lower == "heading" and self._tight_above):
-            return False
-        return upper != lower or upper == "heading"
-
-    def _style(self) -> tuple[bool, bool]:
-        """Whether headings of this file have no blank line below, and above."""
-        below = above = False
-        for upper, lower in zip(self._keys, self._keys[1:], strict=False):
-            if upper and lower:
-                below = below or (is_heading(upper) and not is_heading(lower))
-                above = above or (is_heading(lower) and not is_heading(upper))
-        return below, above
 
 
 def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:

@@ -301,24 +301,14 @@ class Repository:
         from dulwich.errors import ChecksumMismatch, FileFormatException, ObjectMissing
         from dulwich.file import FileLocked
 
+        broken = (ChecksumMismatch, FileFormatException, ObjectMissing, zlib.error)
         try:
             yield
         except OSError as error:
             raise StorageError.of(self.path, error) from error
         except FileLocked as error:
-            raise StorageError(
-                self.path, "a lock was left in it", hint="Restart nanobot."
-            ) from error
-        except (
-            AssertionError,
-            ChecksumMismatch,
-            EOFError,
-            FileFormatException,
-            KeyError,
-            ObjectMissing,
-            ValueError,
-            zlib.error,
-        ) as error:
+            raise StorageError(self.path, "a lock was left", hint="Restart nanobot.") from error
+        except (AssertionError, EOFError, KeyError, ValueError, *broken) as error:
             raise self._damaged(f"{identity} is missing or broken") from error
 
 
