@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from nanobot.bus.events import TERMINAL, Address, InboundMessage
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.history import HistoryLog
-from nanobot.memory.store.pending import Pending, PendingFact, tell_no_one
+from nanobot.memory.store.pending import Pending, TellHeld
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.security.paths import Root
@@ -142,10 +142,6 @@ def _group(channel: str, chat_id: str) -> str:
     return f"groups/{stem_of(f'{channel}:{chat_id}')}"
 
 
-TellHeld = Callable[[str, Sequence[PendingFact], str], Awaitable[None]]
-"""`nanobot.memory.store.pending.Tell` of any scope, which it gets first."""
-
-
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What is remembered for one scope.
@@ -230,5 +226,5 @@ class Memories:
         )
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
-        tell = partial(self._tell_held, scope) if self._tell_held else tell_no_one
-        return Memory(scope, prefix, root, store, history, Pending(store, tell))
+        pending = Pending(store, scope, self._tell_held)
+        return Memory(scope, prefix, root, store, history, pending)

@@ -40,13 +40,9 @@ MOST_WAITING = 200
 MOST_SHOWN = 2_400
 """Characters of a change; a longer one is not held back but dropped."""
 
-Tell = Callable[[Sequence["PendingFact"], str], Awaitable[None]]
-"""Shows to their person what waits from now on; with the conversation that it comes from, empty for
-Dream's. Must not raise."""
-
-
-async def tell_no_one(_: Sequence[PendingFact], __: str) -> None:
-    """For a memory without a chat."""
+TellHeld = Callable[[str, Sequence["PendingFact"], str], Awaitable[None]]
+"""Shows to the person of a scope what waits from now on; with the conversation that it comes from,
+empty for Dream's. Must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +108,15 @@ class PendingFact:
 class Pending:
     """What waits in one scope; `store` is its writer, `tell` shows it to the person."""
 
-    def __init__(self, store: MemoryStore, tell: Tell = tell_no_one) -> None:
-        self._store = store
-        self.tell = tell
+    def __init__(
+        self, store: MemoryStore, scope: str = "owner", tell: TellHeld | None = None
+    ) -> None:
+        self._store, self._scope, self._tell = store, scope, tell
+
+    async def tell(self, facts: Sequence[PendingFact], session: str) -> None:
+        """Show facts that `hold` returned to the person."""
+        if self._tell is not None:
+            await self._tell(self._scope, facts, session)
 
     async def pending(self) -> list[PendingFact]:
         """What waits, the oldest first."""
