@@ -117,7 +117,7 @@ class Owned:
     async def remember(self, *lines: str, scope: str = OWNER) -> int:
         """Put facts into MEMORY.md as Dream does; the version."""
         store = self.memories.of(scope).store
-        standing = store.read_long_term()
+        standing = store.read("memory/MEMORY.md")
         text = (standing or "# Long-term Memory\n\n").rstrip("\n")
         added = "\n".join(f"- {line}" for line in lines)
         change = Change("dream", f"learned {len(lines)} facts")
@@ -127,7 +127,7 @@ class Owned:
 
     def facts(self, scope: str = OWNER) -> str:
         """MEMORY.md as it is."""
-        return self.memories.of(scope).store.read_long_term()
+        return self.memories.of(scope).store.read("memory/MEMORY.md")
 
     async def said(self, key: str, *texts: str, **metadata: JsonValue) -> Session:
         """Messages of a conversation, by turns the person's and the answer to it."""

@@ -192,7 +192,7 @@ class Summariser:
         """The long-term memory that the model knows: as it stands in the file, and as it is shown;
         at most as much of it as takes half a request."""
         try:
-            text = memory.store.read_long_term()
+            text = memory.store.read(LONG_TERM)
             if memory.store.is_untouched(LONG_TERM):
                 return text, ""
         except NanobotError as error:

@@ -100,14 +100,6 @@ class MemoryStore:
             known = self._texts[path] = (fingerprint, self._fresh(path))
         return known[1]
 
-    def read_long_term(self) -> str:
-        """MEMORY.md, empty where there is none."""
-        return self.read(LONG_TERM)
-
-    def read_today(self) -> str:
-        """Today's notes, empty where there are none."""
-        return self.read(self.today_path())
-
     def today(self) -> date:
         """The day that it is for the person."""
         return self._clock.now().date()

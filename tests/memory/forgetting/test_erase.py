@@ -141,7 +141,7 @@ async def test_all_else_stays_and_goes_on(home: RealHome) -> None:
     assert [m.content for m in session.messages if m.role == "user"] == ["I like tea"]
     said = [m.content for m in home.sessions.read_messages(KEY) if m.role == "user"]
     assert said == ["I call it [erased], remember", "I like tea", "I call it [erased], remember"]
-    assert home.memory().store.read_long_term().count("Likes tea") == 1
+    assert home.memory().store.read("memory/MEMORY.md").count("Likes tea") == 1
     (entry,) = home.memory().history.entries()
     assert "They like tea." in entry.summary
     assert await home.finds("tea")

@@ -61,10 +61,10 @@ async def test_the_fact_and_its_evidence_are_gone_and_the_rest_stays(home: RealH
 
     memory = home.memory()
     assert "2 lines, 1 message, 1 history entry" in report.text
-    assert "Ann" not in memory.store.read_long_term()
-    assert "Likes tea" in memory.store.read_long_term()
-    assert "Ann" not in memory.store.read_today()
-    assert "buy tea" in memory.store.read_today()
+    assert "Ann" not in memory.store.read("memory/MEMORY.md")
+    assert "Likes tea" in memory.store.read("memory/MEMORY.md")
+    assert "Ann" not in memory.store.read(memory.store.today_path())
+    assert "buy tea" in memory.store.read(memory.store.today_path())
     entry = memory.history.get(cursor)
     assert entry is not None
     assert "Ann" not in entry.summary
@@ -171,12 +171,12 @@ async def test_another_scope_is_left_alone(home: RealHome) -> None:
 
     await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
 
-    assert "Ann" in home.memory(GUEST).store.read_long_term()
+    assert "Ann" in home.memory(GUEST).store.read("memory/MEMORY.md")
     assert not Forgotten(home.memory(GUEST).root).hides_line(ANN)
     plan = await home.forgetter.plan("sister Ann", GUEST)
     assert {said.session for said in plan.messages} == {"telegram:7"}
     await home.forgetter.apply(plan)
-    assert "Ann" not in home.memory(GUEST).store.read_long_term()
+    assert "Ann" not in home.memory(GUEST).store.read("memory/MEMORY.md")
 
 
 async def test_many_facts_can_go_at_once_on_a_persons_word(home: RealHome) -> None:
@@ -184,7 +184,7 @@ async def test_many_facts_can_go_at_once_on_a_persons_word(home: RealHome) -> No
 
     await home.forgetter.apply(await home.forgetter.plan("Ann", "owner"))
 
-    assert "Ann" not in home.memory().store.read_long_term()
+    assert "Ann" not in home.memory().store.read("memory/MEMORY.md")
 
 
 async def test_doing_it_again_finishes_what_a_crash_cut_short(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ async def test_a_miss_names_the_nearest_and_does_nothing(home: RealHome) -> None
     assert plan.is_empty
     assert "sister Ann" in plan.text
     assert (await home.forgetter.apply(plan)).versions == ()
-    assert "Ann" in home.memory().store.read_long_term()
+    assert "Ann" in home.memory().store.read("memory/MEMORY.md")
 
 
 @pytest.mark.parametrize("text", ["", "a", "the", "  "])

@@ -120,7 +120,7 @@ async def test_confirmed_facts_become_memory_and_wait_no_more(
         "- Lives in Porto",
         "- Plays the cello",
     ]
-    assert "- Owns a boat" in store.read_long_term()
+    assert "- Owns a boat" in store.read("memory/MEMORY.md")
     user = store.read("USER.md")
     assert "- Lives in Porto\n- Drinks tea\n" in user
     assert "- Plays the cello" in user

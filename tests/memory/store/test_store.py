@@ -31,23 +31,23 @@ def with_fact(text: str, fact: str) -> str:
 
 
 async def test_a_write_is_read_back(store: MemoryStore, workspace: Path) -> None:
-    before = store.read_long_term()
+    before = store.read("memory/MEMORY.md")
     after = with_fact(before, "- Likes blue")
     await store.replace(LONG_TERM, after, expected=before, change=CHANGE)
-    assert store.read_long_term() == after
+    assert store.read("memory/MEMORY.md") == after
     assert (workspace / MEMORY).read_text() == after
 
 
 async def test_a_write_based_on_an_older_text_is_refused(
     store: MemoryStore, workspace: Path
 ) -> None:
-    read = store.read_long_term()
+    read = store.read("memory/MEMORY.md")
     (workspace / MEMORY).write_text(with_fact(read, "- Typed by the person"))
     with pytest.raises(WriteConflict, match="read it again"):
         await store.replace(
             LONG_TERM, with_fact(read, "- Likes blue"), expected=read, change=CHANGE
         )
-    assert "Typed by the person" in store.read_long_term()
+    assert "Typed by the person" in store.read("memory/MEMORY.md")
 
 
 async def test_lines_in_another_encoding_are_read_as_latin_1_and_written_as_utf_8(
@@ -81,7 +81,7 @@ async def test_a_byte_order_mark_takes_no_mark_from_a_note(
 
 
 async def test_of_writers_at_once_that_read_the_same_one_wins(store: MemoryStore) -> None:
-    read = store.read_long_term()
+    read = store.read("memory/MEMORY.md")
     outcomes = await asyncio.gather(
         *(
             store.replace(LONG_TERM, with_fact(read, f"- Fact {n}"), expected=read, change=CHANGE)
@@ -90,7 +90,7 @@ async def test_of_writers_at_once_that_read_the_same_one_wins(store: MemoryStore
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes].count(WriteConflict) == 7
-    assert store.read_long_term().count("- Fact") == 1
+    assert store.read("memory/MEMORY.md").count("- Fact") == 1
 
 
 async def test_a_document_that_is_not_there_is_empty_and_can_be_made(store: MemoryStore) -> None:
@@ -102,7 +102,7 @@ async def test_a_document_that_is_not_there_is_empty_and_can_be_made(store: Memo
 
 
 async def test_a_write_that_forgets_too_much_is_refused_with_the_reason(store: MemoryStore) -> None:
-    read = store.read_long_term()
+    read = store.read("memory/MEMORY.md")
     words = [
         "alpha",
         "bravo",
@@ -120,7 +120,7 @@ async def test_a_write_that_forgets_too_much_is_refused_with_the_reason(store: M
     for smaller, reason in ((read, "drop 10 facts"), ("", "empty the file")):
         with pytest.raises(ToolError, match=reason):
             await store.replace(LONG_TERM, smaller, expected=full, change=CHANGE)
-        assert store.read_long_term() == full
+        assert store.read("memory/MEMORY.md") == full
 
 
 async def test_a_persona_may_be_rewritten_while_it_is_the_template(store: MemoryStore) -> None:
@@ -148,7 +148,7 @@ async def test_notes_are_bullets_under_the_day_with_their_lines_indented(
     assert await store.append_today("  bought milk\n") == "memory/2026-11-21.md"
     clock.time += timedelta(minutes=7)
     await store.append_today("called Ana:\r\nshe comes\n\nin March")
-    assert store.read_today() == (
+    assert store.read(store.today_path()) == (
         "# 2026-11-21\n\n- 14:03 bought milk\n- 14:10 called Ana:\n  she comes\n\n  in March\n"
     )
     (workspace / "memory/2026-11-21.md").write_bytes(b"typed by hand \xff, no newline")
@@ -162,7 +162,7 @@ async def test_notes_are_bullets_under_the_day_with_their_lines_indented(
 
 async def test_no_note_of_many_at_once_is_lost(store: MemoryStore) -> None:
     await asyncio.gather(*(store.append_today(f"note {n}") for n in range(20)))
-    assert sorted(line[8:] for line in store.read_today().splitlines()[2:]) == sorted(
+    assert sorted(line[8:] for line in store.read(store.today_path()).splitlines()[2:]) == sorted(
         f"note {n}" for n in range(20)
     )
 
@@ -174,7 +174,7 @@ async def test_the_prompt_part_has_what_there_is_and_no_template(
     await store.append_today("bought milk")
     notes = "## Today's Notes\n\n# 2026-11-21\n\n- 14:03 bought milk"
     assert store.get_memory_context() == f"# Memory\n\n{notes}"
-    read = store.read_long_term()
+    read = store.read("memory/MEMORY.md")
     await store.replace(LONG_TERM, with_fact(read, "- Likes blue"), expected=read, change=CHANGE)
     text = (workspace / MEMORY).read_text().strip()
     assert store.get_memory_context() == (f"# Memory\n\n## Long-term Memory\n\n{text}\n\n{notes}")
@@ -198,7 +198,7 @@ def test_the_editor_of_a_person_is_noticed(store: MemoryStore, workspace: Path) 
     file.write_text(with_fact(original, "- Likes teal"))  # the same size, in place
     os.utime(file, ns=(stamp, stamp))
     assert "Likes teal" in store.get_memory_context()
-    assert "Likes teal" in store.read_long_term()
+    assert "Likes teal" in store.read("memory/MEMORY.md")
     file.unlink()
     assert store.get_memory_context() == ""
 
@@ -220,7 +220,7 @@ def test_notes_of_days_that_are_over_are_not_held(
         for _ in range(days):
             path = store.today_path()
             (workspace / path).write_text("é" * size)
-            assert len(store.read_today()) == size
+            assert len(store.read(store.today_path())) == size
             clock.time += timedelta(days=1)
         held = tracemalloc.get_traced_memory()[0]
     finally:
@@ -237,7 +237,7 @@ async def test_a_link_is_named_in_the_prompt_and_never_followed(
     assert "memory/MEMORY.md cannot be read" in store.get_memory_context()
     assert "hunter22" not in store.get_memory_context()
     with pytest.raises(PathRefused):
-        store.read_long_term()
+        store.read("memory/MEMORY.md")
     with pytest.raises(PathRefused):
         await store.replace(LONG_TERM, "x", expected="", change=CHANGE)
 
@@ -361,7 +361,7 @@ async def test_the_person_may_drop_what_they_like(store: MemoryStore, workspace:
 
 async def test_an_unconfirmed_note_says_where_it_may_come_from(store: MemoryStore) -> None:
     await store.append_today("pay the bill\nsoon", origins=("tool:read_file", "forwarded"))
-    line = store.read_today().splitlines()[2]
+    line = store.read(store.today_path()).splitlines()[2]
     assert line == "- 14:03 (from tool:read_file, forwarded, unconfirmed) pay the bill"
     assert is_unconfirmed(line)
     assert not is_unconfirmed("- 14:03 pay the bill (from Ana, unconfirmed) soon")
@@ -377,7 +377,7 @@ async def test_taking_text_out_reaches_all_documents_and_notes(
     (workspace / "library").mkdir()
     (workspace / "library/own.md").write_text("secret")
     assert await store.rewrite(lambda text: text.replace("secret", "[erased]")) == 3
-    assert "[erased]" in store.read_today()
+    assert "[erased]" in store.read(store.today_path())
     assert store.retired()[0][1] == "[erased] plan"
     assert (workspace / "USER.md").read_bytes() == b"[erased] \xff\n"
     assert (workspace / "library/own.md").read_text() == "secret"

@@ -385,5 +385,5 @@ async def test_the_owner_may_edit_the_memory_of_others_through_the_same_gate(des
     assert (await desk.call("write_file", **boat)).is_error
     desk.heard = ()
     assert not (await desk.call("write_file", **boat)).is_error
-    assert "boat" in desk.memories.of("people/telegram_7").store.read_long_term()
+    assert "boat" in desk.memories.of("people/telegram_7").store.read("memory/MEMORY.md")
     assert not (await desk.call("write_file", path="people/telegram_7/a.txt", content="x")).is_error
