@@ -23,7 +23,7 @@ from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.memory.documents import TRACKED
 from nanobot.memory.history import HistoryEntry, HistoryLog, paragraph_of
-from nanobot.memory.versions.version import Message as Trailers
+from nanobot.memory.version import Message as Trailers
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.records import Metadata, decode

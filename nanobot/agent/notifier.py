@@ -28,9 +28,9 @@ from nanobot.channel import Channel, Chat, Limits, Sender
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.memory.dream import DreamReport
+from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Scopes, chat_of
 from nanobot.memory.service.views import held_text, shown_of_held
-from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.taint import passed_on
 from nanobot.messages import SILENT
 from nanobot.security.access import Access

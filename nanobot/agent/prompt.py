@@ -40,10 +40,10 @@ from loguru import logger
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
+from nanobot.memory.lines import split
 from nanobot.memory.scopes import OWNER, Memories, Scopes
-from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import NOTE
-from nanobot.memory.text.lines import split
 from nanobot.messages import Message
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (

@@ -22,11 +22,11 @@ from nanobot.memory.documents import load_template, template_folder
 from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.service import MemoryService
-from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.why import Explainer
 from nanobot.providers.port import Provider
 from nanobot.security.access import Access

@@ -40,7 +40,7 @@ from nanobot.gateway.webserver import WebServer
 from nanobot.logs import Counted
 from nanobot.memory.consolidation import MemoryConsolidator, planning
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.store import MemoryStore
 from nanobot.security.redaction import Redactor
 from nanobot.tasks import Repeated
 from nanobot.upkeep.contents import SNAPSHOT

@@ -33,7 +33,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.channels import ChannelState
 from nanobot.memory.documents import FACTS
-from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.store import MemoryStore
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.upkeep.retention import DiskReserve

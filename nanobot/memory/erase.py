@@ -38,10 +38,10 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
 from nanobot.memory.forget import ForgetPlan, Forgetter
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
-from nanobot.memory.text.wording import words
-from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.wording import words
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import SUFFIX, JsonValue
 from nanobot.text import counted

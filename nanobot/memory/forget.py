@@ -37,12 +37,11 @@ from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, json_line, lstate_of
 from nanobot.memory.documents import ALL_FACTS, PENDING, TRACKED
 from nanobot.memory.history import HistoryEntry
+from nanobot.memory.lines import blocks_of
 from nanobot.memory.matcher import LEAST
 from nanobot.memory.scopes import Memories, Memory
-from nanobot.memory.store.store import MemoryStore
-from nanobot.memory.text.lines import blocks_of
-from nanobot.memory.text.wording import Fact, covers, parts, without, words
-from nanobot.memory.versions.version import Change
+from nanobot.memory.store import MemoryStore
+from nanobot.memory.version import Change
 from nanobot.memory.why import (
     Explainer,
     Line,
@@ -54,6 +53,7 @@ from nanobot.memory.why import (
     nearest,
     said_in,
 )
+from nanobot.memory.wording import Fact, covers, parts, without, words
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager

@@ -36,7 +36,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, WriteConflict
 from nanobot.io import FileState, json_line
 from nanobot.memory.files import LIMIT, LineFile, Readable, redact_file, redacted_lines
-from nanobot.memory.text.lines import Operation
+from nanobot.memory.lines import Operation
 from nanobot.providers.endpoint import items, string
 from nanobot.security.paths import Place, Root
 from nanobot.session.records import decode_fields, natural

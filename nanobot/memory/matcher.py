@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 
 from nanobot.errors import NanobotError
 from nanobot.memory.files import redacted_json
-from nanobot.memory.text.lines import blocks_of
+from nanobot.memory.lines import blocks_of
 
 ERASED = "[erased]"
 

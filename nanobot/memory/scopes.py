@@ -19,10 +19,10 @@ from loguru import logger
 from nanobot.bus.events import TERMINAL, Address, InboundMessage
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryLog
-from nanobot.memory.store.pending import Pending, TellHeld
-from nanobot.memory.store.store import MemoryStore
-from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.pending import Pending, TellHeld
+from nanobot.memory.store import MemoryStore
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue, stem_of
 

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 
 from nanobot.errors import CallRefused
-from nanobot.memory.text.lines import blocks_of
+from nanobot.memory.lines import blocks_of
 from nanobot.messages import ATTACHED, EDITED, Message
 
 OTHERS = "others"

@@ -23,12 +23,12 @@ from pydantic import Field
 from nanobot.errors import CallRefused, PathRefused
 from nanobot.memory.documents import LONG_TERM, PENDING, RETIRED
 from nanobot.memory.files import text_of
+from nanobot.memory.guard import bare, fact_lines, lost_facts
+from nanobot.memory.lines import Operation, told
 from nanobot.memory.scopes import OWNER, Memory, is_scope
-from nanobot.memory.store.guard import bare, fact_lines, lost_facts
 from nanobot.memory.taint import quotation
-from nanobot.memory.text.lines import Operation, told
-from nanobot.memory.text.wording import most_similar
-from nanobot.memory.versions.version import Change
+from nanobot.memory.version import Change
+from nanobot.memory.wording import most_similar
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 MemoryOf = Callable[[str], Memory]

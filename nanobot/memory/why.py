@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 from nanobot.errors import UnknownSession
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import HistoryEntry
+from nanobot.memory.lines import split
+from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory
-from nanobot.memory.store.guard import fact_lines
-from nanobot.memory.store.pending import CONFIRMED
-from nanobot.memory.text.lines import split
-from nanobot.memory.text.wording import most_similar, share, words
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import TAGS, Change, Snapshot, Version
+from nanobot.memory.version import TAGS, Change, Snapshot, Version
+from nanobot.memory.wording import most_similar, share, words
 from nanobot.messages import Message
 from nanobot.session.records import JsonValue
 from nanobot.text import shortened

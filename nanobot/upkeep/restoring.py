@@ -31,8 +31,8 @@ from nanobot.clock import Clock
 from nanobot.cron.job import decoded
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import replace_file, sync_folder
+from nanobot.memory.gitstore import read_newest
 from nanobot.memory.history import HISTORY, HistoryLog
-from nanobot.memory.versions.gitstore import read_newest
 from nanobot.security.paths import Root
 from nanobot.session.manager import conversations_in
 from nanobot.upkeep.archive import Progress, Unpacked, unpack

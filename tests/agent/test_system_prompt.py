@@ -9,7 +9,7 @@ import pytest
 from nanobot.agent.prompt import SEPARATOR, ScopedSources, cut_at_line
 from nanobot.memory.documents import install_template, load_template, template_folder
 from nanobot.memory.scopes import OWNER, Memories, Scopes
-from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.store import MemoryStore
 from nanobot.providers.port import estimate_tokens
 from nanobot.security.paths import Root
 from nanobot.session.session import Session

@@ -15,9 +15,9 @@ import pytest
 
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.search.database import connect
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Change
+from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 from nanobot.upkeep.backups import backup_name
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.memory.documents import install_template, load_template, template_folder
-from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.store import MemoryStore
 from nanobot.security.paths import Root
 
 

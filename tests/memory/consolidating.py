@@ -9,9 +9,9 @@ from pathlib import Path
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import Limits
 from nanobot.memory.documents import LONG_TERM, install_template, load_template, template_folder
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory
-from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import MESSAGE_OVERHEAD, Prompt, Provider, Reply, estimate_tokens

@@ -12,13 +12,13 @@ from nanobot.bus.journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryEntry
+from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Change
+from nanobot.memory.version import Change
 from nanobot.memory.why import Explainer
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root

@@ -15,14 +15,14 @@ from nanobot.memory.documents import LONG_TERM, install_template, load_template,
 from nanobot.memory.dream import Dream, DreamReport
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.service import MemoryService
 from nanobot.memory.service.commands import MemoryCommands, Questions
 from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Change
+from nanobot.memory.version import Change
 from nanobot.memory.why import Explainer
 from nanobot.messages import Message
 from nanobot.security.paths import Root

@@ -12,9 +12,9 @@ import pytest
 from nanobot.memory.dream import Dream
 from nanobot.memory.dream.learning import DreamLimits
 from nanobot.memory.dream.state import DreamReport
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories
-from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message
 from nanobot.providers.offline.learning import consolidate
 from nanobot.providers.offline.model import OfflineModel

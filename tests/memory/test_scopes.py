@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nanobot.bus.events import InboundMessage
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER, Memories, Scopes, is_scope, prefix_of
-from nanobot.memory.versions.version import Change
+from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue
 from tests.memory.homes import owned_by

@@ -18,7 +18,7 @@ import pytest
 from nanobot.bus.journal_file import documents_of, inspect_journal
 from nanobot.bus.state import DOCUMENTS
 from nanobot.cron.job import JobStore
-from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.gitstore import GitStore
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager

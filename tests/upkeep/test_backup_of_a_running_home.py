@@ -13,8 +13,8 @@ import pytest
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.cli.main import main
 from nanobot.clock import SystemClock
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Change
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.version import Change
 from nanobot.providers.port import Prompt
 from nanobot.security.paths import Root
 from nanobot.testing import ScriptedModel, says

@@ -150,7 +150,7 @@ def check_journal(case: Case) -> Iterator[Finding]:
 
 def check_versions(case: Case) -> Iterator[Finding]:
     """Whether the newest version of memory is there with all that is in it."""
-    from nanobot.memory.versions.gitstore import read_newest
+    from nanobot.memory.gitstore import read_newest
 
     path = case.home / "state" / "memory.git"
     if not os.path.lexists(path):

@@ -33,8 +33,8 @@ from nanobot.errors import NanobotError
 from nanobot.memory.consolidation.archivist import Archivist, Haste, Patience, PutAway
 from nanobot.memory.consolidation.planning import Gauge, Limits, PromptSize, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.scopes import Memory
-from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import Provider

@@ -37,11 +37,11 @@ from nanobot.memory.consolidation.planning import Chunk, pick_window_boundary
 from nanobot.memory.consolidation.summariser import Draft, Summariser
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.forget import Forgotten
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.guard import lost_facts
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memory
-from nanobot.memory.store.guard import lost_facts
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Change
+from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from nanobot.memory import guard
 from nanobot.memory.answers import json_object
-from nanobot.memory.store import guard
-from nanobot.memory.text.lines import Operation, operations_between
+from nanobot.memory.lines import Operation, operations_between
 from nanobot.providers.port import Reply, ToolSpec
 
 SAVE_MEMORY = ToolSpec(

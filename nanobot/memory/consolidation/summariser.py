@@ -27,9 +27,9 @@ from nanobot.memory.consolidation.planning import Chunk, raw_summary, request_te
 from nanobot.memory.consolidation.saving import SAVE_MEMORY, Saved, learned, read_reply, with_stamp
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import EntryType, HistoryEntry
+from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import Memory
 from nanobot.memory.taint import quotation
-from nanobot.memory.text.lines import Operation
 from nanobot.providers.port import (
     CallOptions,
     Prompt,

@@ -38,8 +38,8 @@ from nanobot.errors import NanobotError, ProviderError, ProviderRejected
 from nanobot.memory.dream.learning import BudgetSpent, DreamLimits, Thinker, Writer
 from nanobot.memory.dream.reading import Evidence, Reader
 from nanobot.memory.dream.state import DreamReport, DreamState, Plan, ScopeState
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.scopes import OWNER, Memories, Memory
-from nanobot.memory.versions.gitstore import GitStore
 from nanobot.providers.port import Provider
 from nanobot.tasks import Background
 

@@ -33,12 +33,12 @@ from nanobot.memory.dream.phases import (
 from nanobot.memory.dream.reading import Entry
 from nanobot.memory.dream.state import DreamReport, Hold, Plan, Write
 from nanobot.memory.forget import Forgotten
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.guard import bare
+from nanobot.memory.lines import Operation, apply_operations
+from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Memory
-from nanobot.memory.store.guard import bare
-from nanobot.memory.store.pending import PendingFact
-from nanobot.memory.text.lines import Operation, apply_operations
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Change
+from nanobot.memory.version import Change
 from nanobot.providers.port import (
     CallOptions,
     Prompt,

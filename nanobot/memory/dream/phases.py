@@ -28,10 +28,10 @@ from nanobot.memory.answers import json_object
 from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.dream.reading import Entry
 from nanobot.memory.dream.state import Hold, Write
-from nanobot.memory.store.guard import bare, fact_lines, indent, lost_facts, standing
+from nanobot.memory.guard import bare, fact_lines, indent, lost_facts, standing
+from nanobot.memory.lines import Operation, is_heading, lines_of
 from nanobot.memory.taint import quotation
-from nanobot.memory.text.lines import Operation, is_heading, lines_of
-from nanobot.memory.text.wording import most_similar, share, similar, words
+from nanobot.memory.wording import most_similar, share, similar, words
 from nanobot.providers.endpoint import items, mapping, string
 
 PERSON, MANNER = PERSONAL

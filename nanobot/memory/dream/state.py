@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument
-from nanobot.memory.text.lines import Operation
+from nanobot.memory.lines import Operation
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,13 @@ from nanobot.errors import NanobotError
 from nanobot.io import FileState, opened
 from nanobot.memory.documents import FACTS
 from nanobot.memory.files import text_of
+from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import MOST
 from nanobot.memory.history import decode as decode_entry
+from nanobot.memory.notes import day_of
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Source, Sources
 from nanobot.memory.search.library import documents, passages
-from nanobot.memory.store.guard import fact_lines
-from nanobot.memory.store.notes import day_of
 from nanobot.memory.taint import NOTE, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.security.paths import Place, Root

@@ -25,7 +25,7 @@ from pydantic import Field
 from nanobot.errors import ToolError
 from nanobot.memory.search import Hit, Passage, Query, SearchResult
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.text.wording import words
+from nanobot.memory.wording import words
 from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 

@@ -21,17 +21,17 @@ from nanobot.memory.documents import FACTS, LONG_TERM
 from nanobot.memory.dream import COMMAND, Dream
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter, Forgotten
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.lines import is_heading
+from nanobot.memory.notes import day_of
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
 from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import retired_matching
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report
-from nanobot.memory.store.notes import day_of
-from nanobot.memory.text.lines import is_heading
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.sync import Sync
-from nanobot.memory.versions.version import Change, Version, scope_of
+from nanobot.memory.sync import Sync
+from nanobot.memory.version import Change, Version, scope_of
 from nanobot.memory.why import Explainer
 from nanobot.providers.port import estimate_tokens
 

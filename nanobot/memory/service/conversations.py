@@ -12,7 +12,7 @@ from nanobot.commands import Answer, CommandCall
 from nanobot.memory.scopes import Scopes, is_group
 from nanobot.memory.service import MemoryService
 from nanobot.memory.service.views import minute
-from nanobot.memory.versions.version import Version
+from nanobot.memory.version import Version
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue

@@ -17,12 +17,12 @@ from typing import Literal
 
 from nanobot.bus.journal import Usage
 from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.search.tool import Retired
-from nanobot.memory.store.pending import PendingFact
-from nanobot.memory.versions.sync import SyncResult
-from nanobot.memory.versions.version import TAGS, Author, Version
+from nanobot.memory.sync import SyncResult
+from nanobot.memory.version import TAGS, Author, Version
 from nanobot.session.records import JsonValue
 from nanobot.text import counted, shortened, visible
 

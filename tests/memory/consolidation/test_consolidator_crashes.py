@@ -13,10 +13,10 @@ import pytest
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.memory.documents import load_template, template_folder
 from nanobot.memory.history import HistoryEntry, HistoryLog
+from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import Memory
-from nanobot.memory.store.store import MemoryStore
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.version import Change
+from nanobot.memory.store import MemoryStore
+from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager

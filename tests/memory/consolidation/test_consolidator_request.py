@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nanobot.memory.consolidation.planning import Chunk, conversation, raw_summary, request_text
 from nanobot.memory.consolidation.saving import learned
-from nanobot.memory.text.lines import Operation
+from nanobot.memory.lines import Operation
 from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens
 

@@ -12,10 +12,10 @@ import pytest
 
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.history import HistoryEntry, HistoryLog
+from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import Memory
-from nanobot.memory.store.store import MemoryStore
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.version import Change
+from nanobot.memory.store import MemoryStore
+from nanobot.memory.version import Change
 from nanobot.providers.port import Prompt
 from nanobot.security.paths import Root
 from nanobot.session.session import Session

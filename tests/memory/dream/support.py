@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from nanobot.memory.dream import Dream, DreamLimits, DreamReport
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory
-from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message
 from nanobot.providers.port import Prompt, Provider, Reply
 from nanobot.security.paths import Root

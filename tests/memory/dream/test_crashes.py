@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.version import Change
+from nanobot.memory.lines import Operation
+from nanobot.memory.version import Change
 from nanobot.providers.port import Prompt
 from nanobot.testing import FakeClock
 from nanobot.testing.model import Line

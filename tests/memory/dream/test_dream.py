@@ -9,8 +9,8 @@ import pytest
 
 from nanobot.memory.dream.state import DreamState, Plan, Write
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.text.wording import Fact
+from nanobot.memory.lines import Operation
+from nanobot.memory.wording import Fact
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.testing import says

@@ -9,8 +9,8 @@ from dataclasses import replace
 from nanobot.errors import StorageError
 from nanobot.memory.dream.state import DreamState, Hold, Plan, Write
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.text.wording import Fact
+from nanobot.memory.lines import Operation
+from nanobot.memory.wording import Fact
 from tests.memory.dream.support import LONG_TERM, World, edits, found
 
 LIVES = "Lives in Porto since May 2026"

@@ -23,8 +23,8 @@ from nanobot.memory.dream.phases import (
 )
 from nanobot.memory.dream.reading import of_note
 from nanobot.memory.dream.state import Write
-from nanobot.memory.store.guard import standing
-from nanobot.memory.text.lines import Operation, apply_operations
+from nanobot.memory.guard import standing
+from nanobot.memory.lines import Operation, apply_operations
 
 TEA = Item("add", "Likes tea", "USER.md", "", 0)
 

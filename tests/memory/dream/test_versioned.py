@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.memory.dream.state import DreamState, Plan, Write
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.lines import Operation
 from nanobot.testing import FakeClock
 from tests.memory.dream.support import LONG_TERM, START, World, edits, found
 

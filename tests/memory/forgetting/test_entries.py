@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.text.lines import Operation
+from nanobot.memory.lines import Operation
 from nanobot.testing import FakeClock
 from tests.memory.homes import RealHome, living
 

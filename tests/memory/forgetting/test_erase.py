@@ -17,7 +17,7 @@ from dulwich.pack import Pack
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Completion, Step
 from nanobot.errors import NanobotError
-from nanobot.memory.versions.version import Change
+from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock

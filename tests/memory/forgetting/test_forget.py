@@ -11,7 +11,7 @@ import pytest
 
 from nanobot.errors import NanobotError
 from nanobot.memory.forget import FORGOTTEN, Forgotten
-from nanobot.memory.text.wording import Fact
+from nanobot.memory.wording import Fact
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock

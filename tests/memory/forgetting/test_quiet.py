@@ -9,7 +9,7 @@ from nanobot.memory.dream import Dream, DreamLimits
 from nanobot.memory.dream.state import DreamState, Plan, Write
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
-from nanobot.memory.text.lines import Operation
+from nanobot.memory.lines import Operation
 from nanobot.testing import FakeClock, ScriptedModel
 from tests.doubles.state import MemoryState
 from tests.memory.homes import RealHome, living, scope_of

@@ -25,7 +25,7 @@ from nanobot.memory.history import (
     encode,
     paragraph_of,
 )
-from nanobot.memory.text.lines import Operation
+from nanobot.memory.lines import Operation
 from nanobot.security.paths import Root
 
 if TYPE_CHECKING:

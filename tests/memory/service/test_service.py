@@ -11,10 +11,10 @@ import pytest
 
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Query
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.version import Change, UnknownVersion
+from nanobot.memory.version import Change, UnknownVersion
 from tests.memory.owning import Owned
 
 PERSON = "people/telegram_7"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.store import guard
+from nanobot.memory import guard
 from tests.growth import assert_linear
 
 FACTS = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nanobot.memory.store.pending import MOST_SHOWN, MOST_WAITING, Pending
-from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.lines import Operation
+from nanobot.memory.pending import MOST_SHOWN, MOST_WAITING, Pending
+from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import passed_on
-from nanobot.memory.text.lines import Operation
 
 MEMORY = "memory/MEMORY.md"
 

@@ -13,10 +13,10 @@ import pytest
 
 from nanobot.errors import PathRefused, ToolError, WriteConflict
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.lines import Operation
+from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import is_unconfirmed
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.version import Change
+from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 
 if TYPE_CHECKING:

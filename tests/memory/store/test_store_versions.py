@@ -10,10 +10,10 @@ import pytest
 
 from nanobot.errors import ToolError
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.store.store import MemoryStore
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Change
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.lines import Operation
+from nanobot.memory.store import MemoryStore
+from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nanobot.memory.lines import split
 from nanobot.memory.taint import unconfirmed_in
-from nanobot.memory.text.lines import split
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.text.lines import Operation, apply_operations, merge, operations_between
-from nanobot.memory.text.wording import most_similar
+from nanobot.memory.lines import Operation, apply_operations, merge, operations_between
+from nanobot.memory.wording import most_similar
 
 _WORDS = st.lists(st.sampled_from(["tea", "coffee", "lives", "in", "Ulm", "茶", "好"]), max_size=4)
 _LINES = st.one_of(

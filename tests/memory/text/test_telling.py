@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.memory.text.lines import told
+from nanobot.memory.lines import told
 
 LONG = "- " + "very " * 30 + "long"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.memory.text.wording import Fact, share, without
+from nanobot.memory.wording import Fact, share, without
 
 ANN = "- Their sister Ann lives in Oslo"
 

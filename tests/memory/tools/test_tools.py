@@ -12,8 +12,8 @@ import pytest
 
 from nanobot.errors import StorageError
 from nanobot.memory.documents import load_template, template_folder
+from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import Memories
-from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.taint import origins_of
 from nanobot.memory.tools import Documents, Note, UpdateMemory
 from nanobot.messages import Message, ToolCall

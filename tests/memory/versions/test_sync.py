@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError, WriteConflict
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.sync import Remote, Sync, SyncFailed, SyncResult
-from nanobot.memory.versions.version import Change
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.sync import Remote, Sync, SyncFailed, SyncResult
+from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import StorageError, WriteConflict
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Change, UnknownVersion
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.lines import Operation
+from nanobot.memory.version import Change, UnknownVersion
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock
 
@@ -329,7 +329,7 @@ def test_many_versions_are_packed_and_read_as_before(home: Home) -> None:
 
 
 def test_importing_versions_does_not_load_the_git_library() -> None:
-    code = "import sys, nanobot.memory.versions.gitstore; sys.exit('dulwich' in sys.modules)"
+    code = "import sys, nanobot.memory.gitstore; sys.exit('dulwich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from nanobot.clock import SystemClock
-from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.gitstore import GitStore
 from nanobot.security.paths import Root
 from nanobot.testing import ScriptedModel
 from nanobot.testing.channel import FakeChannel

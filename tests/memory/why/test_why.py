@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.version import Change
+from nanobot.memory.lines import Operation
+from nanobot.memory.version import Change
 from nanobot.messages import Message, ToolCall
 from nanobot.testing import FakeClock
 from tests.memory.homes import GUEST, RealHome, living

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.store.store import MemoryStore
-from nanobot.memory.versions.version import Change
+from nanobot.memory.store import MemoryStore
+from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
 from tests.tools.shell.conftest import Life

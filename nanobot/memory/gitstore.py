@@ -33,9 +33,9 @@ from nanobot.errors import ToolError
 from nanobot.io import locked, storage_errors
 from nanobot.memory.documents import TRACKED
 from nanobot.memory.files import text_of
-from nanobot.memory.text.lines import merge, split, told
-from nanobot.memory.versions.git import PACK_EVERY, Commit, Damaged, Repository, blob_id
-from nanobot.memory.versions.version import (
+from nanobot.memory.git import PACK_EVERY, Commit, Damaged, Repository, blob_id
+from nanobot.memory.lines import merge, split, told
+from nanobot.memory.version import (
     Author,
     Change,
     Message,

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nanobot.memory.text.wording import LEAST, rewordings, similarity, words_of
+from nanobot.memory.wording import LEAST, rewordings, similarity, words_of
 from nanobot.session.records import JsonValue
 from nanobot.text import counted
 

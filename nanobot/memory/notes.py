@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from datetime import date, datetime
 
-from nanobot.memory.store.guard import bare
+from nanobot.memory.guard import bare
+from nanobot.memory.lines import split
 from nanobot.memory.taint import mark_of
-from nanobot.memory.text.lines import split
 
 
 def note_path(day: date) -> str:

@@ -18,11 +18,11 @@ from datetime import date
 from itertools import groupby
 
 from nanobot.memory.documents import LONG_TERM, PENDING
-from nanobot.memory.store.guard import fact_lines, indent, lost_facts, standing
-from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.guard import fact_lines, indent, lost_facts, standing
+from nanobot.memory.lines import Operation, blocks_of, split
+from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import sources_of
-from nanobot.memory.text.lines import Operation, blocks_of, split
-from nanobot.memory.versions.version import Change
+from nanobot.memory.version import Change
 from nanobot.text import counted
 
 _HEADING = "# Waiting for your word"

@@ -22,14 +22,14 @@ from loguru import logger
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.io import FileState, lstate_of
+from nanobot.memory import guard
 from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
 from nanobot.memory.files import redact_file, text_of
-from nanobot.memory.store import guard
-from nanobot.memory.store.notes import retired_in, with_note, with_retired
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.lines import Operation, apply_operations, split
+from nanobot.memory.notes import retired_in, with_note, with_retired
 from nanobot.memory.taint import unconfirmed_in
-from nanobot.memory.text.lines import Operation, apply_operations, split
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Author, Change
+from nanobot.memory.version import Author, Change
 from nanobot.security.paths import Place, Root
 
 LIMIT = 10_000_000

@@ -12,9 +12,9 @@ import math
 import re
 from collections.abc import Iterable
 
-from nanobot.memory.text.lines import split
-from nanobot.memory.text.wording import words_of
-from nanobot.memory.versions.version import Author
+from nanobot.memory.lines import split
+from nanobot.memory.version import Author
+from nanobot.memory.wording import words_of
 from nanobot.providers.port import estimate_tokens
 
 BY_PERSON: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})

@@ -22,10 +22,10 @@ from urllib.parse import unquote, urlsplit
 
 from nanobot.errors import NanobotError
 from nanobot.memory.files import text_of
-from nanobot.memory.text.lines import merge, split
-from nanobot.memory.versions.git import build, new_branch
-from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.version import Change, Message, scope_of
+from nanobot.memory.git import build, new_branch
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.lines import merge, split
+from nanobot.memory.version import Change, Message, scope_of
 from nanobot.text import expanduser
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import TRACKED
-from nanobot.memory.text.lines import Operation
+from nanobot.memory.lines import Operation
 
 Author = Literal["start", "consolidate", "dream", "agent", "you", "restore", "forget", "sync"]
 """`you` is the person: their editor, and what they confirm or ask for by a command. `start` is

@@ -1,1 +1,0 @@
-"""The files of one memory: read and written in one place, guarded, with a version each time."""

@@ -1,1 +1,0 @@
-"""Versions of the long-term files: every change, who made it and why, and how to undo it."""
