@@ -18,10 +18,11 @@ from collections.abc import (
     AsyncIterator,
     Container,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from loguru import logger
@@ -36,11 +37,15 @@ MAX_BODY = 3_000_000
 """Bytes of a request's body; beyond it the answer is status 413."""
 
 _METHODS = ("GET", "POST")
-_MAX_UNDER_WAY = 100
-"""Requests handled at once; beyond it the answer is status 503, and the platform tries again."""
-_MAX_READING = 128
-"""Bodies on their way at once; beyond it the one that takes longest is given up. A platform's comes
-at once, so whoever sends slowly, which takes no secret, keeps nobody out."""
+_MAX_UNDER_WAY = 1_000
+_MAX_HELD = 64_000_000
+"""Requests handled at once, and bytes of their bodies; beyond it the answer is status 503, and the
+platform tries again."""
+_MAX_READING = 1_000
+_MAX_EXPECTED = 192_000_000
+"""Bodies on their way at once, and the bytes that they may have; beyond it the one that takes
+longest is given up. A platform's comes at once, so whoever sends slowly, which takes no secret,
+keeps nobody out."""
 _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
 _NAMED = 8
@@ -77,8 +82,8 @@ class WebServer:
         self._handlers: dict[str, WebhookHandler] = {}
         self._served: set[str] = set()
         self._refused: set[str] = set()
-        self._under_way = 0
-        self._reading: dict[asyncio.Timeout, None] = {}
+        self._under_way = self._held = 0
+        self._reading: dict[asyncio.Timeout, int] = {}
         self._runner: web.AppRunner | None = None
         self._starting = asyncio.Lock()
 
@@ -177,35 +182,46 @@ class WebServer:
         body = await self._body(http)
         if isinstance(body, WebhookReply):
             return body
-        if self._under_way >= _MAX_UNDER_WAY:
+        if self._under_way >= _MAX_UNDER_WAY or self._held + len(body) > _MAX_HELD:
             return _BUSY
         self._under_way += 1
+        self._held += len(body)
         try:
             return await self._passed_on(http, body)
         finally:
             self._under_way -= 1
+            self._held -= len(body)
 
     async def _body(self, http: web.Request) -> bytes | WebhookReply:
         from aiohttp import web
 
         if (http.content_length or 0) > MAX_BODY:
             return WebhookReply(413)
-        time = asyncio.timeout(self._patience)
         try:
-            async with time:
-                self._reading[time] = None
-                if len(self._reading) > _MAX_READING:
-                    oldest = next(iter(self._reading))
-                    del self._reading[oldest]
-                    if not oldest.expired():
-                        oldest.reschedule(0)
-                return await http.read()
+            async with asyncio.timeout(self._patience) as time:
+                with self._among_those_read(time, http.content_length or MAX_BODY):
+                    return await http.read()
         except TimeoutError:
             return WebhookReply(408, headers={"Connection": "close"})
         except web.HTTPRequestEntityTooLarge:
             return WebhookReply(413)
         except (web.RequestPayloadError, ConnectionError):
             return WebhookReply(400)
+
+    @contextmanager
+    def _among_those_read(self, time: asyncio.Timeout, size: int) -> Iterator[None]:
+        """Make room for one more body of at most `size` bytes, and count it while inside. `time`
+        ends the reading."""
+        while self._reading and (
+            len(self._reading) >= _MAX_READING or sum(self._reading.values()) + size > _MAX_EXPECTED
+        ):
+            oldest = next(iter(self._reading))
+            del self._reading[oldest]
+            if not oldest.expired():
+                oldest.reschedule(0)
+        self._reading[time] = size
+        try:
+            yield
         finally:
             self._reading.pop(time, None)
 

@@ -301,9 +301,10 @@ class Access:
         async with self._changing:
             if self._stored is None:
                 self._stored = self._document.load()
-            noted, wrong = dict(self._noted), self._wrong
+            noted, wrong, now = dict(self._noted), self._wrong, self._clock.now()
             self._stored = await asyncio.to_thread(
-                self._document.change, lambda stored: change(_with_noted(stored, noted, wrong))
+                self._document.change,
+                lambda stored: change(_with_noted(stored, noted, wrong).at(now)),
             )
             self._wrong = self._wrong[len(wrong) :]
             for key, one in noted.items():  # what was noted meanwhile stays

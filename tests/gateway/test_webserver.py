@@ -272,7 +272,7 @@ async def test_bursts_are_taken_and_too_much_at_once_is_put_off(web: WebServer) 
         return WebhookReply()
 
     async with web.serve("/hook", wait) as url, asyncio.TaskGroup() as group:
-        waiting = [group.create_task(platform.send(url, body=large)) for _ in range(100)]
+        waiting = [group.create_task(platform.send(url, body=large)) for _ in range(200)]
         for _ in waiting:
             await full.acquire()
         assert (await platform.send(url, body=b"x"))[0] == 503
@@ -302,7 +302,7 @@ async def test_an_answer_says_nothing_of_what_serves_it(web: WebServer) -> None:
 async def test_bodies_that_trickle_in_keep_nobody_out(web: WebServer) -> None:
     platform = Platform()
     async with web.serve("/hook", platform.handle) as url:
-        slow = [await connect(url) for _ in range(160)]
+        slow = [await connect(url) for _ in range(100)]
         head = f"POST /hook HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MAX_BODY}\r\n\r\nx"
         for _, writer in slow:
             writer.write(head.encode())
