@@ -30,7 +30,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from errno import ELOOP, ENOTDIR, ENXIO
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Annotated, BinaryIO, Literal
+
+from msgspec import Meta, ValidationError, convert
 
 FORMAT = 1
 """The layout of a backup: `backup.json`, the files below `home/`, `manifest.json`."""
@@ -97,11 +99,11 @@ class Head:
 
     nanobot: str
     journal: int
-    made_at: datetime
+    made_at: Annotated[datetime, Meta(tz=True)]
     live: bool
     media: bool
-    files: int
-    size: int
+    files: Annotated[int, Meta(ge=0)]
+    size: Annotated[int, Meta(ge=0)]
     left_out: tuple[str, ...] = ()
     format: int = FORMAT
 
@@ -112,23 +114,10 @@ class Head:
     @classmethod
     def decoded(cls, data: bytes) -> Head:
         """What `encoded` made, of this format or another. Raises `ValueError` for what is none."""
-        match json.loads(data):
-            case {
-                "format": int(format_),
-                "nanobot": str(nanobot),
-                "journal": int(journal),
-                "made_at": str(made_at),
-                "live": bool(live),
-                "media": bool(media),
-                "files": int(files),
-                "size": int(size),
-                "left_out": list(left_out),
-            } if files >= 0 and size >= 0:
-                when = datetime.fromisoformat(made_at)
-                names = tuple(str(name) for name in left_out)
-                if when.tzinfo:
-                    return cls(nanobot, journal, when, live, media, files, size, names, format_)
-        raise ValueError("its first file is not that of a backup")
+        try:
+            return convert(json.loads(data), cls)
+        except ValidationError as error:
+            raise ValueError(f"its first file is not that of a backup ({error})") from error
 
 
 def part_of(path: str, *, folder: bool, media: bool = True) -> Part:

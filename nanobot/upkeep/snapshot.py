@@ -23,10 +23,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import convert, to_builtins
 
 from nanobot.clock import Clock
 from nanobot.commands import Operation
@@ -52,16 +54,12 @@ class Snapshot:
 
     def save(self, home: Path) -> None:
         """Write it down for the process that packs it. Raises `OSError`."""
-        given = {**asdict(self), "made_at": self.made_at.isoformat()}
-        (home / SNAPSHOT / _LIST).write_text(json.dumps(given))
+        (home / SNAPSHOT / _LIST).write_text(json.dumps(to_builtins(self)))
 
     @classmethod
     def load(cls, home: Path) -> Snapshot:
         """The one that stands in `home`. Raises `OSError` where there is none."""
-        given = json.loads((home / SNAPSHOT / _LIST).read_text())
-        items = tuple(Item(**item) for item in given["items"])
-        made_at = datetime.fromisoformat(given["made_at"])
-        return cls(given["live"], made_at, given["pause"], items)
+        return convert(json.loads((home / SNAPSHOT / _LIST).read_text()), cls)
 
 
 class Freezable(Protocol):
