@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -67,8 +66,6 @@ _SILENT = 3600.0
 _OUTPUT_KEPT = 4_000
 _OUTPUT_LINES = 6
 _OUTPUT_COLUMNS = 100
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
-_CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,16 +276,10 @@ class PreviewBoard:
 
 
 def _last_lines(output: str) -> str:
-    """The last lines with content, as a terminal would show them: a line that was written over
-    (`\\r`) counts as it is now, and colours are left out."""
-    lines = []
-    for line in output.split("\n"):
-        plain = _SEQUENCE.sub("", line).rstrip("\r").rpartition("\r")[2]
-        plain = plain.translate(_CONTROLS).rstrip()
-        if len(plain) > _OUTPUT_COLUMNS:
-            plain = plain[: _OUTPUT_COLUMNS - 1] + "…"
-        lines.append(plain)
-    return "\n".join([line for line in lines if line.strip()][-_OUTPUT_LINES:])
+    """The last lines with content; the tool has made plain text of what was printed."""
+    lines = [line.rstrip() for line in output.split("\n") if line.strip()][-_OUTPUT_LINES:]
+    width = _OUTPUT_COLUMNS
+    return "\n".join(one if len(one) <= width else f"{one[: width - 1]}…" for one in lines)
 
 
 _GRACE = 1.0
