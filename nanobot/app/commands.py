@@ -41,7 +41,7 @@ from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
 from nanobot.session.session import Session
 from nanobot.tooling import TurnContext
-from nanobot.tools.mcp import McpOperations
+from nanobot.tools.mcp.servers import McpOperations
 
 
 def build_operations(

@@ -50,11 +50,14 @@ from nanobot.tooling import OwnersPolicy, Tool, TurnContext
 from nanobot.tooling.approvals import Approvals
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
-from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
+from nanobot.tools.mcp.servers import McpServers
+from nanobot.tools.mcp.session import Connections, Programs
+from nanobot.tools.mcp.values import McpServer
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
 from nanobot.tools.shell.tools import Exec, ExecKill, ExecRead, Limits
-from nanobot.tools.web import SearchSettings, WebFetch, WebSearch
+from nanobot.tools.web.fetch import WebFetch
+from nanobot.tools.web.search import SearchSettings, WebSearch
 
 HELPER_TOOLS = (
     "read_file",

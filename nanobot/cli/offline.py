@@ -46,7 +46,7 @@ from nanobot.security.redaction import Redactor
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.mcp import McpOperations
+from nanobot.tools.mcp.servers import McpOperations
 from nanobot.upkeep.snapshot import BackupOperations
 
 

@@ -4,20 +4,6 @@ Invariant: a program runs shut in unless the owner says otherwise, and is starte
 what it says is bounded before it is parsed and is never trusted; a tool whose description is not
 the one the owner has accepted is not offered. The SDK is imported when a server is started.
 
-`values` are what servers and tools are and what was accepted, `session`, `pipes` and `web` reach a
+`values` are what servers and tools are and what was accepted, `transports` and `session` reach a
 server, `running` keeps one alive, `servers` keeps them all.
 """
-
-from nanobot.tools.mcp.servers import McpOperations, McpServers, McpTool
-from nanobot.tools.mcp.session import Connections, Programs
-from nanobot.tools.mcp.values import Card, McpServer
-
-__all__ = [
-    "Card",
-    "Connections",
-    "McpOperations",
-    "McpServer",
-    "McpServers",
-    "McpTool",
-    "Programs",
-]

@@ -2,8 +2,3 @@
 
 `pages` finds the text in bytes and reads HTML in a child process (`page_worker`).
 """
-
-from nanobot.tools.web.fetch import Addresses, WebFetch
-from nanobot.tools.web.search import ProviderName, SearchSettings, WebSearch
-
-__all__ = ["Addresses", "ProviderName", "SearchSettings", "WebFetch", "WebSearch"]

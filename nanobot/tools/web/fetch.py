@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -175,24 +175,23 @@ class KeptPages:
     like a page: trying again would be a request more."""
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[tuple[str, _Page], _Answer] = OrderedDict()
-        self._asked: OrderedDict[str, set[str]] = OrderedDict()
+        self._answers: dict[tuple[str, _Page], _Answer] = {}  # what was used last stands last
+        self._asked: dict[str, set[str]] = {}
         self._locks: dict[tuple[str, _Page], asyncio.Lock] = {}
 
     def has(self, conversation: str, page: _Page) -> bool:
         """Whether a page is here."""
         key = (conversation, page)
         if key in self._answers:
-            self._answers.move_to_end(key)  # it is about to be read
+            self._answers[key] = self._answers.pop(key)  # it is about to be read
         return key in self._answers
 
     def takes_place(self, conversation: str, url: str, before: Iterable[str], most: int) -> bool:
         """Whether `url` is among the first `most` addresses of a conversation, which is noted.
         `before` are those of earlier steps, which an earlier process may have fetched."""
-        asked = self._asked.setdefault(conversation, set())
-        self._asked.move_to_end(conversation)
+        asked = self._asked[conversation] = self._asked.pop(conversation, set())
         while len(self._asked) > _CONVERSATIONS:
-            self._asked.popitem(last=False)
+            del self._asked[next(iter(self._asked))]
         asked.update(before)
         if url not in asked and len(asked) >= most:
             return False
@@ -209,9 +208,10 @@ class KeptPages:
             async with lock:
                 if key not in self._answers:
                     try:
-                        self._keep(key, await ask())
+                        self._answers[key] = await ask()
                     except ToolError as error:
-                        self._keep(key, error)
+                        self._answers[key] = error
+                    self._drop_oldest()
                 answer = self._answers[key]
         finally:
             if not lock.locked():
@@ -220,12 +220,10 @@ class KeptPages:
             raise answer
         return answer
 
-    def _keep(self, key: tuple[str, _Page], answer: _Answer) -> None:
-        self._answers[key] = answer
-        while len(self._answers) > 1 and (
-            len(self._answers) > _PAGES or sum(map(_size, self._answers.values())) > _BYTES
-        ):
-            self._answers.popitem(last=False)
+    def _drop_oldest(self) -> None:
+        kept = self._answers
+        while len(kept) > 1 and (len(kept) > _PAGES or sum(map(_size, kept.values())) > _BYTES):
+            del kept[next(iter(kept))]
 
 
 def _size(answer: _Answer) -> int:

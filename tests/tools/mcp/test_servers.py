@@ -13,9 +13,9 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.tooling import OwnersPolicy
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.mcp import McpServer
 from nanobot.tools.mcp.servers import McpArguments
 from nanobot.tools.mcp.transports import Bounds
+from nanobot.tools.mcp.values import McpServer
 from tests.tools.mcp.conftest import OWNER, House, accept, until
 
 
@@ -246,7 +246,7 @@ async def test_closing_ends_the_program_even_in_the_middle_of_a_call(house: Hous
 
 async def test_the_sdk_is_not_imported_before_a_server_is_started() -> None:
     script = (
-        "import sys, nanobot.tools.mcp, nanobot.cli.parser\n"
+        "import sys, nanobot.tools.mcp.servers, nanobot.cli.parser\n"
         "print([n for n in ('mcp', 'mcp_types', 'httpx2', 'anyio') if n in sys.modules])"
     )
     process = await asyncio.create_subprocess_exec(

@@ -16,7 +16,7 @@ from nanobot.messages import Message, ToolCall
 from nanobot.security.egress import Egress
 from nanobot.tooling import OwnersPolicy, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.web import WebFetch
+from nanobot.tools.web.fetch import WebFetch
 from tests.doubles.web import FakeWeb
 
 PNG = base64.b64decode(

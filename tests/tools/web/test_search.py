@@ -12,7 +12,8 @@ from nanobot.messages import Message, ToolCall
 from nanobot.security.egress import Egress
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.web import Addresses, ProviderName, SearchSettings, WebSearch
+from nanobot.tools.web.fetch import Addresses
+from nanobot.tools.web.search import ProviderName, SearchSettings, WebSearch
 from tests.doubles.web import KEY, FakeWeb, SearchFault, SearchHit
 
 PROVIDERS: tuple[ProviderName, ...] = ("duckduckgo", "brave", "tavily", "searxng")
