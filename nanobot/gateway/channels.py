@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -77,33 +77,40 @@ class ChannelState:
 class SenderRate:
     """How many messages a minute each person may send, by when they were sent; the owner any
     number, and 0 means any. One too many costs no model call; its sender is told once a minute,
-    with a fixed text."""
+    with a fixed text. What was written over hours, and comes at once after an outage, is not too
+    much; what is delivered again, since it could not be stored, counts once."""
 
     def __init__(
         self, per_minute: int, clock: Clock, is_owner: Callable[[InboundMessage], bool]
     ) -> None:
         self._per_minute, self._clock, self._is_owner = per_minute, clock, is_owner
         self.is_limited = per_minute > 0
-        self._senders: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
-
-    @property
-    def words(self) -> str:
+        self.words = TOO_MANY.format(per_minute)
         """What those are told who are turned away."""
-        return TOO_MANY.format(self._per_minute)
+        self._senders: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
 
     def verdict(self, inbound: InboundMessage) -> Literal["take", "tell", "drop"]:
         """What is to become of a message: it is taken, or turned away, and its sender told
         (`TOO_MANY`) or not, since they were told within the minute."""
-        if not self._per_minute or inbound.begun_by != "person" or self._is_owner(inbound):
+        if not self.is_limited or inbound.begun_by != "person" or self._is_owner(inbound):
             return "take"
-        key = (inbound.channel, inbound.sender_id)
-        recent = self._senders.pop(key, None) or _Recent(deque(maxlen=self._per_minute))
-        self._senders[key] = recent
+        key, event = (inbound.channel, inbound.sender_id), (inbound.chat_id, inbound.event_id)
+        recent = self._senders[key] = self._senders.pop(key, _Recent())
         if len(self._senders) > _SENDERS:
             self._senders.popitem(last=False)
+        if any(event == known for known, _ in recent.taken):
+            return "take"
+        now = self._clock.monotonic()
         late = (self._clock.now() - inbound.timestamp).total_seconds()
-        event = (inbound.chat_id, inbound.event_id)
-        return recent.verdict(event, self._clock.monotonic(), max(0.0, late))
+        sent = max([now - max(0.0, late), *(sent for _, sent in recent.taken[-1:])])
+        recent.taken = [one for one in recent.taken if sent - one[1] < _MINUTE]
+        if len(recent.taken) < self._per_minute:
+            recent.taken.append((event, sent))
+            return "take"
+        if recent.told is not None and now - recent.told < _MINUTE:
+            return "drop"
+        recent.told = now
+        return "tell"
 
 
 @dataclass(slots=True)
@@ -111,27 +118,8 @@ class _Recent:
     """One person's newest messages that were taken, each with when it had been sent, and when they
     were last told."""
 
-    taken: deque[tuple[tuple[str, str], float]]
+    taken: list[tuple[tuple[str, str], float]] = field(default_factory=list)
     told: float | None = None
-
-    def verdict(
-        self, event: tuple[str, str], now: float, late: float
-    ) -> Literal["take", "tell", "drop"]:
-        """`event` names the message, `late`: so many seconds ago it was sent. What was written over
-        hours, and comes at once after an outage, is not too much; what is delivered again, since it
-        could not be stored, counts once."""
-        if any(event == known for known, _ in self.taken):
-            return "take"
-        sent = max([now - late, *(sent for _, sent in list(self.taken)[-1:])])
-        while self.taken and sent - self.taken[0][1] >= _MINUTE:
-            self.taken.popleft()
-        if len(self.taken) != self.taken.maxlen:
-            self.taken.append((event, sent))
-            return "take"
-        if self.told is not None and now - self.told < _MINUTE:
-            return "drop"
-        self.told = now
-        return "tell"
 
 
 @dataclass(frozen=True, slots=True)
