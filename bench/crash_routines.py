@@ -52,7 +52,7 @@ from bench.routines_talk import (
 )
 from bench.transcript import faults_of_transcript
 from bench.wire import Platform
-from nanobot.agent.turn import GAVE_UP
+from nanobot.agent.notifier import GAVE_UP
 from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.bus.journal import GIVE_UP_AFTER

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from nanobot.agent.turn import BEHIND_ANOTHER
+from nanobot.agent.notifier import BEHIND_ANOTHER
 
 MARK = re.compile(r"\b([mrc]\d+)\b")
 """A message of a person's (m), a helper's report (r), a command (c)."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.wire import Platform, Wire
-from nanobot.agent.turn import GAVE_UP
+from nanobot.agent.notifier import GAVE_UP
 from nanobot.app.gateway import Gateway
 from nanobot.bus.journal import GIVE_UP_AFTER
 from nanobot.channel import ChannelHost

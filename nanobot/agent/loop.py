@@ -16,8 +16,9 @@ from functools import partial
 
 from loguru import logger
 
+from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import DISK_PAUSE
-from nanobot.agent.turn import Turns, failure_text
+from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts, RunningTurn
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry

@@ -1,5 +1,5 @@
-"""Messages outside of any turn of the chat they appear in: notices, and the output of background
-turns.
+"""What nanobot itself says: notices, the output of background turns in the chat they belong to, and
+the texts that end a turn without an answer.
 
 `Notifier` sends what memory or the gateway has to tell. A passing remark is only shown, where
 somebody looks; what is worth keeping is sent like a reply. Turns of jobs and of the heartbeat have
@@ -26,7 +26,7 @@ from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import split_message, split_text, utf16_length
 from nanobot.channel import Channel, Chat, Limits, Sender
 from nanobot.clock import Clock
-from nanobot.errors import StorageError
+from nanobot.errors import BudgetSpent, ContextTooLong, NanobotError, ProviderError, StorageError
 from nanobot.memory.dream import DreamReport
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Scopes, chat_of
@@ -334,3 +334,57 @@ async def remind(
     await send(message.event_id, Outgoing("reply", split(told)))
     origins = () if message.origin == NANOBOT else (message.origin,)
     await keep(note_for_chat(message, text, origins, message.timestamp))
+
+
+GAVE_UP = (
+    "nanobot stopped unexpectedly each of the {} times it worked on this message, so it will not"
+    " try again by itself. The message is kept; /retry runs it once more."
+)
+
+
+BEHIND_ANOTHER = (
+    "An earlier message of this conversation is still waiting; this is kept and comes after it."
+    " /stop drops that message."
+)
+ENDED_EARLY = "\n\n[The provider ended this answer early ({}).]"
+ENDS = {
+    **dict.fromkeys(("stop", "tool_calls", "function_call", "end_turn", "eos"), ""),
+    "length": "\n\n[This answer was cut off at the model's limit. Say “go on” to read the rest.]",
+    "content_filter": "\n\n[The provider's content filter ended this answer here.]",
+}
+
+
+def waiting_text(error: ProviderError, hours: float) -> str:
+    """The one notice while the model is out."""
+    return (
+        f"The model cannot be reached right now ({_said(error)}). Your message is kept and will be"
+        f" answered when it is back (for up to {hours:g} hours); /stop drops it."
+    )
+
+
+_FAILURES: Sequence[tuple[type[Exception], str]] = (
+    (BudgetSpent, "I cannot answer: {said}.{hint} /retry then runs this message again."),
+    (
+        ContextTooLong,
+        "This conversation does not fit the model's context window, even shortened. /new starts a"
+        " fresh one; lower model.context_window if the model's is smaller. ({said})",
+    ),
+    (ProviderError, "The model gave no answer: {said}.{hint} /retry runs the message again."),
+    (
+        Exception,
+        "Something broke inside nanobot ({kind}). Your message is kept, the details are in the log;"
+        " /retry runs it again.",
+    ),
+)
+
+
+def failure_text(error: Exception) -> str:
+    """The message that ends a turn which cannot succeed."""
+    hint = f" {error.hint}" if isinstance(error, NanobotError) and error.hint else ""
+    text = next(text for kind, text in _FAILURES if isinstance(error, kind))
+    return text.format(said=_said(error), hint=hint, kind=type(error).__name__)
+
+
+def _said(error: Exception) -> str:
+    """An error as part of a sentence of ours."""
+    return str(error).rstrip(". ")

@@ -20,10 +20,16 @@ from loguru import logger
 
 from nanobot.agent.messaging import said_already
 from nanobot.agent.notifier import (
+    BEHIND_ANOTHER,
+    ENDED_EARLY,
+    ENDS,
+    GAVE_UP,
     failed_text,
+    failure_text,
     is_silent,
     job_waiting_text,
     note_for_chat,
+    waiting_text,
 )
 from nanobot.agent.runner import Begun, Turn, whole_groups, with_stopped_calls
 from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
@@ -37,7 +43,6 @@ from nanobot.bus.journal import (
 )
 from nanobot.commands import Answer
 from nanobot.errors import (
-    BudgetSpent,
     ContextTooLong,
     NanobotError,
     ProviderBusy,
@@ -152,7 +157,7 @@ class Turns:
         if isinstance(result, Exception):
             raise result
         cache = self._context.cache_of(session)
-        text = result.text + _ENDS.get(result.finish, _EARLY.format(result.finish))
+        text = result.text + ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
         text += self._context.remarks(cache, turn.messages)
         images = cache.has_images or any(m.media for m in turn.messages)
         if result.steps == 1 and not images and not turn.begun.messages:  # one prompt of text
@@ -233,7 +238,8 @@ class Turns:
             await self._end(session, turn, "failed", failure_text(error), reason=str(error))
             return
         outages = turn.entries[0].outages
-        pause = outage_pause(outages, asked_wait(error))
+        # 15 s doubling to 5 min, and never earlier than the provider asked.
+        pause = max(asked_wait(error), min(15.0 * 2.0 ** min(outages, 10), 300.0))
         not_before = now.timestamp() + pause
         await self._journal.postpone([e.id for e in turn.entries], not_before, str(error))
         await self._wait(turn, turn.id, waiting_text(error, hours))
@@ -472,63 +478,3 @@ class Turns:
             thread_id=inbound.thread_id,
         )
         return Outgoing(call, self._parts.split(message), event_ids)
-
-
-GAVE_UP = (
-    "nanobot stopped unexpectedly each of the {} times it worked on this message, so it will not"
-    " try again by itself. The message is kept; /retry runs it once more."
-)
-
-
-BEHIND_ANOTHER = (
-    "An earlier message of this conversation is still waiting; this is kept and comes after it."
-    " /stop drops that message."
-)
-_EARLY = "\n\n[The provider ended this answer early ({}).]"
-_ENDS = {
-    **dict.fromkeys(("stop", "tool_calls", "function_call", "end_turn", "eos"), ""),
-    "length": "\n\n[This answer was cut off at the model's limit. Say “go on” to read the rest.]",
-    "content_filter": "\n\n[The provider's content filter ended this answer here.]",
-}
-
-
-def waiting_text(error: ProviderError, hours: float) -> str:
-    """The one notice while the model is out."""
-    return (
-        f"The model cannot be reached right now ({_said(error)}). Your message is kept and will be"
-        f" answered when it is back (for up to {hours:g} hours); /stop drops it."
-    )
-
-
-_FAILURES: Sequence[tuple[type[Exception], str]] = (
-    (BudgetSpent, "I cannot answer: {said}.{hint} /retry then runs this message again."),
-    (
-        ContextTooLong,
-        "This conversation does not fit the model's context window, even shortened. /new starts a"
-        " fresh one; lower model.context_window if the model's is smaller. ({said})",
-    ),
-    (ProviderError, "The model gave no answer: {said}.{hint} /retry runs the message again."),
-    (
-        Exception,
-        "Something broke inside nanobot ({kind}). Your message is kept, the details are in the log;"
-        " /retry runs it again.",
-    ),
-)
-
-
-def failure_text(error: Exception) -> str:
-    """The message that ends a turn which cannot succeed."""
-    hint = f" {error.hint}" if isinstance(error, NanobotError) and error.hint else ""
-    text = next(text for kind, text in _FAILURES if isinstance(error, kind))
-    return text.format(said=_said(error), hint=hint, kind=type(error).__name__)
-
-
-def outage_pause(attempt: int, retry_after: float) -> float:
-    """Seconds until the next try of a message whose model is out: 15 s doubling to 5 min, and never
-    earlier than the provider asked."""
-    return max(retry_after, min(15.0 * 2.0 ** min(attempt, 10), 300.0))
-
-
-def _said(error: Exception) -> str:
-    """An error as part of a sentence of ours."""
-    return str(error).rstrip(". ")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.agent.notifier import failure_text
 from nanobot.agent.runner import AgentRunner
-from nanobot.agent.turn import failure_text
 from nanobot.bus.events import BegunBy, InboundMessage
 from nanobot.bus.journal import JournalReports, Spent
 from nanobot.bus.sqlite_journal import SqliteJournal

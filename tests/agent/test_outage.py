@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.loop import LONGEST_PAUSE
-from nanobot.agent.turn import BEHIND_ANOTHER
+from nanobot.agent.notifier import BEHIND_ANOTHER
 from nanobot.bus.events import NANOBOT
 from nanobot.cli.offline import operate_with as operate
 from nanobot.config.load import load_settings

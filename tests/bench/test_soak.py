@@ -12,7 +12,7 @@ import pytest
 
 from bench.soak_judging import Line, judge
 from bench.soak_watch import growth, trend
-from nanobot.agent.turn import waiting_text
+from nanobot.agent.notifier import waiting_text
 from nanobot.errors import ProviderUnavailable
 
 ROOT = Path(__file__).parents[2]
