@@ -31,7 +31,7 @@ from nanobot.memory.search.question import prepared
 from nanobot.memory.search.reading import Entry, Name, well_formed
 from nanobot.session.records import Retraction
 
-VERSION = 3
+VERSION = 4
 STREAM_BITS = 24
 TOOLS_FROM = 1 << 23
 PLACES = 1 << STREAM_BITS
@@ -50,9 +50,9 @@ _PASSAGE = (
 _TABLES = """
 CREATE TABLE stream (
     id INTEGER PRIMARY KEY, source TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL,
-    files TEXT NOT NULL DEFAULT '', metadata TEXT NOT NULL DEFAULT '{}',
-    number INTEGER NOT NULL DEFAULT 0, retractions TEXT NOT NULL DEFAULT '[]',
-    read INTEGER NOT NULL DEFAULT 0, mark INTEGER NOT NULL DEFAULT 0,
+    files TEXT NOT NULL DEFAULT '[]', metadata TEXT NOT NULL DEFAULT '{}',
+    number INTEGER NOT NULL DEFAULT 0, read INTEGER NOT NULL DEFAULT 0,
+    mark INTEGER NOT NULL DEFAULT 0,
     UNIQUE (source, scope, key)
 );
 CREATE TABLE passage (
@@ -192,12 +192,11 @@ def purge(db: sqlite3.Connection) -> None:
 
 
 class Position(NamedTuple):
-    """Where reading a session ended: the states of its files, the number of the last message, what
-    was retracted (JSON both), and how far its last file was read, with a mark of what is before."""
+    """Where reading a stream ended: the states of its files (JSON), the number of the last message,
+    and how far the last file was read, with a mark of what is before that."""
 
     files: str
     number: int = 0
-    retractions: str = "[]"
     read: int = 0
     mark: int = 0
 
@@ -253,26 +252,16 @@ class Tables:
 
     def position(self, id: int) -> Position:
         """Where reading a session ended."""
-        columns = "files, number, retractions, read, mark"
-        row = self._db.execute(f"SELECT {columns} FROM stream WHERE id = ?", (id,))  # noqa: S608
+        row = self._db.execute("SELECT files, number, read, mark FROM stream WHERE id = ?", (id,))
         return Position._make(row.fetchone())
 
-    def remember(self, id: int, position: Position) -> None:
-        """Keep where reading a stream ended."""
+    def remember(self, id: int, position: Position, metadata: str | None = None) -> None:
+        """Keep where reading a stream ended, and the metadata of a session where there was any."""
         self._db.execute(
-            "UPDATE stream SET (files, number, retractions, read, mark) = (?, ?, ?, ?, ?)"
-            " WHERE id = ?",
-            (*position, id),
+            "UPDATE stream SET (files, number, read, mark) = (?, ?, ?, ?),"
+            " metadata = coalesce(?, metadata) WHERE id = ?",
+            (*position, metadata, id),
         )
-
-    def describe(self, id: int, metadata: str) -> None:
-        """Keep the metadata of a session, by which its scope is known."""
-        self._db.execute("UPDATE stream SET metadata = ? WHERE id = ?", (metadata, id))
-
-    def last_seq(self, id: int) -> int:
-        """The highest seq in a stream, 0 for none."""
-        row = self._db.execute("SELECT max(seq) FROM passage WHERE stream = ?", (id,)).fetchone()
-        return int(row[0] or 0)
 
     def retract(self, id: int, gone: Retraction) -> None:
         """Take out what was retracted."""
@@ -282,8 +271,18 @@ class Tables:
         )
 
     def standing(self, id: int) -> Standing:
-        """What the index has of a stream."""
-        return Standing(self._db, id)
+        """What the index has of a stream, to be compared."""
+        rows = self._db.execute(
+            "SELECT seq, hash FROM passage WHERE stream = ? ORDER BY seq", (id,)
+        )
+        return Standing(self._db, id, rows)
+
+    def passed(self, id: int) -> Standing:
+        """The same where all of it is known to stay."""
+        rows = self._db.execute("SELECT max(seq), 0 FROM passage WHERE stream = ?", (id,))
+        standing = Standing(self._db, id, rows)
+        standing.passes(0)
+        return standing
 
     def append(self, stream: int, entries: Iterable[Entry], *, apart: bool = False) -> None:
         """Add `entries` after what the stream has; `apart`: each is a segment of its own."""
@@ -328,12 +327,9 @@ class Tables:
 class Standing:
     """What the index has of a stream, by seq, compared with what the files say."""
 
-    def __init__(self, db: sqlite3.Connection, stream: int) -> None:
-        self._db, self._stream = db, stream
-        self._rows = db.execute(
-            "SELECT seq, hash FROM passage WHERE stream = ? ORDER BY seq", (stream,)
-        )
-        self._next: tuple[int, int] | None = self._rows.fetchone()
+    def __init__(self, db: sqlite3.Connection, stream: int, rows: sqlite3.Cursor) -> None:
+        self._db, self._stream, self._rows = db, stream, rows
+        self._next: tuple[int, int] | None = rows.fetchone()
         self._passed = 0
         self._new = set[int]()
 
@@ -346,7 +342,7 @@ class Standing:
         """The seq of the next passage if it has this hash: it stays. 0 where it has another."""
         if self._next is None or self._next[1] != hash:
             return 0
-        self._passed = self._next[0]
+        self._passed = self._next[0] or 0
         self._next = self._rows.fetchone()
         return self._passed
 

@@ -16,6 +16,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from typing import NamedTuple
 from zlib import crc32
 
@@ -25,7 +26,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.io import FileState
 from nanobot.memory.search import Sources
-from nanobot.memory.search.database import Position, Tables
+from nanobot.memory.search.database import Position, Standing, Tables
 from nanobot.memory.search.reading import (
     Entry,
     Listing,
@@ -40,7 +41,7 @@ from nanobot.memory.search.reading import (
 from nanobot.session.loading import whole_size
 from nanobot.session.records import Retraction
 
-_MARK = 4_096
+_MARK, _NO_MARK = 4_096, -1
 Streams = Mapping[Name, Sequence[SourceFile]]
 
 
@@ -106,52 +107,48 @@ class Ingest:
     def _take_session(self, id: int, files: Sequence[SourceFile]) -> None:
         with ExitStack() as stack:
             opened = [_Opened.of(file, stack.enter_context(file.opened())) for file in files]
-            reader = self._read_on(id, opened) or self._read_all(id, opened)
-            live = opened[-1]
-            position = Position(
-                _states([file.source for file in opened]),
-                reader.number,
-                json.dumps([[gone.turn_id, gone.first, gone.last] for gone in reader.retractions]),
-                live.end,
-                live.mark(live.end),
-            )
-            self._tables.remember(id, position)
-        if reader.metadata is not None:
-            self._tables.describe(id, json.dumps(reader.metadata))
+            before, live = self._tables.position(id), opened[-1]
+            if _only_grew(before, opened):
+                lines, gone = live.lines(before.read), list[Retraction]()
+                reader, standing = SessionReader(before.number), self._tables.passed(id)
+            else:
+                lines = chain.from_iterable(file.lines() for file in opened)
+                gone = [gone for file in opened for gone in retractions_in(file.lines())]
+                for one in gone:
+                    self._tables.retract(id, one)
+                reader, standing = SessionReader(retractions=gone), self._tables.standing(id)
+            self._tables.append(id, standing.replaced_by(_unknown(lines, reader, standing)))
+            # A retraction speaks of numbers, so it holds for messages that are written after it
+            # too: where there are any, no mark fits, and all is compared the next time.
+            mark = _NO_MARK if gone else live.mark(live.end)
+            states = _states([file.source for file in opened])
+            position = Position(states, reader.number, live.end, mark)
+            metadata = None if reader.metadata is None else json.dumps(reader.metadata)
+            self._tables.remember(id, position, metadata)
 
-    def _read_on(self, id: int, opened: Sequence[_Opened]) -> SessionReader | None:
-        """Read on where the last refresh ended; None where the files did not just grow."""
-        before, live = self._tables.position(id), opened[-1]
-        grew = _grew(json.loads(before.files or "[]"), [file.source for file in opened])
-        if not grew or live.mark(before.read) != before.mark:
-            return None
-        # A retraction speaks of numbers, so it holds for messages that are written after it too.
-        retracted = json.loads(before.retractions)
-        gone = [Retraction(turn, first, last, None) for turn, first, last in retracted]
-        reader = SessionReader(before.number, list(gone))
-        new = [entry for raw in live.lines(before.read) if (entry := reader.entry(raw))]
-        seqs = [self._tables.last_seq(id), *(entry.seq for entry in new)]
-        if len(reader.retractions) > len(gone) or seqs != sorted(set(seqs)):
-            return None
-        self._tables.append(id, new)
-        return reader
 
-    def _read_all(self, id: int, opened: Sequence[_Opened]) -> SessionReader:
-        """Compare all of a session with the index; lines that it knows are not parsed."""
-        gone = [gone for file in opened for gone in retractions_in(file.lines())]
-        for one in gone:
-            self._tables.retract(id, one)
-        reader, standing = SessionReader(retractions=gone), self._tables.standing(id)
+def _unknown(lines: Iterable[bytes], reader: SessionReader, standing: Standing) -> Iterator[Entry]:
+    """The passages that are not passed; lines that the index knows are not parsed."""
+    for raw in lines:
+        if standing.is_more and (seq := standing.passes(line_hash(raw))):
+            reader.number = seq
+        elif entry := reader.entry(raw):
+            yield entry
 
-        def unknown() -> Iterator[Entry]:
-            for raw in (raw for file in opened for raw in file.lines()):
-                if standing.is_more and (seq := standing.passes(line_hash(raw))):
-                    reader.number = seq
-                elif entry := reader.entry(raw):
-                    yield entry
 
-        self._tables.append(id, standing.replaced_by(unknown()))
-        return reader
+def _only_grew(before: Position, opened: Sequence[_Opened]) -> bool:
+    """Whether lines were added to the last file, none of them a retraction, and nothing else has
+    changed since."""
+    then, now = json.loads(before.files), [_state(file.source) for file in opened]
+    live = opened[-1]
+    return (
+        bool(then)
+        and then[:-1] == now[:-1]
+        and then[-1][:2] == now[-1][:2]
+        and then[-1][2] < live.source.state.size
+        and live.mark(before.read) == before.mark
+        and not any(b'"retract"' in raw for raw in live.lines(before.read))
+    )
 
 
 class _Opened(NamedTuple):
@@ -195,11 +192,3 @@ def _states(files: Sequence[SourceFile]) -> str:
 def _state(file: SourceFile) -> list[str | int]:
     path, state = well_formed(f"{file.folder}/{file.name}"), file.state
     return [path, state.inode, state.size, state.modified]
-
-
-def _grew(before: list[list[str | int]], files: Sequence[SourceFile]) -> bool:
-    """Whether the last file is longer than it was, and nothing else has changed."""
-    now = [_state(file) for file in files]
-    if not before or before[:-1] != now[:-1] or before[-1][:2] != now[-1][:2]:
-        return False
-    return int(before[-1][2]) < files[-1].state.size
