@@ -32,7 +32,6 @@ Outcome = Literal["taken", "converted", "left"]
 _COMMAND = re.compile(r"(?<=`)nanobot(?= )")
 _COUNTED: Mapping[Kind, tuple[str, str]] = {
     "conversations": ("message", "messages"),
-    "memory": ("history entry", "history entries"),
     "jobs": ("job", "jobs"),
 }
 _OUTCOMES: Mapping[Outcome, str] = {
@@ -48,7 +47,7 @@ class Item:
 
     `taken`: it lies at `target`, byte for byte; `converted`: what it says does; `left`: nanobot has
     no place for it, or it cannot be read, and `note` may say why. `source` and `target` are paths
-    within the homes, and `count` is how many messages, history entries or jobs were understood.
+    within the homes, and `count` is how many messages or jobs were understood.
     """
 
     kind: Kind

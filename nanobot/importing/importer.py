@@ -15,7 +15,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import count
 from pathlib import Path
 
@@ -50,18 +50,9 @@ from nanobot.importing.sessions import Conversations
 from nanobot.importing.settings import Conversion, usable
 from nanobot.io import sync_folder
 from nanobot.memory.documents import RULES
-from nanobot.memory.history import (
-    HistoryEntry,
-    decode,
-    decode_foreign,
-    encode,
-    paragraph_of,
-    paragraphs_in,
-    time_of,
-)
+from nanobot.memory.history import HistoryEntry, decode, encode, paragraphs_in, time_of
 from nanobot.memory.scopes import Scopes
-from nanobot.session.records import decode_fields, is_own
-from nanobot.text import counted
+from nanobot.session.records import is_own
 from nanobot.upkeep.restoring import STAGING, staging_in
 
 _SYSTEM = ("dream", "heartbeat")
@@ -146,8 +137,7 @@ _LARGEST_MEDIA = 20 << 20
 _LARGEST_HISTORY = 64 << 20
 """Bytes of what is held in memory as a whole."""
 
-_HISTORY, _READABLE = "memory/history.jsonl", "memory/HISTORY.md"
-_CURSOR, _DREAM_CURSOR = "memory/.cursor", "memory/.dream_cursor"
+_HISTORY = ("history.jsonl", "HISTORY.md", ".dream_cursor")
 _ASIDE = (".git/", ".gitignore/", ".nanobot/", "sessions/", "cron/", "people/", "groups/")
 """What means something else in a workspace here, or nothing."""
 
@@ -231,43 +221,28 @@ class Import:
                 report.ask(f"Set the variable {name}, in the environment or in secrets.env.")
 
     def _memory(self) -> None:
-        """The other program's history has one entry for each stretch of conversation that was put
-        away: in history.jsonl, in older versions in HISTORY.md. Both become entries of type
-        `import`, numbered anew in their order. Dream is told that it has read as far as it had
-        there; of what only HISTORY.md holds it has read all, since its facts went into MEMORY.md at
-        the same time."""
-        files, now = self._files, self._now
-        lines, text = (files.get("workspace", name) for name in (_HISTORY, _READABLE))
-        written = files.read(files.get("workspace", _DREAM_CURSOR)).strip()
-        cursor = int(written) if written.isdigit() else 0
-        found, broken = _entries_in(files.read(lines, _LARGEST_HISTORY), now)
-        dreamed = max(
-            (number for number, entry in enumerate(found, 1) if 0 < entry.cursor <= cursor),
-            default=0,
-        )
-        if not found:
-            readable = files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace")
-            when = now.replace(microsecond=0)
-            found = [
-                HistoryEntry(0, time_of(paragraph, when), "import", "", 0, 0, paragraph)
-                for paragraph in paragraphs_in(readable)
-            ]
-            dreamed = len(found)
-        entries = [
-            replace(entry, cursor=number, session=key_of(entry.session))
-            for number, entry in enumerate(found, 1)
-        ]
-        if not entries:
+        """The history goes over as it is: lines of the other program become entries when nanobot
+        starts. Where there is only a HISTORY.md, its paragraphs are entries that Dream has read,
+        since their facts went into MEMORY.md at the same time."""
+        files, zone = self._files, self._now.tzinfo
+        found, text, cursor = (files.get("workspace", f"memory/{name}") for name in _HISTORY)
+        content = files.read(found, _LARGEST_HISTORY)
+        if content.strip():
+            lines = (_foreign(line, zone) for line in content.splitlines(keepends=True))
+            files.write("workspace/memory/history.jsonl", lines)
+            files.converted("memory", found, "workspace/memory/history.jsonl")
             return
-        for name, value in ((_CURSOR, len(entries)), (_DREAM_CURSOR, dreamed)):
-            files.write(f"workspace/{name}", [b"%d\n" % value])
-            files.converted("memory", files.get("workspace", name), f"workspace/{name}")
-        files.write(f"workspace/{_HISTORY}", map(encode, entries))
-        if text is None:
-            told = "".join(f"{paragraph_of(entry)}\n\n" for entry in entries)
-            files.write(f"workspace/{_READABLE}", [told.encode("utf-8", "backslashreplace")])
-        note = f"{counted(broken, 'broken line')} left out" if broken else ""
-        files.converted("memory", lines, f"workspace/{_HISTORY}", note, len(entries))
+        for empty in filter(None, (found, cursor)):
+            files.leave("memory", empty)
+        paragraphs = paragraphs_in(files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace"))
+        when = self._now.replace(microsecond=0)
+        entries = [
+            HistoryEntry(number, time_of(one, when), "import", "", 0, 0, one)
+            for number, one in enumerate(paragraphs, 1)
+        ]
+        if entries:
+            files.write("workspace/memory/history.jsonl", map(encode, entries))
+            files.write("workspace/memory/.dream_cursor", [b"%d\n" % len(entries)])
 
     def _jobs(self, people: People) -> None:
         roots: tuple[Root, Root] = ("workspace", "home")
@@ -334,20 +309,11 @@ class Import:
             )
 
 
-def _entries_in(content: bytes, now: datetime) -> tuple[list[HistoryEntry], int]:
-    """What a history.jsonl holds, those last that Dream could not have read, and how many lines are
-    broken."""
-    found, broken = list[HistoryEntry](), 0
-    for line in filter(bytes.strip, content.splitlines()):
-        entry = decode_foreign(line, now)
-        if entry is None and (ours := decode(line, now.tzinfo)):
-            # What this nanobot made of it when it was used in that home before the import. The
-            # numbers of messages and what became of the facts belong to a memory left behind.
-            entry = replace(ours, type="import", first=0, last=0, operations=())
-        if entry is not None:
-            found.append(entry)
-        broken += decode_fields(line) is None
-    return sorted(found, key=lambda entry: entry.cursor == 0), broken
+def _foreign(line: bytes, zone: tzinfo | None) -> bytes:
+    """A line of a history.jsonl. Where this nanobot made it, which was used in that home before the
+    import, the numbers of messages and what became of facts belong to what is left behind."""
+    ours = decode(line, zone)
+    return encode(replace(ours, type="import", first=0, last=0, operations=())) if ours else line
 
 
 def _kind(path: str) -> Kind:

@@ -13,6 +13,8 @@ import pytest
 from nanobot.config.load import load_settings
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.importer import carry_out, prepare
+from nanobot.memory.history import HistoryEntry, HistoryLog, encode
+from nanobot.security.paths import Root
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.testing import FakeClock
 from tests.importing.conftest import NOW, contents, copied, do
@@ -139,23 +141,46 @@ def test_a_hostile_home_gives_nothing_but_its_own_plain_files(tmp_path: Path) ->
     assert "\x1b" not in (new / report.file).read_text()
 
 
+def history_of(home: Path) -> HistoryLog:
+    """Its history as nanobot finds it when it has started."""
+    history = HistoryLog(Root(home / "workspace"), FakeClock(NOW))
+    history.recover()
+    return history
+
+
 def test_an_empty_history_beside_an_older_one_does_not_stand_in_its_way(tmp_path: Path) -> None:
     source = copied("014", tmp_path / "old", config=False)
     (source / "workspace" / "memory" / "history.jsonl").touch()
     (source / "workspace" / "memory" / ".dream_cursor").write_text("0")
     do(source, tmp_path / "new")
-    history = (tmp_path / "new" / "workspace" / "memory" / "history.jsonl").read_text()
-    assert "tomatoes" in history
+    history = history_of(tmp_path / "new")
+    assert "tomatoes" in history.entries()[0].summary
+    assert history.dream_cursor() == history.last_cursor() == 1
 
 
 def test_half_an_emoji_in_the_history_is_taken_as_its_escape(tmp_path: Path) -> None:
     source = copied("035", tmp_path / "old", config=False)
-    memory, new = source / "workspace" / "memory", tmp_path / "new" / "workspace" / "memory"
-    (memory / "history.jsonl").write_text('{"cursor": 1, "content": "cut short \\ud83d"}\n')
-    (memory / "HISTORY.md").unlink(missing_ok=True)
+    (source / "workspace" / "memory" / "history.jsonl").write_text(
+        '{"cursor": 1, "content": "cut short \\ud83d"}\n'
+    )
     do(source, tmp_path / "new")
-    assert r"cut short \ud83d" in (new / "HISTORY.md").read_text()
-    assert r"cut short \ud83d" in (new / "history.jsonl").read_text()
+    assert "cut short" in history_of(tmp_path / "new").entries()[0].summary
+    history = tmp_path / "new" / "workspace" / "memory" / "history.jsonl"
+    assert r"cut short \ud83d" in history.read_text()
+
+
+def test_no_message_counts_as_put_away_for_what_this_nanobot_did_in_that_home(
+    tmp_path: Path,
+) -> None:
+    source = copied("035", tmp_path / "old", config=False)
+    ours = HistoryEntry(2, NOW, "consolidation", "telegram:15551234", 1, 9, "Of its own.")
+    with (source / "workspace" / "memory" / "history.jsonl").open("ab") as lines:
+        lines.write(encode(ours))
+    do(source, tmp_path / "new")
+    entries = history_of(tmp_path / "new").entries()
+    assert [(one.cursor, one.type, one.last) for one in entries] == [
+        (1, "import", 0), (2, "import", 0),
+    ]  # fmt: skip
 
 
 def test_one_conversation_for_all_channels_is_kept_and_continued_nowhere(tmp_path: Path) -> None:
