@@ -224,7 +224,7 @@ class Migrating(Deed):
         with contextlib.closing(sqlite3.connect(state / "journal.db")) as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
         wrong = [] if _cursor(self.home) == "old" else ["a row is lost"]
-        found = inspect_journal(state / "journal.db", _CLOCK)
+        found = inspect_journal(state / "journal.db")
         if found.documents != _DOCUMENTS:
             wrong.append(f"documents are lost: {sorted(found.documents)} {found.damage}")
         left = [path.name for name in DOCUMENTS for path in state.glob(f"{name}.json")]

@@ -26,20 +26,20 @@ def find_zone(name: str) -> ZoneInfo | None:
 
 def system_zone_name(environ: Mapping[str, str], etc: Path = _ETC) -> str:
     """The IANA name of the system's time zone; empty where it tells none."""
-    try:
-        written = (etc / "timezone").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        written = ""
-    names = (_told(environ), _linked(etc), written)
-    return next((name for name in names if name and find_zone(name) is not None), "")
+    zone = system_zone(environ, etc)
+    return zone.key if zone is not None and not isinstance(zone, _Unnamed) else ""
 
 
-def system_zone(environ: Mapping[str, str], etc: Path = _ETC) -> tzinfo | None:
+def system_zone(environ: Mapping[str, str], etc: Path = _ETC) -> ZoneInfo | None:
     """The zone that the C library goes by, which knows when its clocks change; None where it is
     given in another way than by a name or a file."""
     if "TZ" in environ:
-        return find_zone(_told(environ))
-    if linked := _linked(etc):
+        return find_zone(environ["TZ"].removeprefix(":"))
+    try:
+        linked = str((etc / "localtime").readlink()).partition(_ZONES)[2]
+    except OSError:
+        linked = ""
+    if linked:
         return find_zone(linked)
     try:
         with (etc / "localtime").open("rb") as rules:
@@ -54,17 +54,6 @@ class _Unnamed(ZoneInfo):
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
-
-
-def _told(environ: Mapping[str, str]) -> str:
-    return environ.get("TZ", "").removeprefix(":")
-
-
-def _linked(etc: Path) -> str:
-    try:
-        return str((etc / "localtime").readlink()).partition(_ZONES)[2]
-    except OSError:
-        return ""
 
 
 class Clock(Protocol):

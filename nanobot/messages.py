@@ -95,14 +95,7 @@ class Message:
         """What the person of this conversation said in it themselves."""
         if self.role != "user" or self.origin not in {"", ATTACHED}:
             return ""
-        return self.content if not self.origin else _lines(self.content, bracketed=False)
-
-    @property
-    def attached(self) -> str:
-        """What nanobot put beside the person's words: quotes, and the names of files."""
-        return _lines(self.content, bracketed=True) if self.origin == ATTACHED else ""
-
-
-def _lines(text: str, *, bracketed: bool) -> str:
-    lines = text.split("\n")
-    return "\n".join(li for li in lines if (li[:1] == "[" and li[-1:] == "]") is bracketed)
+        if not self.origin:
+            return self.content
+        lines = self.content.split("\n")
+        return "\n".join(line for line in lines if line[:1] != "[" or line[-1:] != "]")

@@ -28,12 +28,10 @@ def offsets(environ: dict[str, str], etc: Path) -> tuple[timedelta | None, timed
 
 def test_the_name_is_told_by_the_environment_or_by_a_file(tmp_path: Path) -> None:
     assert system_zone_name({}, tmp_path) == ""
-    (tmp_path / "timezone").write_text("Asia/Tokyo\n")
-    assert system_zone_name({"TZ": "nonsense"}, tmp_path) == "Asia/Tokyo"
     (tmp_path / "localtime").symlink_to("/usr/share/zoneinfo/Europe/Berlin")
     assert system_zone_name({}, tmp_path) == "Europe/Berlin"
     assert system_zone_name({"TZ": ":America/Lima"}, tmp_path) == "America/Lima"
-    assert system_zone_name({"TZ": "../etc/passwd"}, tmp_path) == "Europe/Berlin"
+    assert system_zone_name({"TZ": "../etc/passwd"}, tmp_path) == ""
 
 
 def test_a_zone_knows_summer_and_winter(tmp_path: Path) -> None:

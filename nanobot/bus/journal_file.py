@@ -14,7 +14,6 @@ from nanobot.bus.journal import QueueCounts
 from nanobot.bus.sqlite import check_file, reading
 from nanobot.bus.sqlite_journal import SCHEMA, documents_of
 from nanobot.bus.sqlite_records import queue_counts, set_aside_rows, stored_documents
-from nanobot.clock import Clock
 from nanobot.errors import StorageError
 
 __all__ = ["FORMAT", "JournalFound", "documents_of", "inspect_journal", "set_aside"]
@@ -34,10 +33,10 @@ class JournalFound:
     documents: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def inspect_journal(path: Path, clock: Clock) -> JournalFound:
+def inspect_journal(path: Path) -> JournalFound:
     """Look at the journal at `path`, of any version, without changing it; never raises for what is
     wrong with it."""
-    version, damage = check_file(path, clock) if path.exists() else (0, "")
+    version, damage = check_file(path) if path.exists() else (0, "")
     if 0 < version < SCHEMA.first:
         damage = f"it was written by an older nanobot (format {version})"
     if damage:

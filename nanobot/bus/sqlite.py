@@ -27,12 +27,11 @@ from urllib.parse import quote
 
 from loguru import logger
 
-from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import sync_folder
 
-_LOOKING = 10.0
-"""Seconds for looking through one database."""
+_BUSY_SECONDS = 10.0
+"""How long somebody who only reads waits for a writer."""
 
 
 def copy_to(connection: sqlite3.Connection, path: Path) -> None:
@@ -128,7 +127,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     that SQLite leaves nothing beside it. Raises `sqlite3.Error`."""
     in_use = path.with_name(f"{path.name}-wal").exists()
     how = "mode=ro" if in_use else "immutable=1"
-    db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, timeout=_LOOKING)
+    db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, timeout=_BUSY_SECONDS)
     db.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
         yield db
@@ -136,29 +135,15 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         db.close()
 
 
-def check_file(path: Path, clock: Clock) -> tuple[int, str]:
-    """The version of a database, and what is wrong with it as SQLite says it: empty for nothing
-    that is found in ten seconds."""
+def check_file(path: Path) -> tuple[int, str]:
+    """The version of a database, and what is wrong with it as SQLite says it; empty for nothing."""
     try:
         with reading(path) as db:
             version: int = db.execute("PRAGMA user_version").fetchone()[0]
-            return version, _damage(db, clock)
+            said = "; ".join(str(row[0]) for row in db.execute("PRAGMA quick_check(3)"))
+            return version, "" if said == "ok" else " ".join(said.split())[:300]
     except sqlite3.Error as error:
         return 0, str(error)
-
-
-def _damage(db: sqlite3.Connection, clock: Clock) -> str:
-    end = clock.monotonic() + _LOOKING
-    db.set_progress_handler(lambda: clock.monotonic() > end, 100_000)
-    try:
-        said = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")]
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
-            raise
-        return ""
-    finally:
-        db.set_progress_handler(None, 0)
-    return "" if said == ["ok"] else "; ".join(" ".join(line.split()) for line in said)[:300]
 
 
 def storable(text: str) -> str:

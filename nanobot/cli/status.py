@@ -61,10 +61,9 @@ def add_state(commands: Commands) -> None:
 
 def _show(options: argparse.Namespace) -> int:
     from nanobot.bus.journal_file import inspect_journal
-    from nanobot.clock import SystemClock
 
     path = options.home / "state" / "journal.db"
-    found = inspect_journal(path, SystemClock())
+    found = inspect_journal(path)
     if found.damage:
         raise StorageError(path, found.damage, hint="`nanobot doctor` says what to do.")
     names = ", ".join(sorted(found.documents)) or "none"

@@ -74,7 +74,7 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
 
     journal = JournalFound(damage="there is none")
     if (home / JOURNAL).exists():
-        journal = inspect_journal(home / JOURNAL, clock)
+        journal = inspect_journal(home / JOURNAL)
     if journal.damage:
         troubles.append(f"the journal cannot be used: {journal.damage}")
     if journal.version > FORMAT:

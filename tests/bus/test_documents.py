@@ -165,7 +165,7 @@ async def test_an_erasure_reaches_the_documents_and_their_copy(tmp_path: Path) -
 def test_a_look_at_a_journal_changes_nothing_and_knows_files_that_wait(tmp_path: Path) -> None:
     older(tmp_path, SCHEMA.first)
     before = contents(tmp_path)
-    found = inspect_journal(tmp_path / "journal.db", FakeClock())
+    found = inspect_journal(tmp_path / "journal.db")
     assert (found.version, found.damage, found.counts.received) == (SCHEMA.first, "", 1)
     assert {name: content.decode() for name, content in found.documents.items()} == wanted()
     assert contents(tmp_path) == before

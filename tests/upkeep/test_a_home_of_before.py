@@ -43,7 +43,7 @@ def home(tmp_path: Path) -> Path:
 def test_what_was_kept_in_files_is_found_in_the_documents(home: Path) -> None:
     state, clock = home / "state", FakeClock()
     before = {path.stem: path.read_bytes() for path in state.glob("*.json")}
-    assert inspect_journal(state / "journal.db", clock).documents == before
+    assert inspect_journal(state / "journal.db").documents == before
     with contextlib.closing(documents_of(state)) as documents:
         jobs = JobStore(documents).load()
         assert [job.message for job in jobs.jobs] == [

@@ -128,7 +128,7 @@ def check_journal(case: Case) -> Iterator[Finding]:
     path = case.home / "state" / "journal.db"
     if not path.exists():
         return
-    found = inspect_journal(path, case.clock)
+    found = inspect_journal(path)
     if found.version > FORMAT:
         text = f"it was written by a newer nanobot (format {found.version})"
         yield Finding("fail", text, "Install that version again.")

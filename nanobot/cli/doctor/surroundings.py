@@ -259,7 +259,7 @@ def _channel(case: Case, name: str, point: EntryPoint) -> Sequence[Finding]:
 
 def _paired_owners(case: Case) -> Iterator[str]:
     """The channels on which pairing has made somebody the owner."""
-    journal = inspect_journal(case.home / "state" / "journal.db", case.clock)
+    journal = inspect_journal(case.home / "state" / "journal.db")
     with suppress(ValueError):
         told = json.loads(journal.documents.get("access", b"{}"))
         for known in records(told, "approved") if isinstance(told, dict) else ():
