@@ -178,7 +178,7 @@ class RunningTurn(TurnLog):
         self.refuse_if_ended()
         self.messages.append(message)
         step = Step("message", encode(message))
-        self._journal.post_steps(self.id, len(self._steps), (step,))
+        self._journal.add_steps(self.id, len(self._steps), (step,))
         self._steps.append(step)
 
     async def steered(self) -> Sequence[Message]:

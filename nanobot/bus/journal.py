@@ -259,14 +259,12 @@ class Journal(Protocol):
         """A command is about to have an effect that must not happen twice: its entry counts a run
         more."""
 
-    async def add_steps(
+    def add_steps(
         self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
-    ) -> None:
+    ) -> Future[None]:
         """Append steps numbered from `first`; `joined` inbox entries become part of the turn. Where
-        it raises `StorageError` they are stored later, but before the turn's next step."""
-
-    def post_steps(self, turn_id: str, first: int, steps: Sequence[Step]) -> None:
-        """The same, posted: for steps whose repetition does no harm."""
+        the future holds a `StorageError` they are stored later, but before the turn's next step. It
+        need not be awaited for steps whose repetition does no harm."""
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
         """Keep a system prompt, once, for `nanobot turn show`. Posted."""

@@ -234,6 +234,7 @@ class _Job:
             return
         if self.error is not None:
             self.future.set_exception(self.error)
+            self.future.exception()  # not everybody awaits it; the log has what the disk refused
         else:
             self.future.set_result(self.result)
 

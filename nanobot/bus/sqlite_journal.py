@@ -279,13 +279,21 @@ class SqliteJournal:
     async def begin_command(self, entry_id: int) -> None:
         await self._run("UPDATE inbox SET runs = runs + 1 WHERE id = ?", entry_id)
 
-    async def add_steps(
+    def add_steps(
         self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
-    ) -> None:
-        await self.database.run(_store_steps(turn_id, first, steps, joined), keep=True)
+    ) -> asyncio.Future[None]:
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany(
+                "INSERT OR REPLACE INTO step VALUES (?, ?, ?, ?)",
+                [(turn_id, first + at, step.kind, step.payload) for at, step in enumerate(steps)],
+            )
+            db.execute("UPDATE turn SET progress = 1, asked = 0 WHERE id = ?", (turn_id,))
+            db.executemany(
+                "UPDATE inbox SET state = 'working', turn_id = ? WHERE id = ?",
+                [(turn_id, entry_id) for entry_id in joined],
+            )
 
-    def post_steps(self, turn_id: str, first: int, steps: Sequence[Step]) -> None:
-        self.database.post(_store_steps(turn_id, first, steps, ()))
+        return self.database.run(work, keep=True)
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
         self._post(
@@ -442,23 +450,6 @@ def _insert_inbound(
         if row:
             entries.append(InboxEntry(row[0], message, received_at=now.timestamp()))
     return tuple(entries)
-
-
-def _store_steps(
-    turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int]
-) -> Work[None]:
-    def work(db: sqlite3.Connection) -> None:
-        db.executemany(
-            "INSERT OR REPLACE INTO step VALUES (?, ?, ?, ?)",
-            [(turn_id, first + at, step.kind, step.payload) for at, step in enumerate(steps)],
-        )
-        db.execute("UPDATE turn SET progress = 1, asked = 0 WHERE id = ?", (turn_id,))
-        db.executemany(
-            "UPDATE inbox SET state = 'working', turn_id = ? WHERE id = ?",
-            [(turn_id, entry_id) for entry_id in joined],
-        )
-
-    return work
 
 
 def _complete(db: sqlite3.Connection, done: Completion, now: datetime) -> Committed:

@@ -161,7 +161,7 @@ async def test_a_turn_comes_back_with_its_steps_and_what_joined_it(process: Proc
     async with process() as journal:
         first, second = await journal.receive("fake", (said("m1"), said("m2")))
         claim(journal, "t1", first)
-        journal.post_steps("t1", 0, (Step("message", "0"),))
+        journal.add_steps("t1", 0, (Step("message", "0"),))
         await journal.add_steps("t1", 1, (Step("start", "1"), Step("message", "2")))
         await journal.add_steps("t1", 3, (Step("message", "3"),), joined=(second.id,))
     async with process() as journal:

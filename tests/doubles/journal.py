@@ -172,19 +172,15 @@ class MemoryJournal:
         for row in self._rows((entry_id,)):
             row.entry = replace(row.entry, runs=row.entry.runs + 1)
 
-    async def add_steps(
+    def add_steps(
         self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
-    ) -> None:
+    ) -> asyncio.Future[None]:
         turn = self._tables.turns.setdefault(turn_id, Turn("", self._clock.now()))
         turn.steps |= dict(enumerate(steps, first))
         turn.progress, turn.asked = True, 0
         for row in self._rows(joined):
             row.state, row.turn_id = "working", turn_id
-
-    def post_steps(self, turn_id: str, first: int, steps: Sequence[Step]) -> None:
-        turn = self._tables.turns[turn_id]
-        turn.steps |= dict(enumerate(steps, first))
-        turn.progress, turn.asked = True, 0
+        return _known(None)
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
         self._tables.prompts[prompt_id] = (text, self._clock.now())
