@@ -66,7 +66,7 @@ class Programs:
                 f"no sandbox works here: {found.problem or 'it is turned off'}",
                 hint=f"Or the owner writes mcp.servers.{server.name}.sandbox: false.",
             )
-        _expect_seen(server)
+        _refuse_unseen(server)
         confined = Confined(
             workspace=home,
             extra_read_only=server.paths,
@@ -89,26 +89,18 @@ class Programs:
         return home
 
 
-def _expect_seen(server: McpServer) -> None:
+def _refuse_unseen(server: McpServer) -> None:
     """Raise `ToolError` where its sandbox shows neither the program nor the script that it runs."""
-    folders = server.env.get("PATH", PATH)
-    if (
-        not Path(server.command).is_absolute()
-        and shutil.which(server.command, path=folders) is None
-    ):
-        raise ToolError(
-            f"there is no program {server.command!r} in {folders}",
-            hint="Install it there, or write its whole path as `command`, and its folder under"
-            f" mcp.servers.{server.name}.paths.",
-        )
     seen = [*map(Path, readable(names=False)), *server.paths, *server.writable]
+    program = shutil.which(server.command, path=server.env.get("PATH", PATH))
     script = next((word for word in server.args if not word.startswith("-")), "")
-    for word in (server.command, script):
-        path = Path(os.path.normpath(word))
-        if path.is_absolute() and path.is_file() and not any(map(path.is_relative_to, seen)):
+    for path in map(Path, map(os.path.normpath, (program or server.command, script))):
+        hidden = path.is_absolute() and path.is_file() and not any(map(path.is_relative_to, seen))
+        if hidden or not program:
             raise ToolError(
                 f"its sandbox does not show it {path}",
-                hint=f"Write {path.parent} under mcp.servers.{server.name}.paths in config.yaml.",
+                hint="Install it below /usr, or write its whole path, and list"
+                f" {path.parent} under mcp.servers.{server.name}.paths in config.yaml.",
             )
 
 

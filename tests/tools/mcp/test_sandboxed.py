@@ -109,7 +109,7 @@ async def test_a_program_that_its_sandbox_would_not_show_is_named_with_what_to_w
 async def test_a_program_that_is_not_installed_is_said_to_be_missing(house: House) -> None:
     little = replace(house.little, sandbox=True, command="no-such-program")
     async with shut_in(house.home, little) as (servers, _):
-        with pytest.raises(NanobotError, match="there is no program 'no-such-program'"):
+        with pytest.raises(NanobotError, match="does not show it no-such-program"):
             await servers.check("little")
 
 
