@@ -50,8 +50,8 @@ from nanobot.tooling import OwnersPolicy, Tool, TurnContext
 from nanobot.tooling.approvals import Approvals
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
+from nanobot.tools.mcp.connections import Connections, Programs
 from nanobot.tools.mcp.servers import McpServers
-from nanobot.tools.mcp.session import Connections, Programs
 from nanobot.tools.mcp.values import McpServer
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep

@@ -22,7 +22,8 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
 
 from nanobot.security.confine import DEVICES, VARIABLE, Refused, Spec, kernel, stage  # noqa: E402
-from nanobot.security.confine.watcher import AutorunWatch, Watcher  # noqa: E402
+from nanobot.security.confine.autorun import AutorunWatch  # noqa: E402
+from nanobot.security.confine.watcher import Watcher  # noqa: E402
 
 NOT_STARTED = 125
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from nanobot.security.confine import kernel
+from nanobot.security.confine import Spec, kernel
 
 Kind = Literal["", "repository", "setting", "late"]
 """`repository`: git's; commands do not see it. `setting`: commands can read it. A command that
@@ -228,3 +230,108 @@ def _renamed(folder: int, name: str) -> str:
         os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU)
         os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
     return new
+
+
+_MADE = 0x100 | 0x80  # IN_CREATE, IN_MOVED_TO
+_FOLDER, _OVERFLOW = 0x40000000, 0x4000
+_EVENT = struct.Struct("=iIII")
+_AT_ONCE = 256 * 1024
+_APPEARED = (
+    "{!r} appeared, which programs outside run or obey by themselves (what needs it can be done in"
+    " $TMPDIR; settings other than .git can be written with write_file)"
+)
+
+_LONGEST = 0.2
+"""Seconds for what is known to have happened; where that takes longer, everything is looked at."""
+
+_SHARE = 20
+"""Where there are not enough watches, one part of time in so many goes into looking instead."""
+
+
+class AutorunWatch:
+    """Watches where a command can write. Made before it starts; `appeared` is asked while it runs,
+    whenever `descriptor` is readable, and from time to time. `known` is what was there.
+
+    A person can make a repository while a command runs, and it could have its say in that before
+    the person has typed the next word. So it is noticed at once what a command, or anybody
+    meanwhile, makes of this list, and the first sign counts, be it gone again or not.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._git, self._guarded = not spec.hide_git, spec.guarded
+        self._watched: dict[int, tuple[str, str]] = {}
+        self._blind = self._missed = False
+        self._look_at = 0.0
+        self.descriptor = kernel.inotify()
+        self.known = {tree: set(self._survey(tree, "")) for tree in spec.trees}
+        self._held = {(tree, path) for tree, path, _ in self.held()}
+
+    def held(self) -> Iterator[tuple[str, str, str]]:
+        """What no command may change, as `Spec.held`."""
+        for tree, known in self.known.items():
+            yield from ((tree, one.path, one.kind) for one in known if one.kind != "late")
+
+    def retire(self) -> Iterator[tuple[str, str]]:
+        """Put what is new out of use; says what it was called and is called."""
+        for tree, known in self.known.items():
+            yield from retire(tree, known, git=self._git, without=self._guarded)
+
+    def appeared(self) -> str:
+        """What ends the command, in words, or nothing."""
+        begun = time.monotonic()
+        if self._missed or (self._blind and begun >= self._look_at):
+            self._missed = False
+            for tree in self.known:
+                if reason := self._new(tree, ""):
+                    return reason
+            self._look_at = time.monotonic() + (time.monotonic() - begun) * _SHARE
+        until = time.monotonic() + _LONGEST
+        for watch, mask, name in self._events():
+            if mask & _OVERFLOW or time.monotonic() > until:
+                self._missed = True
+                return ""
+            if watch in self._watched and (
+                reason := self._looked_into(*self._watched[watch], name, bool(mask & _FOLDER))
+            ):
+                return reason
+        return ""
+
+    def _looked_into(self, tree: str, folder: str, name: str, is_folder: bool) -> str:
+        """What has come up in a folder under a name."""
+        of_kind, path = kind(folder, name), f"{folder}{name}"
+        if path in self._guarded or (tree, path) in self._held:
+            return ""
+        if of_kind == "setting" or (of_kind == "repository" and not self._git):
+            return _APPEARED.format(path)
+        if name.casefold() in (*SHAPE, "head") and (reason := self._new(tree, folder)):
+            return reason
+        return self._new(tree, path) if is_folder else ""
+
+    def _new(self, tree: str, folder: str) -> str:
+        known = self.known[tree]
+        new = (found for found in self._survey(tree, folder.rstrip("/")) if found not in known)
+        return next((_APPEARED.format(found.path) for found in new if found.kind != "late"), "")
+
+    def _survey(self, tree: str, folder: str) -> list[Trigger]:
+        def watch(descriptor: int, path: str) -> None:
+            try:
+                number = kernel.watch(self.descriptor, descriptor, _MADE)
+            except OSError:
+                self._blind = True
+            else:
+                self._watched[number] = (tree, path)
+
+        found = survey(tree, folder, watch, without=self._guarded)
+        return [one for one in found if not (self._git and one.kind == "repository")]
+
+    def _events(self) -> Iterator[tuple[int, int, str]]:
+        """Of each the number of the watch, what happened, and to which name."""
+        events = b""
+        with suppress(OSError):
+            events = os.read(self.descriptor, _AT_ONCE)
+        at = 0
+        while at < len(events):
+            watch, mask, _, length = _EVENT.unpack_from(events, at)
+            at += _EVENT.size
+            yield watch, mask, os.fsdecode(events[at : at + length].rstrip(b"\0"))
+            at += length

@@ -4,13 +4,15 @@ It is in a session of its own, so that who kills the command does not kill it. I
 where all its processes together take too much, where nanobot is gone, and where a file that it must
 not change was replaced: the new one would no longer be protected.
 
-It notices at once what a command, or anybody meanwhile, makes of `autorun`'s list (inotify). A
-person can make a repository while a command runs, and it could have its say in that before the
-person has typed the next word. So the first sign of one ends the command, be it gone again or not.
+Memory is what the processes have, what lies in folders that are memory, and what the kernel keeps
+for them: page tables, stacks, and buffers of sockets and pipes. The kernel says of no buffer whose
+it is, so each socket and each open file counts as much as it may hold unasked. What cannot be
+counted at all (System V segments) is refused by the filter.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -19,111 +21,12 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
-from nanobot.security.confine import Spec, autorun, kernel
-from nanobot.security.confine.autorun import Trigger
-from nanobot.security.confine.usage import MEGABYTE, Usage
+from nanobot.security.confine import MEMORY_FOLDERS, Spec, kernel
+from nanobot.security.confine.autorun import AutorunWatch
 
-_MADE = 0x100 | 0x80  # IN_CREATE, IN_MOVED_TO
-_FOLDER, _OVERFLOW = 0x40000000, 0x4000
-_EVENT = struct.Struct("=iIII")
-_AT_ONCE = 256 * 1024
 _REPLACED = "a protected file was replaced while it ran"
-_APPEARED = (
-    "{!r} appeared, which programs outside run or obey by themselves (what needs it can be done in"
-    " $TMPDIR; settings other than .git can be written with write_file)"
-)
-
-_LONGEST = 0.2
-"""Seconds for what is known to have happened; where that takes longer, everything is looked at."""
-
-_SHARE = 20
-"""Where there are not enough watches, one part of time in so many goes into looking instead."""
-
-
-class AutorunWatch:
-    """Watches where a command can write. Made before it starts; `appeared` is asked while it runs,
-    whenever `descriptor` is readable, and from time to time. `known` is what was there."""
-
-    def __init__(self, spec: Spec) -> None:
-        self._git, self._guarded = not spec.hide_git, spec.guarded
-        self._watched: dict[int, tuple[str, str]] = {}
-        self._blind = self._missed = False
-        self._look_at = 0.0
-        self.descriptor = kernel.inotify()
-        self.known = {tree: set(self._survey(tree, "")) for tree in spec.trees}
-        self._held = {(tree, path) for tree, path, _ in self.held()}
-
-    def held(self) -> Iterator[tuple[str, str, str]]:
-        """What no command may change, as `Spec.held`."""
-        for tree, known in self.known.items():
-            yield from ((tree, one.path, one.kind) for one in known if one.kind != "late")
-
-    def retire(self) -> Iterator[tuple[str, str]]:
-        """Put what is new out of use; says what it was called and is called."""
-        for tree, known in self.known.items():
-            yield from autorun.retire(tree, known, git=self._git, without=self._guarded)
-
-    def appeared(self) -> str:
-        """What ends the command, in words, or nothing."""
-        begun = time.monotonic()
-        if self._missed or (self._blind and begun >= self._look_at):
-            self._missed = False
-            for tree in self.known:
-                if reason := self._new(tree, ""):
-                    return reason
-            self._look_at = time.monotonic() + (time.monotonic() - begun) * _SHARE
-        until = time.monotonic() + _LONGEST
-        for watch, mask, name in self._events():
-            if mask & _OVERFLOW or time.monotonic() > until:
-                self._missed = True
-                return ""
-            if watch in self._watched and (
-                reason := self._looked_into(*self._watched[watch], name, bool(mask & _FOLDER))
-            ):
-                return reason
-        return ""
-
-    def _looked_into(self, tree: str, folder: str, name: str, is_folder: bool) -> str:
-        """What has come up in a folder under a name."""
-        kind, path = autorun.kind(folder, name), f"{folder}{name}"
-        if path in self._guarded or (tree, path) in self._held:
-            return ""
-        if kind == "setting" or (kind == "repository" and not self._git):
-            return _APPEARED.format(path)
-        if name.casefold() in (*autorun.SHAPE, "head") and (reason := self._new(tree, folder)):
-            return reason
-        return self._new(tree, path) if is_folder else ""
-
-    def _new(self, tree: str, folder: str) -> str:
-        known = self.known[tree]
-        new = (found for found in self._survey(tree, folder.rstrip("/")) if found not in known)
-        return next((_APPEARED.format(found.path) for found in new if found.kind != "late"), "")
-
-    def _survey(self, tree: str, folder: str) -> list[Trigger]:
-        def watch(descriptor: int, path: str) -> None:
-            try:
-                number = kernel.watch(self.descriptor, descriptor, _MADE)
-            except OSError:
-                self._blind = True
-            else:
-                self._watched[number] = (tree, path)
-
-        found = autorun.survey(tree, folder, watch, without=self._guarded)
-        return [one for one in found if not (self._git and one.kind == "repository")]
-
-    def _events(self) -> Iterator[tuple[int, int, str]]:
-        """Of each the number of the watch, what happened, and to which name."""
-        events = b""
-        with suppress(OSError):
-            events = os.read(self.descriptor, _AT_ONCE)
-        at = 0
-        while at < len(events):
-            watch, mask, _, length = _EVENT.unpack_from(events, at)
-            at += _EVENT.size
-            yield watch, mask, os.fsdecode(events[at : at + length].rstrip(b"\0"))
-            at += length
-
 
 _QUICK, _SLOW = 0.1, 1.0
 _YOUNG = 300
@@ -307,3 +210,197 @@ def _say(text: str) -> None:
     with suppress(OSError):
         if any(event & select.POLLOUT for _, event in ready.poll(_PATIENCE)):
             os.write(2, f"nanobot: {text}\n".encode(errors="backslashreplace"))
+
+
+MEGABYTE = 1024 * 1024
+
+_STACK, _FILE, _NAME = 16 * 1024, 4 * 1024, 1024
+"""Bytes of the kernel's for a thread, an open file (one end of a pipe) and a file in memory."""
+
+_SEGMENT = "/dev/zero (deleted)"
+"""What memory is called in a process's maps that it shares with others and no file has."""
+
+_ENTRY = struct.Struct("=qq")
+_ENTRIES = 64
+
+
+class Tally(NamedTuple):
+    """What the processes of a command have together; `memory` in bytes."""
+
+    threads: int
+    memory: int
+    files: int
+    processes: tuple[int, ...]
+
+
+class Usage:
+    """Looks at what a command uses, whose first process is `process`."""
+
+    def __init__(self, spec: Spec, process: int) -> None:
+        self._spec, self._process = spec, process
+        self._most = spec.limits.memory_megabytes * MEGABYTE
+        self._buffer = 2 * int(_text("/proc/sys/net/core/wmem_default"))
+        self._tcp, self._shared = _tcp(), _shmem()
+        in_memory = spec.temporary and kernel.is_memory(spec.temporary)
+        self._in_temporary = _files_in_memory(spec.temporary) if in_memory else -1
+
+    def looked_at(self) -> tuple[int, str]:
+        """How many threads there are, and why the command is ended, if it is."""
+        limits, tally = self._spec.limits, _tally(self._process)
+        memory = self._memory(tally)
+        if tally.threads > limits.processes + 4:  # bubblewrap's own
+            return tally.threads, f"more than {limits.processes} processes"
+        if memory > self._most:
+            return tally.threads, f"more than {limits.memory_megabytes} MB of memory"
+        all_of_them = self._note(memory)
+        if sum(all_of_them) > self._most and memory == max(all_of_them):
+            return tally.threads, (
+                f"all commands together took more than {limits.memory_megabytes} MB of memory, and"
+                " this one most of it"
+            )
+        return tally.threads, ""
+
+    def end(self) -> None:
+        """The command is over."""
+        self._note(0)
+
+    def _memory(self, tally: Tally) -> int:
+        """Bytes; exact only where it matters, for that takes long."""
+        kept = tally.files * _FILE + tally.threads * _STACK
+        in_files = 0
+        if self._spec.kind == "bubblewrap":
+            sockets, tcp, in_files = _of_namespace(tally.processes)
+            kept += sockets * self._buffer + (max(0, _tcp() - self._tcp) if tcp else 0)
+        else:
+            kept += _sockets(tally.processes) * self._buffer
+        if self._in_temporary >= 0:
+            in_files = max(0, _files_in_memory(self._spec.temporary) - self._in_temporary)
+        shared = max(0, _shmem() - self._shared)
+        if tally.memory + in_files + kept + shared <= self._most:
+            return tally.memory + in_files + kept
+        if any(_maps_a_segment(process) for process in tally.processes):
+            in_files = max(in_files, shared)
+        return _proportional(tally.processes, in_files) + kept
+
+    def _note(self, memory: int) -> list[int]:
+        """Write down what this command uses; what all do. An entry is a watcher's process and
+        bytes, and free once that process is gone."""
+        me, ledger = os.getpid(), self._spec.ledger
+        if ledger < 0:
+            return []
+        fcntl.lockf(ledger, fcntl.LOCK_EX)
+        try:
+            entries = list(_ENTRY.iter_unpack(os.pread(ledger, _ENTRY.size * _ENTRIES, 0)))
+            others = {at: one for at, one in enumerate(entries) if one[0] != me and _lives(one[0])}
+            free = next(at for at in range(_ENTRIES + 1) if at not in others)
+            mine = next((at for at, one in enumerate(entries) if one[0] == me), free)
+            os.pwrite(ledger, _ENTRY.pack(me, memory), mine * _ENTRY.size)
+        finally:
+            fcntl.lockf(ledger, fcntl.LOCK_UN)
+        return [memory, *(held for _, held in others.values())]
+
+
+def _lives(process: int) -> bool:
+    """Whether a process is there and no zombie."""
+    return process > 0 and os.path.exists(f"/proc/{process}/exe")
+
+
+def _tally(process: int) -> Tally:
+    threads, memory, files, processes = 0, 0, 0, []
+    for found in _family(process):
+        with suppress(OSError, ValueError):
+            status = _fields(f"/proc/{found}/status")
+            threads += status.get("Threads", 0)
+            kept = (status.get(name, 0) for name in ("RssAnon", "RssShmem", "VmPTE"))
+            memory += sum(kept) * 1024
+            processes.append(found)
+            files += len(os.listdir(f"/proc/{found}/fd"))
+    return Tally(threads, memory, files, tuple(processes))
+
+
+def _family(process: int) -> Iterator[int]:
+    """A process and all that descend from it."""
+    waiting = [process]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{one}/task"):
+                children = _text(f"/proc/{one}/task/{thread}/children")
+                waiting += map(int, children.split())
+
+
+def _files_in_memory(folder: str) -> int:
+    disk = os.statvfs(folder)
+    return (disk.f_blocks - disk.f_bfree) * disk.f_frsize + (disk.f_files - disk.f_ffree) * _NAME
+
+
+def _of_namespace(processes: tuple[int, ...]) -> tuple[int, bool, int]:
+    """How many sockets there are in a sandbox, those on their way in other sockets too, whether
+    there are any of TCP, and bytes of what lies in its temporary folders, which are memory."""
+    for process in reversed(processes):
+        inside = f"/proc/{process}"
+        with suppress(OSError, ValueError, IndexError):
+            if os.path.samestat(os.stat(f"{inside}/root/"), os.stat("/")):
+                continue  # bubblewrap's own outside
+            lines = _lines(f"{inside}/net/sockstat")
+            in_files = sum(_files_in_memory(f"{inside}/root{path}") for path in MEMORY_FOLDERS)
+            return int(lines["sockets"].split()[1]), int(lines["TCP"].split()[1]) > 0, in_files
+    return 0, False, 0
+
+
+def _sockets(processes: tuple[int, ...]) -> int:
+    """How many sockets these processes have open."""
+    found = set()
+    for process in processes:
+        with suppress(OSError), os.scandir(f"/proc/{process}/fd") as files:
+            for file in files:
+                with suppress(OSError):
+                    found.add(os.readlink(file.path))
+    return sum(one.startswith("socket:") for one in found)
+
+
+def _maps_a_segment(process: int) -> bool:
+    with suppress(OSError):
+        return any(line.endswith(_SEGMENT) for line in _text(f"/proc/{process}/maps").splitlines())
+    return False
+
+
+def _proportional(processes: tuple[int, ...], in_files: int) -> int:
+    """Bytes of memory, what is shared counted once, and so what is in files and mapped, too."""
+    own = shared = 0
+    for process in processes:
+        with suppress(OSError, ValueError):
+            own += _fields(f"/proc/{process}/status").get("VmPTE", 0) * 1024
+            rollup = _fields(f"/proc/{process}/smaps_rollup")
+            own += rollup.get("Pss_Anon", 0) * 1024
+            shared += rollup.get("Pss_Shmem", 0) * 1024
+    return own + max(shared, in_files)
+
+
+def _shmem() -> int:
+    """Bytes of shared memory and of files in memory, of everybody."""
+    return _fields("/proc/meminfo").get("Shmem", 0) * 1024
+
+
+def _tcp() -> int:
+    """Bytes in buffers of TCP, of everybody."""
+    pages = _lines("/proc/net/sockstat").get("TCP", "mem 0").split()[-1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def _lines(path: str) -> dict[str, str]:
+    """A file of lines such as `Threads: 4`."""
+    parts = (line.partition(":") for line in _text(path).splitlines())
+    return {name: value.strip() for name, _, value in parts}
+
+
+def _fields(path: str) -> dict[str, int]:
+    """The numbers in a file of lines such as `Threads: 4` or `RssAnon: 120 kB`."""
+    values = ((name, value.split(maxsplit=1)[:1]) for name, value in _lines(path).items())
+    return {name: int(first[0]) for name, first in values if first and first[0].isdecimal()}

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from nanobot.errors import ToolError
-from nanobot.security.confine import landlock
 from nanobot.security.confine.seccomp import MACHINES
+from nanobot.security.confine.stage import landlock_lack, landlock_version
 from nanobot.security.sandbox import PATH, Confined, Sandbox, interpreter, readable, unseen
 
 _PROBE = Path(__file__).parent.parent / "confine" / "probe.py"
@@ -100,7 +100,7 @@ async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ())
         problems.append(problem)
     if wanted in ("auto", "landlock"):
         made = Sandbox("landlock", tuple(private))
-        problem = landlock.lack(landlock.version()) or await _tried(made)
+        problem = landlock_lack(landlock_version()) or await _tried(made)
         if not problem:
             return Found(made, "; ".join(problems))
         problems.append(problem)

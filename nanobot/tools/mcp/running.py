@@ -19,7 +19,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.tasks import Background
 from nanobot.tooling import ToolResult
-from nanobot.tools.mcp.session import Connections, Session
+from nanobot.tools.mcp.connections import Connections, Session
 from nanobot.tools.mcp.values import Card, McpError, McpLost, McpServer
 
 START_SECONDS = 60.0

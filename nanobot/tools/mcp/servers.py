@@ -23,8 +23,8 @@ from nanobot.tasks import Background
 from nanobot.text import printable
 from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
+from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.running import Running
-from nanobot.tools.mcp.session import Connections
 from nanobot.tools.mcp.values import (
     Card,
     Ledger,

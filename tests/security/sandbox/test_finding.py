@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.security.confine import landlock
+from nanobot.security.confine.stage import landlock_lack
 from nanobot.security.sandbox import Confined, Launch, Sandbox
 from nanobot.security.sandbox.finding import find_sandbox, proven
 
@@ -55,9 +55,9 @@ async def test_none_is_only_what_the_owner_asks_for() -> None:
 
 
 def test_a_landlock_that_lets_files_be_cut_short_is_not_used() -> None:
-    assert "no Landlock" in landlock.lack(0)
-    assert "Linux 6.2" in landlock.lack(2)
-    assert landlock.lack(3) == landlock.lack(7) == ""
+    assert "no Landlock" in landlock_lack(0)
+    assert "Linux 6.2" in landlock_lack(2)
+    assert landlock_lack(3) == landlock_lack(7) == ""
 
 
 @pytest.mark.parametrize("place", ["/usr/share/nanobot", "/etc/ssl/certs/home"])

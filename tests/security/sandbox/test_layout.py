@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.security.confine.landlock import Layout, parents
+from nanobot.security.confine.stage import Layout, parents
 
 _names = st.text("ab", min_size=1, max_size=2)
 _paths = st.lists(_names, min_size=1, max_size=4).map("/".join)

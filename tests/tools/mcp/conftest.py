@@ -19,9 +19,8 @@ from nanobot.security.sandbox.finding import Found
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
+from nanobot.tools.mcp.connections import Bounds, Connections, Programs
 from nanobot.tools.mcp.servers import McpServers
-from nanobot.tools.mcp.session import Connections, Programs
-from nanobot.tools.mcp.transports import Bounds
 from nanobot.tools.mcp.values import McpServer
 from tests.doubles.state import MemoryState
 

@@ -19,8 +19,8 @@ from nanobot.security.sandbox.finding import Found, Wanted, find_sandbox
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult
 from nanobot.tooling.registry import ToolRegistry
+from nanobot.tools.mcp.connections import Connections, Programs
 from nanobot.tools.mcp.servers import McpServers
-from nanobot.tools.mcp.session import Connections, Programs
 from nanobot.tools.mcp.values import McpServer
 from tests.doubles.state import MemoryState
 from tests.tools.mcp.conftest import OWNER, PROGRAM, House, accept, no_way

@@ -13,8 +13,8 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.tooling import OwnersPolicy
 from nanobot.tooling.registry import ToolRegistry
+from nanobot.tools.mcp.connections import Bounds
 from nanobot.tools.mcp.servers import McpArguments
-from nanobot.tools.mcp.transports import Bounds
 from nanobot.tools.mcp.values import McpServer
 from tests.tools.mcp.conftest import OWNER, House, accept, until
 

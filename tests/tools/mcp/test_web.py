@@ -19,8 +19,8 @@ from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling.registry import ToolRegistry
+from nanobot.tools.mcp.connections import Connections, Programs
 from nanobot.tools.mcp.servers import McpServers
-from nanobot.tools.mcp.session import Connections, Programs
 from nanobot.tools.mcp.values import McpServer
 from tests.doubles.server import Served
 from tests.doubles.state import MemoryState
