@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import date, datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+import msgspec
 
 from nanobot.commands import Operation
 from nanobot.errors import NanobotError, StorageError, ToolError
@@ -38,10 +38,10 @@ from nanobot.providers.port import estimate_tokens
 _LOG_LENGTH = 20
 _MOST_HITS = 100
 
-_Number = Annotated[int, Field(strict=True, ge=1)]
+_Number = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class _Given(BaseModel):
+class _Given(msgspec.Struct):
     """What an operation is called with by name, as JSON."""
 
     scope: str = OWNER
@@ -333,11 +333,9 @@ def _by_name(operation: Callable[[_Given], Awaitable[Report]]) -> Operation:
 
     async def answer(arguments: Mapping[str, object]) -> object:
         try:
-            given = _Given.model_validate(arguments)
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = ".".join(map(str, first["loc"]))
-            raise NanobotError(f"the operation needs another {name!r}: {first['msg']}") from None
+            given = msgspec.convert(arguments, _Given)
+        except msgspec.ValidationError as error:
+            raise NanobotError(f"the operation needs something else: {error}") from None
         report = await operation(given)
         return {**report.data, "text": report.text}
 

@@ -3,17 +3,19 @@
 The texts are plain Markdown that reads well as it is, in a chat or in a terminal of 80 columns:
 lists, and blocks indented by four spaces for what must stay aligned. Remembered text is shown as it
 was written, so code that prints to a terminal takes control characters out. Times in JSON are ISO
-8601 with their offset; a field that has nothing to say is empty, not absent.
+8601 with their offset, null where none is known; a field that has nothing to say is not absent.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import accumulate
 from typing import Literal
+
+import msgspec
 
 from nanobot.bus.journal import Usage
 from nanobot.memory.documents import LONG_TERM
@@ -41,33 +43,12 @@ class Report:
     @classmethod
     def of(cls, text: str, **data: object) -> Report:
         """With data of any kind: dataclasses become objects."""
-        return cls(text, {name: _as_json(value) for name, value in data.items()})
+        return cls(text, msgspec.to_builtins(data))
 
     @classmethod
     def about(cls, text: str, value: object) -> Report:
         """With the fields of a dataclass."""
-        return cls.of(text, **_fields(value))
-
-
-def _as_json(value: object) -> JsonValue:
-    match value:
-        case None:
-            return ""
-        case str() | int() | float():
-            return value
-        case date():
-            return value.isoformat()
-        case Mapping():
-            return {str(name): _as_json(inner) for name, inner in value.items()}
-        case Iterable():
-            return [_as_json(inner) for inner in value]
-    return {name: _as_json(inner) for name, inner in _fields(value).items()}
-
-
-def _fields(value: object) -> dict[str, object]:
-    """The fields of a dataclass by name."""
-    assert is_dataclass(value)
-    return {one.name: getattr(value, one.name) for one in fields(value)}
+        return cls(text, msgspec.to_builtins(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +139,7 @@ def searched(query: Query, result: SearchResult, retired: Sequence[Retired]) -> 
         near = f" Words that come close: {', '.join(result.near)}." if result.near else ""
         lines.append(f"Nothing was found for: {looked}.{near}")
     hits = [
-        _fields(hit.passage)
+        msgspec.to_builtins(hit.passage)
         | {"score": round(hit.score, 4), "before": hit.before, "after": hit.after}
         for hit in result.hits
     ]
@@ -202,7 +183,7 @@ def latest_versions(versions: Sequence[Version]) -> Report:
             "then: `/dream-restore --to N`."
         )
         text = "\n".join([*lines, "", how])
-    return Report.of(text, versions=map(_version, versions))
+    return Report.of(text, versions=[*map(_version, versions)])
 
 
 def _version_line(version: Version) -> str:
@@ -283,7 +264,7 @@ def waiting(facts: Sequence[PendingFact]) -> Report:
             "",
             "`/memory accept N` remembers one, `/memory drop N` gives it up.",
         ]
-    return Report.of("\n".join(lines), pending=map(_fact, facts))
+    return Report.of("\n".join(lines), pending=[*map(_fact, facts)])
 
 
 def decided(done: str, facts: Sequence[PendingFact], left: int) -> Report:
@@ -293,7 +274,7 @@ def decided(done: str, facts: Sequence[PendingFact], left: int) -> Report:
         lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
     if left:
         lines.append(f"{counted(left, 'fact waits', 'facts wait')} still: `/memory pending`.")
-    return Report.of("\n".join(lines), facts=map(_fact, facts), left=left)
+    return Report.of("\n".join(lines), facts=[*map(_fact, facts)], left=left)
 
 
 def _fact(fact: PendingFact) -> dict[str, object]:
