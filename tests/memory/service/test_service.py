@@ -329,7 +329,7 @@ async def test_dream_runs_for_the_scope_and_says_how_to_undo_it(owned: Owned) ->
     report = await owned.service.dream(OWNER)
     assert owned.dream.runs == [(OWNER, "command")]
     assert "/dream-restore --version 4" in report.text
-    assert report.data["learned"] == ("Ada likes blue.",)
+    assert json.loads(json.dumps(report.data))["learned"] == ["Ada likes blue."]
 
 
 async def test_the_index_is_made_anew(owned: Owned) -> None:
