@@ -31,9 +31,9 @@ from nanobot.memory.search.reading import (
     Entry,
     Listing,
     Name,
-    Reader,
     SessionReader,
     SourceFile,
+    entries_of,
     line_hash,
     retractions_in,
     well_formed,
@@ -54,7 +54,7 @@ class Ingest:
 
     def __init__(self, tables: Tables, sources: Sources, clock: Clock) -> None:
         self._tables = tables
-        self._listing, self._reader = Listing(sources), Reader(sources, clock.now().tzinfo)
+        self._listing, self._sources, self._clock = Listing(sources), sources, clock
         self._reported: set[Name] = set()
         self._taken: Streams | None = None
 
@@ -75,7 +75,7 @@ class Ingest:
                 self._tables.drop(name)
         for name in changed:
             if name[0] == "library":  # reading takes its time; the file is not locked meanwhile
-                entries = list(self._reader.entries(name, streams[name]))
+                entries = list(self._entries(name, streams[name]))
                 with self._tables.transaction():
                     self._take(name, streams[name], entries)
         self._taken = {name: files for name, files in streams.items() if name not in failed}
@@ -92,7 +92,7 @@ class Ingest:
                     self._take_session(id, files)
                     return True
                 standing = self._tables.standing(id)
-                entries = self._reader.entries(name, files) if entries is None else entries
+                entries = self._entries(name, files) if entries is None else entries
                 unknown = (entry for entry in entries if not standing.passes(entry.hash))
                 new = standing.replaced_by(unknown)
                 self._tables.append(id, new, apart=name[0] == "history")
@@ -103,6 +103,9 @@ class Ingest:
                 logger.warning("{} {} is not searched: {}", name[0], name[2], error)
             return False
         return True
+
+    def _entries(self, name: Name, files: Sequence[SourceFile]) -> Iterator[Entry]:
+        return entries_of(name, files, self._sources.template, self._clock.now().tzinfo)
 
     def _take_session(self, id: int, files: Sequence[SourceFile]) -> None:
         with ExitStack() as stack:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, tzinfo
@@ -110,14 +110,16 @@ class Listing:
 
     def _sessions(self, folder: Path) -> Iterator[tuple[Name, tuple[SourceFile, ...]]]:
         # The live files first: what is moved to the archive meanwhile is then in both or in one.
-        live = {file.name: file for file in _listed(folder) if file.name.endswith(SUFFIX)}
-        archives = {path.name: path for path in _folders(folder / "archive")}
-        for file in live.values():
-            key = self._key(file, file.name.removesuffix(SUFFIX), live)
-            archived = archives.pop(stem_of(key), None)
-            yield ("message", "", well_formed(key)), (*_segments(archived), file)
-        for stem, path in archives.items():
-            if files := _segments(path):
+        live = {name: file for name, file in _listed(folder).items() if name.endswith(SUFFIX)}
+        kept = _entries(folder / "archive")
+        archives = {name for name, status in kept if S_ISDIR(status.st_mode)}
+        for name, file in live.items():
+            key = self._key(file, name.removesuffix(SUFFIX), live)
+            archived = _segments(folder, stem_of(key)) if stem_of(key) in archives else ()
+            archives.discard(stem_of(key))
+            yield ("message", "", well_formed(key)), (*archived, file)
+        for stem in sorted(archives):
+            if files := _segments(folder, stem):
                 yield ("message", "", well_formed(self._key(files[0], stem, {}))), files
 
     def _key(self, file: SourceFile, stem: str, live: dict[str, SourceFile]) -> str:
@@ -135,15 +137,15 @@ class Listing:
 
 def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, tuple[SourceFile, ...]]]:
     # The folder's parent is the root, so that a memory folder which is a link is not followed.
-    root = folder.parent
-    inside = _listed(folder)
-    lines = [file for file in _listed(folder / "history") if file.name.endswith(SUFFIX)]
-    lines += [file for file in inside if file.name == "history.jsonl"]
+    root, inside = folder.parent, _listed(folder.parent, folder.name)
+    months = _listed(root, f"{folder.name}/history")
+    lines = [file for name, file in months.items() if name.endswith(SUFFIX)]
+    lines += [file for name, file in inside.items() if name == "history.jsonl"]
     if lines:
-        yield ("history", scope, scope), tuple(_below(root, file) for file in lines)
-    for file in inside:
-        if day_of(file.name) is not None:
-            yield ("note", scope, file.name), (_below(root, file),)
+        yield ("history", scope, scope), tuple(lines)
+    for name, file in inside.items():
+        if day_of(name) is not None:
+            yield ("note", scope, name), (file,)
     for path in FACTS:
         with suppress(OSError):
             status = (root / path).stat(follow_symlinks=False)
@@ -158,32 +160,24 @@ def _library(folder: Path) -> Iterator[tuple[Name, tuple[SourceFile, ...]]]:
         yield ("library", OWNER, name), (SourceFile(folder.parent, place.relative, state),)
 
 
-def _below(root: Path, file: SourceFile) -> SourceFile:
-    return SourceFile(root, str((file.folder / file.name).relative_to(root)), file.state)
-
-
-def _segments(folder: Path | None) -> tuple[SourceFile, ...]:
+def _segments(sessions: Path, stem: str) -> tuple[SourceFile, ...]:
     """The archive of a session, oldest first."""
-    files = _listed(folder) if folder else []
-    numbered = [
-        (int(stem), file)
-        for file in files
-        if (stem := file.name.removesuffix(SUFFIX)) != file.name and stem.isdecimal()
-    ]
-    return tuple(file for _, file in sorted(numbered, key=lambda found: found[0]))
+    names = {
+        int(name.removesuffix(SUFFIX)): file
+        for name, file in _listed(sessions, f"archive/{stem}").items()
+        if name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isdecimal()
+    }
+    return tuple(names[number] for number in sorted(names))
 
 
-def _listed(folder: Path) -> list[SourceFile]:
-    """The plain files in `folder` by name, hidden ones left out."""
-    return [
-        SourceFile(folder, name, FileState.of(status))
-        for name, status in _entries(folder)
+def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
+    """The plain files in a folder by name, hidden ones left out."""
+    prefix = f"{below}/" if below else ""
+    return {
+        name: SourceFile(root, f"{prefix}{name}", FileState.of(status))
+        for name, status in _entries(root / below)
         if S_ISREG(status.st_mode) and not name.startswith(".")
-    ]
-
-
-def _folders(folder: Path) -> list[Path]:
-    return [folder / name for name, status in _entries(folder) if S_ISDIR(status.st_mode)]
+    }
 
 
 def _entries(folder: Path) -> list[tuple[str, os.stat_result]]:
@@ -293,57 +287,50 @@ def retractions_in(lines: Iterable[bytes]) -> list[Retraction]:
     return [record for record in records if isinstance(record, Retraction)]
 
 
-class Reader:
-    """Reads whole streams; `zone` is for times without an offset."""
-
-    def __init__(self, sources: Sources, zone: tzinfo | None) -> None:
-        self._sources, self._zone = sources, zone
-
-    def entries(self, name: Name, files: Sequence[SourceFile]) -> Iterator[Entry]:
-        """The passages of any stream but a session, in order. Raises NanobotError."""
-        source, _, key = name
-        if source == "history":
-            for file in files:
-                yield from self._history(file.read())
-            return
-        found: Iterator[Entry]
-        if source == "library":
-            found = _document_passages(files[0])
-        elif source == "note":
-            found = note_passages(key, text_of(files[0].read()), self._zone)
-        else:
-            template = self._sources.template.get(key, "")
-            found = fact_passages(key, text_of(files[0].read()), template)
-        for entry in found:
-            said = "\0".join((entry.text, entry.moment, entry.origin, entry.place))
-            yield entry._replace(hash=line_hash(said.encode("utf-8", "replace")))
-
-    def _history(self, content: bytes) -> Iterator[Entry]:
-        """An entry for each line: the summary, and under it the key facts."""
-        for raw in content.splitlines():
-            entry = decode_entry(raw, self._zone)
-            if entry is None:
-                continue
-            facts = [f"- {fact}" for fact in entry.key_facts]
-            yield Entry(
-                seq=entry.cursor,
-                text="\n".join([entry.summary.strip(), *facts])[:LONGEST_SAID],
-                moment=entry.timestamp.isoformat(),
-                origin=",".join(entry.origin),
-                turn=entry.session,
-                place=f"history {entry.cursor}",
-                hash=line_hash(raw),
-                first=entry.first,
-                last=entry.last,
-            )
+def entries_of(
+    name: Name, files: Sequence[SourceFile], template: Mapping[str, str], zone: tzinfo | None
+) -> Iterator[Entry]:
+    """The passages of any stream but a session, in order. `template` is what long-term files say
+    before anything was learned, `zone` for times without an offset. Raises NanobotError."""
+    source, _, key = name
+    if source == "history":
+        for file in files:
+            yield from _history_passages(file.read(), zone)
+        return
+    found: Iterator[Entry]
+    if source == "library":
+        cited = enumerate(passages(files[0].place), 1)
+        found = (Entry(number, text, place=place) for number, (place, text) in cited)
+    elif source == "note":
+        found = _note_passages(key, text_of(files[0].read()), zone)
+    else:
+        found = _fact_passages(key, text_of(files[0].read()), template.get(key, ""))
+    for entry in found:
+        said = "\0".join((entry.text, entry.moment, entry.origin, entry.place))
+        yield entry._replace(hash=line_hash(said.encode("utf-8", "replace")))
 
 
-def _document_passages(file: SourceFile) -> Iterator[Entry]:
-    for number, (place, text) in enumerate(passages(file.place), 1):
-        yield Entry(number, text, place=place)
+def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[Entry]:
+    """An entry for each line: the summary, and under it the key facts."""
+    for raw in content.splitlines():
+        entry = decode_entry(raw, zone)
+        if entry is None:
+            continue
+        facts = [f"- {fact}" for fact in entry.key_facts]
+        yield Entry(
+            seq=entry.cursor,
+            text="\n".join([entry.summary.strip(), *facts])[:LONGEST_SAID],
+            moment=entry.timestamp.isoformat(),
+            origin=",".join(entry.origin),
+            turn=entry.session,
+            place=f"history {entry.cursor}",
+            hash=line_hash(raw),
+            first=entry.first,
+            last=entry.last,
+        )
 
 
-def note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]:
+def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]:
     """The passages of the daily note called `name`: its bullets, and other paragraphs."""
     day, origin = day_of(name), ""
     if day is None:
@@ -358,7 +345,7 @@ def note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]:
         yield Entry(number, passage, moment, origin=origin, place=f"{name}:{line}")
 
 
-def fact_passages(path: str, text: str, template: str) -> Iterator[Entry]:
+def _fact_passages(path: str, text: str, template: str) -> Iterator[Entry]:
     """The facts of the long-term file at `path`, beyond its template."""
     for number, (line, passage) in enumerate(_blocks(text), 1):
         if fact_lines(passage, template):
