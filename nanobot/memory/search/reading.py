@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, time, tzinfo
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -235,12 +235,12 @@ def line_hash(raw: bytes) -> int:
 class SessionReader:
     """Reads the lines of one session's files in order.
 
-    `number` is that of the last message, for messages without one. `retractions` are those that are
-    known; a message that one of them covers is passed over. `metadata` is the newest that was seen.
+    `number` is that of the last message, for messages without one; a message that one of the
+    `retractions` covers is passed over; `metadata` is the newest that was seen.
     """
 
     number: int = 0
-    retractions: list[Retraction] = field(default_factory=list)
+    retractions: Sequence[Retraction] = ()
     metadata: dict[str, JsonValue] | None = None
 
     def entry(self, raw: bytes) -> Entry | None:
@@ -254,9 +254,6 @@ class SessionReader:
             case Metadata() as record:
                 self.metadata = dict(record.metadata or {})
                 self.number = max(self.number, min(record.first_seq, MOST) - 1)
-            case Retraction() as record:
-                if record not in self.retractions:
-                    self.retractions.append(record)
             case Foreign(numbered=True):
                 self.number += 1
             case None:
@@ -267,7 +264,7 @@ class SessionReader:
         text, is_output = message.content, message.role == "tool"
         if text in _NOT_SAID or not text.strip() or (is_output and message.name == _SEARCH):
             return None
-        if self.retractions and any(gone.covers(message) for gone in self.retractions):
+        if any(gone.covers(message) for gone in self.retractions):
             return None
         return Entry(
             message.seq,
