@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict
+from msgspec import Struct
 
 from nanobot.bus.events import (
     Button,
@@ -295,8 +294,7 @@ def _seen_before(request: ChatRequest) -> NanobotError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Unseen:
+class _Unseen(Struct, frozen=True):
     """A part that nobody has seen. `key` is that of the part, `at` the moment in ISO format."""
 
     key: str
@@ -307,10 +305,8 @@ class _Unseen:
     buttons: tuple[Button, ...] = ()
 
 
-class _Stored(BaseModel):
+class _Stored(Struct, frozen=True):
     """The file."""
-
-    model_config = ConfigDict(extra="forbid")
 
     version: Literal[1] = 1
     parts: tuple[_Unseen, ...] = ()

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict
+from msgspec import Struct
 
 from nanobot.channel.documents import StateFile
 from nanobot.errors import SendRefused
@@ -32,11 +32,9 @@ def number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-class _Moves(BaseModel):
+class _Moves(Struct):
     """The file `chats.json`. `moved`: old id to new id; `groups`: first ids of groups with
     an admitted person."""
-
-    model_config = ConfigDict(extra="ignore")
 
     version: int = 1
     moved: dict[str, str] = {}

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Struct
 
 from nanobot.channel import Sender
 from nanobot.channel.documents import StateFile
@@ -114,15 +114,13 @@ def kind_of(id: str) -> str:
     return id.partition("@")[2] or ("parent" if id.count(".") > 1 else "user")
 
 
-class _Known(BaseModel):
+class _Known(Struct, omit_defaults=True):
     """A person. `chats`: theirs, and before it those of people who turned out to be the same;
     `ids`: what was learned last is at the end. Those in the file were admitted."""
 
-    model_config = ConfigDict(extra="ignore")
-
     chats: list[str]
     ids: list[str]
-    admitted: bool = Field(default=True, exclude=True)
+    admitted: bool = True
 
     @property
     def chat(self) -> str:
@@ -144,10 +142,8 @@ class _Known(BaseModel):
         return all(id == new or is_number(id) for id in self.ids)
 
 
-class _File(BaseModel):
+class _File(Struct):
     """The file. Who wrote last is at the end."""
-
-    model_config = ConfigDict(extra="ignore")
 
     version: int = 1
     people: list[_Known] = []

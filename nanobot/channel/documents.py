@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from loguru import logger
-from pydantic import BaseModel, ValidationError
+from msgspec import MsgspecError, Struct, to_builtins
+from msgspec.json import decode
 
 from nanobot.bus.events import Media
 from nanobot.channel import ChannelHost
@@ -26,7 +27,7 @@ from nanobot.errors import SendRefused, StorageError
 from nanobot.io import json_line, replace_file, storage_errors
 from nanobot.text import one_line
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Struct)
 
 _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
@@ -135,12 +136,12 @@ class StateFile(Generic[M]):
     def read(self) -> M:
         """Raises `StorageError` where the disk refuses."""
         try:
-            return self._model.model_validate_json(self._path.read_bytes())
+            return decode(self._path.read_bytes(), type=self._model)
         except FileNotFoundError:
             return self._model()
         except OSError as error:
             raise StorageError.of(self._path, error) from error
-        except ValidationError:
+        except (MsgspecError, ValueError):
             names = (self._path.with_suffix(f".damaged{n or ''}") for n in count())
             aside = next(name for name in names if not name.exists())
             logger.error("{} is damaged and set aside as {}", self._path, aside.name)
@@ -150,7 +151,7 @@ class StateFile(Generic[M]):
 
     def write(self, value: M, *, durable: bool = True) -> None:
         """Raises `StorageError`; the file is as it was then."""
-        text = json.dumps(value.model_dump(), ensure_ascii=False)
+        text = json.dumps(to_builtins(value), ensure_ascii=False)
         with storage_errors(self._path):
             replace_file(self._path, text.encode(errors="replace"), durable=durable)
 

@@ -19,11 +19,12 @@ import asyncio
 import hmac
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.bus.state import StateStore
 from nanobot.channel import Chat, Sender

@@ -15,11 +15,11 @@ import secrets
 import shlex
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, StrictBool, ValidationError
+from msgspec import Meta, Struct, ValidationError, convert, field
+from msgspec.structs import asdict, replace
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
 from nanobot.text import printable, shortened
@@ -36,10 +36,10 @@ MOST_WRONG = 10
 """Wrong codes within `CODE_SECONDS`; no code is looked at after that."""
 
 _MOST_NAME, _MOST_ID = 40, 200
+_Moment = Annotated[datetime, Meta(tz=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A request to be let in: `code` is what its owner has to be told, empty where none is valid.
     `chat_id` and `thread_id` are where it was made."""
 
@@ -49,9 +49,9 @@ class Asked:
     name: str
     chat_id: str
     code: str
-    at: AwareDatetime
+    at: _Moment
     thread_id: str = ""
-    used: StrictBool = False
+    used: bool = False
 
     @property
     def key(self) -> Key:
@@ -63,16 +63,15 @@ class Asked:
         return 0.0 if self.used or not self.code else max(0.0, CODE_SECONDS - age(self.at, now))
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """A person or a group that was let in, and when. An owner is a person."""
 
     channel: str
     kind: Kind
     id: str
     name: str
-    since: AwareDatetime
-    owner: StrictBool = False
+    since: _Moment
+    owner: bool = False
 
     @property
     def key(self) -> Key:
@@ -80,8 +79,7 @@ class Known:
         return self.channel, self.kind, self.id
 
 
-@dataclass(frozen=True, slots=True)
-class Book:
+class Book(Struct, frozen=True):
     """All of it. Every change makes a new one."""
 
     known: Mapping[Key, Known] = field(default_factory=dict)
@@ -179,10 +177,10 @@ def book_in(store: StateStore) -> Document[Book]:
     return Document(store, "access", _decoded, _encoded, Book(), _ADVICE)
 
 
-class _File(BaseModel):
+class _File(Struct):
     approved: list[Known]
     requests: list[Asked]
-    wrong_codes: list[AwareDatetime]
+    wrong_codes: list[_Moment]
 
 
 def _encoded(book: Book) -> bytes:
@@ -198,11 +196,9 @@ def _encoded(book: Book) -> bytes:
 def _decoded(content: bytes) -> Book:
     """Raises `UnfitDocument`."""
     try:
-        file = _File.model_validate(versioned_object(content, VERSION))
+        file = convert(versioned_object(content, VERSION), _File)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UnfitDocument(f"{where}: {first['msg']}") from error
+        raise UnfitDocument(str(error)) from error
     ids = [one.id for one in file.approved] + [one.id for one in file.requests]
     if not all(map(usable_id, ids)):
         raise UnfitDocument("an entry has an id that nobody can have")

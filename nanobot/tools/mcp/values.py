@@ -11,12 +11,15 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument
 from nanobot.errors import ToolError
@@ -44,13 +47,13 @@ class McpServer:
     name: str
     command: str = ""
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env: Mapping[str, str] = dataclass_field(default_factory=dict, repr=False)
     paths: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     network: bool = False
     sandbox: bool = True
     url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = dataclass_field(default_factory=dict, repr=False)
     tools: tuple[str, ...] = ()
     people: Literal["owner", "everyone"] = "owner"
     trust_read_only: bool = False
@@ -80,16 +83,13 @@ class McpServer:
         return f"{host}:{port}" if numbers or host == "localhost" else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True, forbid_unknown_fields=True):
     """A tool as the model gets to see it: cleaned and bounded. `schema` is a JSON object, written
     so that equal ones are equal texts. `read_only` is what the server says about it."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
-
     name: str
     description: str
-    schema: Annotated[str, Field(alias="parameters")]
+    schema: str = field(name="parameters")
     read_only: bool = False
 
     def parameters(self) -> dict[str, Any]:
@@ -113,15 +113,12 @@ def offered_name(server: str, tool: str) -> str:
     return f"{name[: LONGEST - 9]}_{hashlib.sha256(key).hexdigest()[:8]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True, forbid_unknown_fields=True):
     """What a server listed last, and what was ever accepted of it. `identity` is the server's.
 
     Whatever is new or different waits, the first listing as well: a description speaks to the model
     in every conversation.
     """
-
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     identity: str
     listed: tuple[Card, ...] = ()
@@ -218,11 +215,9 @@ def _clean(value: Any) -> Any:
     return [_clean(inner) for inner in value] if isinstance(value, list) else value
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class _File(Struct, forbid_unknown_fields=True):
+    servers: Mapping[str, Listing]
     version: Literal[1] = 1
-    servers: dict[str, Listing]
 
 
 class Ledger(Document[Mapping[str, Listing]]):
@@ -234,13 +229,12 @@ class Ledger(Document[Mapping[str, Listing]]):
 
 
 def _encoded(listings: Mapping[str, Listing]) -> bytes:
-    file = _File(servers=dict(listings))
-    return file.model_dump_json(indent=1, by_alias=True).encode() + b"\n"
+    return msgspec.json.format(msgspec.json.encode(_File(listings)), indent=1) + b"\n"
 
 
 def _decoded(content: bytes) -> Mapping[str, Listing]:
     try:
-        servers = _File.model_validate_json(content).servers
+        servers = msgspec.json.decode(content, type=_File).servers
         for listing in servers.values():
             for card in (*listing.listed, *listing.accepted):
                 card.parameters()
