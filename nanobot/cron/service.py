@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -22,6 +22,7 @@ from itertools import count
 from loguru import logger
 
 from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.cron.job import (
     MOST_COUNTED,
@@ -41,40 +42,12 @@ from nanobot.cron.job import (
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
 from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
-from nanobot.tasks import Background
 from nanobot.templates import render
 from nanobot.text import counted, one_line
 from nanobot.tooling import OWNER
 
 LONGEST_WAIT = 60.0
 """Seconds until the clock is read again: it may have been set."""
-
-
-class Alarm:
-    """Wakes one waiter. A ring without a waiter makes the next wait return at once."""
-
-    def __init__(self, clock: Clock, name: str) -> None:
-        self._clock, self._name = clock, name
-        self._rung = asyncio.Event()
-
-    def ring(self) -> None:
-        """Wake the waiter."""
-        self._rung.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Return after so many seconds, `LONGEST_WAIT` at most, or when called."""
-        sleeping = Background()
-        sleeping.start(self._ring_after(min(seconds, LONGEST_WAIT)), name=self._name)
-        try:
-            await self._rung.wait()
-        finally:
-            self._rung.clear()
-            sleeping.cancel()
-            await sleeping.drain(0.0)
-
-    async def _ring_after(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        self._rung.set()
 
 
 MOST_JOBS, MOST_OF_OTHERS = 50, 5
@@ -116,7 +89,7 @@ class CronService:
     ) -> None:
         self._store, self._publish, self._remind, self._clock = store, publish, remind, clock
         self._busy, self._may_reach = busy, may_reach
-        self._alarm = Alarm(clock, "cron")
+        self._rung = asyncio.Event()
         self._stopping = False
 
     @property
@@ -189,19 +162,20 @@ class CronService:
     async def run_forever(self) -> None:
         """Run jobs when they are due, until `stop`. Cancelling is safe as well."""
         while not self._stopping:
+            self._rung.clear()  # what rings from here on is seen by this round or wakes the next
             nearest = await self._round()
             seconds = (nearest - self._clock.now()).total_seconds()
-            if not self._stopping:
-                await self._alarm.wait(max(seconds, _SHORTEST_WAIT))
+            with suppress(TimeoutError):
+                await within(self._clock, max(seconds, _SHORTEST_WAIT), self._rung.wait())
 
     def nudge(self) -> None:
         """Look at once whether something is due."""
-        self._alarm.ring()
+        self._rung.set()
 
     def stop(self) -> None:
         """End after what is being published."""
         self._stopping = True
-        self._alarm.ring()
+        self._rung.set()
 
     async def _round(self) -> datetime:
         """Run what is due; when to look again."""
