@@ -20,8 +20,8 @@ from tests.support import running, stored
 
 FACTS = [f"- fact {name} of the person" for name in ("one", "two", "three", "four", "five", "six")]
 MEMORY = "\n".join(["# Memory", "", *FACTS]) + "\n"
-TURNS = 14
-PADDING = "We spoke of the garden and of what to cook this evening. " * 40
+TURNS = 8
+PADDING = "We spoke of the garden and of what to cook this evening. " * 80
 
 
 def saving(**fields: object) -> Step:
@@ -113,12 +113,12 @@ async def test_a_model_that_fails_is_left_alone_for_five_minutes_and_asked_again
         FakeOpenAI(model, characters=500) as server,
         running(tmp_path, None, channel, clock=clock, configured_learner=True, **settings(server)),
     ):
-        await talk(channel, 1, 20)
+        await talk(channel, 1, 11)
         failed = model.asked
         assert 0 < failed <= 4
         model.steps = iter(good)
         await clock.advance(301)
-        await talk(channel, 21, 30)
+        await talk(channel, 12, 17)
         assert model.asked > failed
     lines = (tmp_path / "workspace/memory/history.jsonl").read_text().splitlines()
     types = [json.loads(line)["type"] for line in lines]
