@@ -29,7 +29,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.errors import ToolError
+from nanobot.errors import StorageError, ToolError
 from nanobot.io import locked, storage_errors
 from nanobot.memory.documents import TRACKED
 from nanobot.memory.files import text_of
@@ -230,7 +230,11 @@ class GitStore:
     def _commit(self, files: Mapping[str, bytes | None], message: str, when: datetime) -> int:
         self.repository.create()
         recorded = self._recorded()
-        tip = self.repository.store(self.repository.tip(), files, message, when)
+        try:
+            tip = self.repository.store(self.repository.tip(), files, message, when)
+        except StorageError:
+            self.repository.heal()  # of the lock on a file that the disk did not take
+            raise
         self.repository.set_tip(tip)
         self._intent.unlink(missing_ok=True)
         for path, content in files.items():

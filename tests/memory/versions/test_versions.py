@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
 import multiprocessing
 import os
 import shutil
@@ -362,3 +364,26 @@ def test_lineage_reads_through_any_number_of_versions(home: Home) -> None:
     assert (shots[0].before, shots[0].after) == ("- 33\n", "")
     assert all(one.before == other.after for one, other in pairwise(shots))
     assert shots[-1].before == ""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_after_a_disk_that_refused_the_same_change_can_be_made_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.write("- a\n")
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def put() -> None:
+        home.edit("- b\n")
+        monkeypatch.setattr(os, "fsync", refuse)
+
+    with pytest.raises(StorageError):
+        home.store.write(FILE, b"- a\n", b"- b\n", Change("agent", "once"), put)
+    assert not list(home.repository.rglob("objects/*/*.lock"))
+    gc.collect()  # dulwich leaves the file that it could not write to the collector
+    monkeypatch.undo()
+    home.edit("- a\n")
+    assert home.write("- b\n", Change("agent", "again")) == 2
