@@ -15,7 +15,7 @@ who sees the jobs of all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -130,19 +130,6 @@ def reminder_set(job: Job, now: datetime) -> str:
     return f"Reminder set ({schedule_text(job)}, {next_text(job, now)}):\n\n{job.message}"
 
 
-def line_of(job: Job, now: datetime) -> str:
-    """A job in one line of Markdown."""
-    kind = "reminder: " if job.reminder else ""
-    when = f"{schedule_text(job)}, {next_text(job, now)}"
-    return f"- `{job.id}` {kind}{one_line(job.name)}: {when}, {one_line(job.address.key)}"
-
-
-def list_text(jobs: Iterable[Job], trouble: str, now: datetime) -> str:
-    """Jobs for a chat."""
-    lines = [line_of(job, now) for job in jobs] or ["Nothing is scheduled."]
-    return "\n".join([*([f"Careful: {trouble}", ""] if trouble else []), *lines])
-
-
 def fields_of(job: Job, now: datetime) -> dict[str, object]:
     """A job for machines."""
     zone = zone_of(job, now)
@@ -166,8 +153,16 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
 
 
 async def _listed(service: CronService, scope: str, now: datetime) -> str:
-    jobs = await service.jobs(scope)
-    return list_text(jobs, service.trouble if scope == OWNER else "", now)
+    """The jobs of a scope, a line of Markdown each."""
+    lines = []
+    for job in await service.jobs(scope):
+        kind = "reminder: " if job.reminder else ""
+        when = f"{schedule_text(job)}, {next_text(job, now)}"
+        where = one_line(job.address.key)
+        lines.append(f"- `{job.id}` {kind}{one_line(job.name)}: {when}, {where}")
+    trouble = service.trouble if scope == OWNER else ""
+    head = [f"Careful: {trouble}", ""] if trouble else []
+    return "\n".join([*head, *(lines or ["Nothing is scheduled."])])
 
 
 def _refuse_unattended(caller: TurnContext) -> None:

@@ -51,7 +51,7 @@ _CACHE_TAG = "CACHEDIR.TAG"
 _CACHE_SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
 
 UNFINISHED = ".restore-under-way.json"
-"""In a home whose entries are changing places with those of a backup (see `swap`)."""
+"""In a home whose entries are changing places with those of a backup (see `restoring`)."""
 
 _MIXED = {"", "logs", "state", "workspace"}
 _TOGETHER = re.compile(
