@@ -25,7 +25,7 @@ from nanobot.channel import ChannelHost
 from nanobot.channel.health import RateLimitedLog
 from nanobot.errors import SendRefused, StorageError
 from nanobot.io import json_line, replace_file, storage_errors
-from nanobot.text import one_line
+from nanobot.text import one_line, valid_unicode
 
 M = TypeVar("M", bound=Struct)
 
@@ -53,8 +53,7 @@ def document_of(body: bytes) -> object:
         text = _shallow(text)
     document: object = json.loads(text, parse_int=_whole_number)
     if _HALVES.search(text) is not None:
-        halves = json.dumps(document, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
-        document = json.loads(halves.decode("utf-16-le", "replace"))
+        document = json.loads(valid_unicode(json.dumps(document, ensure_ascii=False)))
     return document
 
 

@@ -56,7 +56,7 @@ async def probe(base_url: str, api_key: str, clock: Clock, *, seconds: float) ->
     endpoint = Endpoint(base_url, "", clock, api_key.strip())
     connection = LazyConnection(endpoint, connect=seconds, stall=seconds)
     try:
-        listed, date = await (await connection.open()).get_dated("/models", _LIST_LIMIT)
+        listed, date = await (await connection.open()).get("/models", _LIST_LIMIT)
     except ProviderRejected as error:
         if error.status not in _NO_LIST:
             raise
@@ -192,7 +192,8 @@ class _Place:
             async with asyncio.timeout(self.seconds):
                 server = await connection.open()
                 if body is None:
-                    return endpoint.object_in(await server.get(path, _LIMIT))
+                    said, _ = await server.get(path, _LIMIT)
+                    return endpoint.object_in(said)
                 async with server.post(path, json.dumps(body).encode()) as chunks:
                     return endpoint.object_in(await whole(chunks, _LIMIT, endpoint))
         except (ProviderError, TimeoutError):

@@ -140,7 +140,7 @@ class OpenAIProvider:
     async def _model(self) -> str:
         if not self._served:
             try:
-                listed = await (await self._connection.open()).get("/models", _LIST_LIMIT)
+                listed, _ = await (await self._connection.open()).get("/models", _LIST_LIMIT)
             except ProviderRejected as error:
                 if error.status != 404:
                     raise

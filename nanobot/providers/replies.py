@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from nanobot.messages import ToolCall
 from nanobot.providers.endpoint import Endpoint, count, items, mapping, parse_json, string
 from nanobot.providers.port import Reply, TextSink, Usage
+from nanobot.text import valid_unicode
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -100,11 +101,11 @@ class VisibleText:
         self._half = ""
         if piece and "\ud800" <= piece[-1] <= "\udbff":
             piece, self._half = piece[:-1], piece[-1]
-        return self._show(mend_surrogates(piece))
+        return self._show(valid_unicode(piece))
 
     def close(self) -> str:
         """What was held back and turned out to be text."""
-        shown = self._show(mend_surrogates(self._half))
+        shown = self._show(valid_unicode(self._half))
         held = "" if self._closing else self._held
         self._half = self._held = ""
         return shown + (held.lstrip(_WHITESPACE) if self._trim else held)
@@ -150,15 +151,6 @@ class VisibleText:
         return True
 
 
-def mend_surrogates(text: str) -> str:
-    """`text` with surrogate pairs joined and stray halves replaced by U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 _ID_LENGTH = 9
@@ -199,7 +191,7 @@ class CallAssembler:
         used = set(taken)
         calls = []
         for position, draft in enumerate(self._drafts):
-            arguments = mend_surrogates("".join(draft.arguments)).strip() or "{}"
+            arguments = valid_unicode("".join(draft.arguments)).strip() or "{}"
             call_id = draft.id
             attempt = 0
             while not call_id or call_id in used:
@@ -393,7 +385,7 @@ class _ReplyDraft:
             raise self._endpoint.cut(f"finish reason {self.finish!r}")
         self._say(self._visible.close())
         if not self._text and self._refusal:
-            self._say(mend_surrogates(self._refusal))
+            self._say(valid_unicode(self._refusal))
         calls = self._calls.finish(self._asked.call_ids, self._asked.seed)
         return Reply(
             text="".join(self._text),

@@ -87,13 +87,9 @@ class Connection:
         finally:
             await response.aclose()
 
-    async def get(self, path: str, limit: int) -> bytes:
-        """The first `limit` bytes of what is at `path`. Raises `ProviderError`s like `post`."""
-        said, _ = await self.get_dated(path, limit)
-        return said
-
-    async def get_dated(self, path: str, limit: int) -> tuple[bytes, str]:
-        """The same, and the `Date` of the answer, empty where it has none."""
+    async def get(self, path: str, limit: int) -> tuple[bytes, str]:
+        """The first `limit` bytes of what is at `path`, and the `Date` of the answer, empty where
+        it has none. Raises `ProviderError`s like `post`."""
         said = b""
         response = await self._send(path, self._client.get, _HEADERS)
         try:
