@@ -55,7 +55,7 @@ def pick_consolidation_boundary(
     needed = max(wanted, least, 1)
     gone = [0, *accumulate(costs)]
     joints = joints_of(messages)
-    turns = [index for index in joints if begins_turn(messages, index)]
+    turns = _turns_of(messages)
     for index in turns:
         if gone[index] >= needed:
             return index
@@ -72,15 +72,19 @@ def pick_window_boundary(messages: Sequence[Message], window: int, chunk: int) -
     """
     if window <= 0 or len(messages) < window:
         return 0
-    turns = [index for index in joints_of(messages) if begins_turn(messages, index)]
+    turns = _turns_of(messages)
     early = [index for index in turns if index <= chunk]
     return early[-1] if early else next(iter(turns), 0)
 
 
 def newest_turn(messages: Sequence[Message]) -> int:
     """Where the newest turn begins; 0 where there is but one."""
-    turns = [index for index in joints_of(messages) if begins_turn(messages, index)]
-    return turns[-1] if turns else 0
+    return next(reversed(_turns_of(messages)), 0)
+
+
+def _turns_of(messages: Sequence[Message]) -> list[int]:
+    """Where turns begin, in order, but for the first."""
+    return [index for index in joints_of(messages) if begins_turn(messages, index)]
 
 
 def joints_of(messages: Sequence[Message]) -> list[int]:

@@ -175,21 +175,14 @@ class MemoryService:
         return await asyncio.to_thread(read)
 
     async def learned_in(self, session: str, since: datetime, scope: str) -> list[Version]:
-        """The changes that a conversation led to since then and that still stand, newest first."""
-        memory, versions = self.memory(scope), self._versions
+        """What a conversation changed since then, as far as it can be undone; newest first."""
+        prefix, versions = self.memory(scope).prefix, self._versions
         since = since.replace(microsecond=0)  # versions know whole seconds
 
-        def stands(version: Version) -> bool:
-            now = {line for path in FACTS for line in memory.store.read(path).splitlines()}
-            lines = versions.diff(version.number, memory.prefix).splitlines()
-            diff = [line for line in lines if not line.startswith(("+++", "---"))]
-            added, gone = ({line[1:] for line in diff if line[:1] == mark} for mark in "+-")
-            return bool(added & now - {""} if added else gone - now)
-
         def read() -> list[Version]:
-            found = versions.log(memory.prefix, _LOG_LENGTH)
+            found = versions.log(prefix, _LOG_LENGTH)
             mine = (one for one in found if one.change.session == session and one.when >= since)
-            return [version for version in mine if stands(version)]
+            return [version for version in mine if versions.reverted(version.number, prefix).texts]
 
         return await asyncio.to_thread(read)
 
