@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -95,13 +95,14 @@ def expire(path: Path, horizon: datetime) -> int:
     for file in older:
         with suppress(FileNotFoundError):
             seen = file.stat()
-            times = _times(file)
-            if times and times[-1] < horizon and os.path.samestat(seen, file.stat()):
+            newest = _time(reversed(file.read_bytes().splitlines()))
+            if newest and newest < horizon and os.path.samestat(seen, file.stat()):
                 file.unlink()  # it has not moved on meanwhile
                 removed += 1
-    times = _times(current)
-    if times and times[0] < horizon:
-        _begin_new(path)
+    with suppress(FileNotFoundError), current.open("rb") as lines:
+        oldest = _time(lines)
+        if oldest and oldest < horizon:
+            _begin_new(path)
     return removed
 
 
@@ -126,21 +127,14 @@ def _backwards(path: Path) -> Iterator[Record]:
         yield from filter(None, map(_parsed, reversed(lines)))
 
 
-def _times(file: Path) -> list[datetime]:
-    """When the first and the last line of a file were written, as far as it can be told."""
-    first = last = None
-    with suppress(FileNotFoundError), file.open("rb") as lines:
-        for last in filter(None, map(_parsed, lines)):
-            first = first or last
-    return [time for record in (first, last) if record and (time := _time(record))]
-
-
-def _time(record: Record) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(str(record.get("time")))
-    except ValueError:
-        return None
-    return time if time.tzinfo else None
+def _time(lines: Iterable[bytes]) -> datetime | None:
+    """When the first line was written of which it can be told."""
+    for record in filter(None, map(_parsed, lines)):
+        with suppress(ValueError):
+            time = datetime.fromisoformat(str(record.get("time")))
+            if time.tzinfo:
+                return time
+    return None
 
 
 def _begin_new(path: Path) -> None:

@@ -210,13 +210,6 @@ class _Texts:
                 yield place.shown, content
 
 
-def _chosen(start: Place, glob: str) -> list[Place]:
-    """The files to search, by name."""
-    matches = compile_glob(glob or "**")
-    chosen = [place for place, names in _files(start) if matches(names)]
-    return sorted(chosen, key=lambda place: place.shown)
-
-
 def _below(folder: Place) -> Iterator[tuple[Place, Entry]]:
     found = folder.stat()
     if found is None:
@@ -226,15 +219,15 @@ def _below(folder: Place) -> Iterator[tuple[Place, Entry]]:
     return folder.walk(MAX_VISITED)
 
 
-def _files(start: Place) -> Iterator[tuple[Place, tuple[str, ...]]]:
-    """The files at or below `start`, with their names as a glob sees them."""
+def _chosen(start: Place, glob: str) -> list[Place]:
+    """The files to search, at or below `start`, whose names there match, by name."""
+    matches = compile_glob(glob or "**")
     found = start.stat()
     if found is not None and found.kind == "file":
-        yield start, start.names[-1:]
-        return
-    for place, entry in _below(start):
-        if entry.kind == "file":
-            yield place, place.names[len(start.names) :]
+        return [start] if matches(start.names[-1:]) else []
+    below = (place for place, entry in _below(start) if entry.kind == "file")
+    chosen = [place for place in below if matches(place.names[len(start.names) :])]
+    return sorted(chosen, key=lambda place: place.shown)
 
 
 def _refuse_invalid(pattern: str) -> None:

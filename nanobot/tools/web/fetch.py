@@ -26,8 +26,8 @@ from nanobot.security.egress import MEGABYTE, Egress, EgressLimits, EgressReques
 from nanobot.security.egress.urls import EgressRefused, Url, parse_url
 from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.schema import parse_arguments
-from nanobot.tools.reading import image_result, image_type, refuse_binary
-from nanobot.tools.web.pages import decode, is_wide, read_page
+from nanobot.tools.reading import image_result, image_type
+from nanobot.tools.web.pages import decode, read_page
 from nanobot.tools.web.search import SEARCH
 
 FETCH = "web_fetch"
@@ -297,9 +297,9 @@ class WebFetch(Tool):
                 raise ToolError(f"{answer.url} is a PDF, and PDFs are not read here")
             return "", self.pdf_text(answer.body)
         declared = answer.headers.get("content-type", "")
-        if not is_wide(answer.body, declared):
-            refuse_binary(answer.url, answer.body)
         text = decode(answer.body, declared)
+        if "\0" in text[:8_192]:
+            raise ToolError(f"{answer.url} is binary; it cannot be shown as text")
         if not _is_html(answer.content_type, text):
             return "", text
         page = read_page(text, answer.url)

@@ -47,12 +47,6 @@ def decode(content: bytes, content_type: str = "") -> str:
     return content.decode("windows-1252", "replace")
 
 
-def is_wide(content: bytes, content_type: str) -> bool:
-    """Whether text may hold NUL bytes because its characters have several."""
-    declared = _declared(content_type)
-    return declared.startswith(_NOT_LIKE_ASCII) or content.startswith((b"\xff\xfe", b"\xfe\xff"))
-
-
 def _candidates(content: bytes, content_type: str) -> list[str]:
     declared = _declared(content_type)
     found = _META.search(content[:4_096])
