@@ -112,6 +112,15 @@ async def test_a_code_is_good_once_and_for_ten_minutes(owned: Owned) -> None:
     assert "Ada likes red." in owned.facts()
 
 
+async def test_a_newer_question_takes_the_place_of_the_one_before(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.", "Ada likes red.")
+    await owned.type("/forget blue")
+    await owned.type("/forget red")
+    assert "not valid" in await owned.type("/forget --yes code1")
+    assert (await owned.type("y")).startswith("Forgotten: ")
+    assert ("blue" in owned.facts(), "red" in owned.facts()) == (True, False)
+
+
 async def test_a_code_is_good_for_who_was_asked_and_where(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
     await owned.type("/forget blue")
