@@ -42,8 +42,8 @@ def without_brackets(text: str) -> str:
 def one_line(text: str, limit: int | None = LONGEST_NAME) -> str:
     """What others wrote as one line of at most `limit` characters (None: all of it), for a
     bracketed line: it cannot end that, nor pass for what the person said."""
-    line = without_brackets(_UNSEEN.sub(" ", valid_unicode(text)))
-    return shortened(line, len(line) if limit is None else limit)
+    line = " ".join(without_brackets(_UNSEEN.sub(" ", valid_unicode(text))).split())
+    return line if limit is None or len(line) <= limit else shortened(line, limit)
 
 
 def shortened(text: str, limit: int) -> str:

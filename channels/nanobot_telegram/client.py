@@ -46,7 +46,6 @@ from telegram.error import (
 )
 from telegram.request import BaseRequest, RequestData
 
-from nanobot.channel.documents import document_of
 from nanobot.channel.health import Backoff, HealthReporter
 from nanobot.channel.http import (
     Answer,
@@ -55,6 +54,7 @@ from nanobot.channel.http import (
     HttpClient,
     HttpFault,
     Unsent,
+    document_of,
 )
 from nanobot.clock import Clock
 from nanobot.errors import ChannelOff, SendError, SendLater, SendRefused, SendUnknown

@@ -438,7 +438,7 @@ class Previews:
 
     async def _call(self, chat_id: str, step: Step) -> None:
         bot, chat = self._client.bot, self._chats.current(chat_id)
-        thread = number(step.thread_id)
+        thread = number(step.thread_id) if step.thread_id else None
         match step:
             case Typing():
                 await bot.send_chat_action(chat, ChatAction.TYPING, message_thread_id=thread)

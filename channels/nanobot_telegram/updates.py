@@ -228,8 +228,9 @@ def _pressed(query: CallbackQuery, canonical: Canonical) -> ParsedUpdate | None:
 def _message(
     message: Message, me: Me, canonical: Canonical, zone: tzinfo, *, edited: bool
 ) -> ParsedUpdate | None:
-    chat = _chat(message.chat, canonical, _thread(message))
-    if chat is None or _is_elsewhere(message):
+    thread = _thread(message) if message.is_topic_message else ""
+    chat = _chat(message.chat, canonical, thread)
+    if chat is None or message.business_connection_id or message.guest_query_id:
         return None
     here = str(message.chat.id)
     if message.migrate_to_chat_id:  # it comes in the old group as well as in the new one
@@ -266,7 +267,9 @@ def _said(
     refers = message.reply_to_message or message.external_reply or message.reply_to_story
     reference = _reference(message, me) if refers is not None else None
     quoted = reference.file if reference else None
-    event = _event_id(message.message_id, str(message.chat.id), chat)
+    event, place = str(message.message_id), str(message.chat.id)
+    if place != chat.id:
+        event = _event_id(message.message_id, place, chat)
     said = _inbound(
         sender,
         chat,

@@ -14,8 +14,8 @@ from datetime import timedelta
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
 from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest
-from nanobot.channel.documents import document_of
 from nanobot.channel.health import Backoff, HealthReporter
+from nanobot.channel.http import document_of
 from nanobot.errors import ChannelOff, StorageError
 from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient, requested_wait
 from nanobot_telegram.ingest import UpdateIngest

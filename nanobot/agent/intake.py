@@ -118,14 +118,20 @@ class Intake:
         notes = [*told, *(file.note for file in files if file.note)]
         media = tuple(file.name for file in files if file.name)
         quoted = inbound.reply_to is not None and bool(inbound.reply_to.text)
-        words = [_said(inbound), *(file.words for file in files)]
+        others = inbound.is_group or inbound.forwarded_from
+        said = _said(inbound) if others else inbound.content
+        before = _before(inbound) if others or quoted or inbound.edits else ()
+        words = [said, *(file.words for file in files)]
         origin = inbound.origin or ("forwarded" if inbound.forwarded_from else "")
-        others = inbound.is_group and not origin
-        if others and not self._scopes.is_owner(inbound.channel, inbound.sender_id):
+        if (
+            inbound.is_group
+            and not origin
+            and not self._scopes.is_owner(inbound.channel, inbound.sender_id)
+        ):
             origin = f"person:{one_line(inbound.sender_id, None)[:80]}"
         return Message(
             "user",
-            "\n".join(filter(None, [*_before(inbound), *words, *notes])),
+            "\n".join(filter(None, [*before, *words, *notes])),
             inbound.timestamp,
             media=media,
             notice=notice,

@@ -10,8 +10,8 @@ files and so to the same bytes; its memory does not grow with the people who sen
 
 Between turns consolidation makes the prompt fit. A turn that calls many tools can outgrow the
 window by itself; then truncation shortens tool results in the prompt, oldest first and in steps,
-and at last leaves out the oldest messages. What is stored is not touched, and the model is told
-where something is missing. The system prompt and the person's newest message
+then what was said, and at last leaves out the oldest messages. What is stored is not touched, and
+the model is told where something is missing. The system prompt and the person's newest message
 always stay.
 
 The system prompt has its most stable parts first: identity, bootstrap files, memory, skills. An
@@ -362,16 +362,29 @@ def shortened(prompt: Prompt, target: int) -> Prompt:
     messages = list(prompt.messages)
     excess = prompt.tokens - target
     question = max((at for at, m in enumerate(messages) if m.role == "user"), default=-1)
-    for limit, at in product(_LEVELS, range(len(messages))):
-        message = messages[at]
-        if message.role == "tool" and excess > 0:
-            text = shorten(message.text, limit)
-            if len(text) < len(message.text):
-                messages[at] = tool_message(message.tool_call_id, text)
-                excess += messages[at].tokens - message.tokens
+    tools = [at for at, message in enumerate(messages) if message.role == "tool"]
+    spoken = [at for at in range(1, len(messages)) if at not in {question, *tools}]
+    for places, limit in product((tools, spoken), _LEVELS):
+        for at in places if excess > 0 else ():
+            excess -= messages[at].tokens
+            messages[at] = _cut(messages[at], limit)
+            excess += messages[at].tokens
+            if excess <= 0:
+                break
     if excess > 0:
         messages = _without_oldest(messages, question, excess)
     return replace(prompt, messages=tuple(messages), tokens=0)
+
+
+def _cut(message: PromptMessage, limit: int) -> PromptMessage:
+    """The message with at most about `limit` characters, and without images; calls stay."""
+    text = shorten(message.text, limit)
+    text = text if len(text) < len(message.text) else message.text
+    if message.role == "tool":
+        return tool_message(message.tool_call_id, text)
+    if message.role == "user":
+        return user_message(text, () if limit < _LEVELS[0] else message.images)
+    return assistant_message(text, message.tool_calls)
 
 
 def prompt_text(prompt: Prompt) -> str:

@@ -369,7 +369,8 @@ class Turns:
                 if reply and inbound.apart:  # nobody in that chat asked for it
                     origins = origins_of(turn.heard())
                     notes = (note_for_chat(inbound, text, origins, self._clock.now()),)
-                self._stage(session, turn, self._left(turn, state, result))
+                left = [*turn.messages, *result.new_messages[-1:]] if result else ()
+                self._stage(session, turn, left or self._left(turn, state))
                 completion = Completion(
                     turn.id,
                     session.key,
@@ -417,10 +418,9 @@ class Turns:
         if not saved.cancelled() and saved.exception() is None:
             self._journal.filed((unfiled_id,))
 
-    def _left(self, turn: RunningTurn, state: str, result: Turn | None) -> Sequence[Message]:
-        """What a turn leaves in its conversation, so that each call there has its result."""
-        if result is not None:
-            return [*turn.messages, result.new_messages[-1]]
+    def _left(self, turn: RunningTurn, state: str) -> Sequence[Message]:
+        """What a turn without an answer leaves in its conversation, so that each call there has its
+        result."""
         now = self._clock.now()
         if state == "failed":
             note = Message("user", TURN_FAILED, now, origin="nanobot")

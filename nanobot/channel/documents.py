@@ -1,14 +1,12 @@
-"""Documents and files of an adapter: JSON is parsed so that one odd value costs that value alone,
-what cannot be read is kept aside for a developer, small files hold state, and files are sent.
+"""Documents and files of an adapter: what cannot be read is kept aside for a developer, small files
+hold state, and files are sent.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
-import re
 from collections import OrderedDict
 from contextlib import suppress
 from itertools import count
@@ -25,56 +23,14 @@ from nanobot.channel import ChannelHost
 from nanobot.channel.health import RateLimitedLog
 from nanobot.errors import SendRefused, StorageError
 from nanobot.io import json_line, replace_file, storage_errors
-from nanobot.text import one_line, valid_unicode
+from nanobot.text import one_line
 
 M = TypeVar("M", bound=Struct)
-
-_HALVES = re.compile(r"\\u[dD][89a-fA-F]")
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-"""A string, or what begins or ends an array or object."""
-_DEEPEST = 64
-_MOST_DIGITS = 30
 
 _FILE = "quarantine.jsonl"
 _FILE_BYTES = 1_000_000
 _MOST_CHARACTERS = 50_000
 _REMEMBERED = 256
-
-
-def document_of(body: bytes) -> object:
-    """The JSON document in `body`, without half characters, which no file can hold.
-
-    No single value makes the others unreadable: what is nested deeper than any platform means it is
-    cut (null stands there), and a whole number of too many digits is infinite. Both are odd to
-    the reader of that value. Raises `ValueError` for no JSON.
-    """
-    text = body.decode("utf-8-sig", "replace")
-    if text.count("[") + text.count("{") > _DEEPEST:
-        text = _shallow(text)
-    document: object = json.loads(text, parse_int=_whole_number)
-    if _HALVES.search(text) is not None:
-        document = json.loads(valid_unicode(json.dumps(document, ensure_ascii=False)))
-    return document
-
-
-def _whole_number(digits: str) -> int | float:
-    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
-
-
-def _shallow(text: str) -> str:
-    """`text` with null in place of what is nested too deep: Python's parser would give up."""
-    kept: list[str] = []
-    depth = since = 0
-    for token in _TOKEN.finditer(text):
-        if token[0] in "[{":
-            depth += 1
-            if depth == _DEEPEST + 1:
-                kept += (text[since : token.start()], "null")
-        elif token[0] in "]}":
-            depth -= 1
-            if depth == _DEEPEST:
-                since = token.end()
-    return "".join((*kept, text[since:])) if depth <= _DEEPEST else text[:since]
 
 
 class Quarantine:

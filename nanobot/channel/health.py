@@ -106,21 +106,17 @@ class ConnectionSlot(Generic[T]):
     runs. Senders wait for it, and its removal waits for them."""
 
     def __init__(self) -> None:
-        self._current: T | None = None
+        self.current: T | None = None
+        """The connection, if there is one."""
         self._filled = asyncio.Event()
         self._users = 0
         self._released = asyncio.Event()
 
-    @property
-    def current(self) -> T | None:
-        """The connection, if there is one."""
-        return self._current
-
     async def wait(self) -> T:
         """The connection, once there is one."""
-        while self._current is None:
+        while self.current is None:
             await self._filled.wait()
-        return self._current
+        return self.current
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[T]:
@@ -135,12 +131,12 @@ class ConnectionSlot(Generic[T]):
 
     def fill(self, connection: T) -> None:
         """A connection exists."""
-        self._current = connection
+        self.current = connection
         self._filled.set()
 
     async def clear(self) -> None:
         """The connection is gone. Returns when nobody uses it, or after `_PARTING_SECONDS`."""
-        self._current = None
+        self.current = None
         self._filled.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(_PARTING_SECONDS):

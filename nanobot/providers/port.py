@@ -99,27 +99,23 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 """ASCII only: lone surrogates in what people paste cannot be encoded as UTF-8."""
 
 
-def _encode(value: Mapping[str, Any]) -> bytes:
-    return _ENCODER.encode(value).encode()
-
-
 def system_message(text: str) -> PromptMessage:
     """The system prompt."""
-    wire = _encode({"role": "system", "content": text})
+    wire = _ENCODER.encode({"role": "system", "content": text}).encode()
     return PromptMessage("system", text, wire, MESSAGE_OVERHEAD + estimate_tokens(text))
 
 
 def user_message(text: str, images: tuple[Image, ...] = ()) -> PromptMessage:
     """What the person said, text first, then images."""
     if not images:
-        wire = _encode({"role": "user", "content": text})
+        wire = _ENCODER.encode({"role": "user", "content": text}).encode()
         return PromptMessage("user", text, wire, MESSAGE_OVERHEAD + estimate_tokens(text))
     parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
     parts += [
         {"type": "image_url", "image_url": {"url": f"data:{image.mime};base64,{image.data}"}}
         for image in images
     ]
-    wire = _encode({"role": "user", "content": parts})
+    wire = _ENCODER.encode({"role": "user", "content": parts}).encode()
     tokens = MESSAGE_OVERHEAD + estimate_tokens(text) + IMAGE_TOKENS * len(images)
     return PromptMessage("user", text, wire, tokens, images)
 
@@ -133,7 +129,7 @@ def assistant_message(text: str, tool_calls: tuple[ToolCall, ...] = ()) -> Promp
     return PromptMessage(
         "assistant",
         text,
-        _encode(body),
+        _ENCODER.encode(body).encode(),
         MESSAGE_OVERHEAD + estimate_tokens(text) + calls,
         (),
         tool_calls,
@@ -143,9 +139,8 @@ def assistant_message(text: str, tool_calls: tuple[ToolCall, ...] = ()) -> Promp
 def tool_message(call_id: str, text: str) -> PromptMessage:
     """The result of a tool call."""
     body = {"role": "tool", "tool_call_id": call_id, "content": text}
-    return PromptMessage(
-        "tool", text, _encode(body), MESSAGE_OVERHEAD + estimate_tokens(text), (), (), call_id
-    )
+    tokens = MESSAGE_OVERHEAD + estimate_tokens(text)
+    return PromptMessage("tool", text, _ENCODER.encode(body).encode(), tokens, (), (), call_id)
 
 
 @dataclass(frozen=True, slots=True)

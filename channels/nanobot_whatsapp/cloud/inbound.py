@@ -26,8 +26,9 @@ from loguru import logger
 from pydantic import SecretStr
 
 from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest
-from nanobot.channel.documents import Quarantine, document_of
+from nanobot.channel.documents import Quarantine
 from nanobot.channel.health import HealthReporter
+from nanobot.channel.http import document_of
 from nanobot.errors import StorageError
 from nanobot_whatsapp.cloud.graph import OUTSIDE_WINDOW, explain, kind_of
 from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Status, read

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import asdict
 
-from nanobot.channel.documents import document_of
+from nanobot.channel.http import document_of
 from nanobot.errors import NanobotError
 from nanobot_whatsapp.people import id_of
 

@@ -19,6 +19,7 @@ those that rest, each once.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
@@ -31,7 +32,13 @@ from loguru import logger
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.consolidation.archivist import Archivist, Haste, Patience, PutAway
-from nanobot.memory.consolidation.planning import Gauge, Limits, PromptSize, newest_turn
+from nanobot.memory.consolidation.planning import (
+    Limits,
+    PromptSize,
+    newest_turn,
+    pick_consolidation_boundary,
+    pick_window_boundary,
+)
 from nanobot.memory.consolidation.summariser import Summariser
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.scopes import Memory
@@ -53,6 +60,47 @@ ROUNDS = 5
 
 _IDLE_AT_ONCE = 20
 """Sessions looked at in one minute."""
+
+
+class Gauge:
+    """Measures sessions against the limits: estimates come from the builder of prompts and are
+    corrected by the token counter; every threshold is in real tokens."""
+
+    def __init__(self, prompt: PromptSize, counter: TokenCounter, limits: Limits) -> None:
+        self._prompt, self._counter, self._limits = prompt, counter, limits
+
+    async def excess(self, session: Session, coming: Sequence[Message], over: int) -> int:
+        """By how many tokens the prompt, with the `coming` messages, exceeds `over`; may be less
+        than 0."""
+        text = partial(self._prompt.text, session, coming)
+        estimated = self._prompt.tokens(session, coming)
+        return await self._counter.count(text, estimated, self._limits.budget, session.key) - over
+
+    def target(self, session: Session) -> int:
+        """What a prompt is brought down to: half of the room for history, above what is fixed."""
+        fixed = round(self._prompt.fixed_tokens(session) * self._counter.ratio)
+        return fixed + max(0, self._limits.budget - fixed) // 2
+
+    def boundary(self, session: Session, wanted: int) -> int:
+        """How many messages go so that `wanted` tokens leave; a tenth of the budget at least."""
+        return self._pick(session, wanted, self._limits.budget // 10)
+
+    def half(self, session: Session) -> int:
+        """How many messages are the older half of the conversation; 0 where there are none."""
+        history = self._prompt.tokens(session) - self._prompt.fixed_tokens(session)
+        return self._pick(session, round(history * self._counter.ratio / 2), 1)
+
+    def window_boundary(self, session: Session) -> int:
+        """How many messages go because there are too many; mostly 0."""
+        limits = self._limits
+        if not 0 < limits.window <= len(session.messages):
+            return 0
+        return pick_window_boundary(session.messages, limits.window, limits.chunk)
+
+    def _pick(self, session: Session, wanted: int, least: int) -> int:
+        messages, ratio = session.messages, self._counter.ratio
+        costs = [round(self._prompt.cost(session, message) * ratio) for message in messages]
+        return pick_consolidation_boundary(messages, costs, wanted, least)
 
 
 class MemoryConsolidator:
@@ -112,7 +160,8 @@ class MemoryConsolidator:
         """
         if is_own(session.key):
             return
-        await self._archivist.catch_up(session)
+        if session.last_consolidated < self._archivist.caught_up.get(session, math.inf):
+            await self._archivist.catch_up(session)
         too_long = not coming and self._gauge.window_boundary(session) > 0
         if too_long or await self._gauge.excess(session, coming, self._limits.budget) > 0:
             with self._patience.limited(session.key) if coming else nullcontext():

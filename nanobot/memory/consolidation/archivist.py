@@ -23,6 +23,7 @@ nothing. A fact that a new one replaces, rather than rewords, is retired with it
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -137,16 +138,15 @@ class Archivist:
         self._summariser, self._patience = summariser, patience
         self._sessions, self._memory_of, self._versions = sessions, memory_of, versions
         self._scopes: dict[str, asyncio.Lock] = {}
-        self._caught_up: WeakKeyDictionary[Session, int] = WeakKeyDictionary()
+        self.caught_up: WeakKeyDictionary[Session, int] = WeakKeyDictionary()
 
     async def catch_up(self, session: Session) -> None:
         """Mark as consolidated what the history holds already. Reads the history once for each
         session in memory, after a range was put away or not, and where its file went back."""
-        known = self._caught_up.get(session)
-        if known is not None and session.last_consolidated >= known:
+        if session.last_consolidated >= self.caught_up.get(session, math.inf):
             return
         await self._catch_up(session)
-        self._caught_up[session] = session.last_consolidated
+        self.caught_up[session] = session.last_consolidated
 
     async def _catch_up(self, session: Session) -> None:
         history = self._memory_of(session).history
@@ -168,7 +168,7 @@ class Archivist:
         entries. It is not done where the model is out and nobody is in a hurry, or the session
         changed meanwhile; what is committed by then stays so. Raises `StorageError`.
         """
-        self._caught_up.pop(session, None)  # whatever comes of it
+        self.caught_up.pop(session, None)  # whatever comes of it
         memory, rest = self._memory_of(session), tuple(messages)
         committed = list[Draft]()
         changed = False

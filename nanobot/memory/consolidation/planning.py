@@ -16,8 +16,6 @@ parted at a joint inside. Where there is no joint either, everything goes. So th
 progress, and a caller that plans again after each step ends.
 
 `pick_window_boundary` is the rule by count, which makes a large context window not mean "never".
-`Gauge` measures: estimates come from the builder of prompts and are corrected by the token counter;
-every threshold is in real tokens.
 
 `request_text` shows a stretch to the consolidating model, one line a message: `[2026-03-10T18:00]
 USER: …`, `ASSISTANT [tools: a, b]: …`, `TOOL: …`, with `?` where no time is known. Further lines
@@ -31,13 +29,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from typing import Protocol
 
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
-from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import estimate_tokens
 from nanobot.session.session import Session
 from nanobot.text import counted, shortened
@@ -149,46 +145,6 @@ class Limits:
     chunk: int = 50
     idle_minutes: int = 0
     model: str = ""
-
-
-class Gauge:
-    """Measures sessions against the limits."""
-
-    def __init__(self, prompt: PromptSize, counter: TokenCounter, limits: Limits) -> None:
-        self._prompt, self._counter, self._limits = prompt, counter, limits
-
-    async def excess(self, session: Session, coming: Sequence[Message], over: int) -> int:
-        """By how many tokens the prompt, with the `coming` messages, exceeds `over`; may be less
-        than 0."""
-        text = partial(self._prompt.text, session, coming)
-        estimated = self._prompt.tokens(session, coming)
-        return await self._counter.count(text, estimated, self._limits.budget, session.key) - over
-
-    def target(self, session: Session) -> int:
-        """What a prompt is brought down to: half of the room for history, above what is fixed."""
-        fixed = round(self._prompt.fixed_tokens(session) * self._counter.ratio)
-        return fixed + max(0, self._limits.budget - fixed) // 2
-
-    def boundary(self, session: Session, wanted: int) -> int:
-        """How many messages go so that `wanted` tokens leave; a tenth of the budget at least."""
-        return self._pick(session, wanted, self._limits.budget // 10)
-
-    def half(self, session: Session) -> int:
-        """How many messages are the older half of the conversation; 0 where there are none."""
-        history = self._prompt.tokens(session) - self._prompt.fixed_tokens(session)
-        return self._pick(session, round(history * self._counter.ratio / 2), 1)
-
-    def window_boundary(self, session: Session) -> int:
-        """How many messages go because there are too many; mostly 0."""
-        limits = self._limits
-        if not 0 < limits.window <= len(session.messages):
-            return 0
-        return pick_window_boundary(session.messages, limits.window, limits.chunk)
-
-    def _pick(self, session: Session, wanted: int, least: int) -> int:
-        messages, ratio = session.messages, self._counter.ratio
-        costs = [round(self._prompt.cost(session, message) * ratio) for message in messages]
-        return pick_consolidation_boundary(messages, costs, wanted, least)
 
 
 EMPTY = "(empty)"

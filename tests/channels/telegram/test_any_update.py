@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.channel.documents import document_of
+from nanobot.channel.http import document_of
 from nanobot.testing import FakeClock
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
