@@ -117,7 +117,7 @@ async def test_a_newer_question_takes_the_place_of_the_one_before(owned: Owned) 
     await owned.type("/forget blue")
     await owned.type("/forget red")
     assert "not valid" in await owned.type("/forget --yes code1")
-    assert (await owned.type("y")).startswith("Forgotten: ")
+    assert (await owned.type("/forget --yes code2")).startswith("Forgotten: ")
     assert ("blue" in owned.facts(), "red" in owned.facts()) == (True, False)
 
 
