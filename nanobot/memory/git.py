@@ -21,14 +21,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from nanobot.errors import StorageError
 from nanobot.io import replace_file, storage_errors, sync_folder
 
 if TYPE_CHECKING:
     from dulwich.object_store import DiskObjectStore
-    from dulwich.objects import ObjectID, ShaFile
+    from dulwich.objects import ObjectID
+
+Found = TypeVar("Found")
 
 _CONFIG = (
     b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tfilemode = false\n"
@@ -132,9 +134,7 @@ class Repository:
         """The commit of that id."""
         from dulwich.objects import Commit as GitCommit
 
-        found = self._get(identity)
-        if not isinstance(found, GitCommit):
-            raise self._damaged(f"{identity} is no commit")
+        found = self._get(identity, GitCommit)
         zone = timezone(timedelta(seconds=found.commit_timezone))
         return Commit(
             identity,
@@ -168,10 +168,7 @@ class Repository:
         """The bytes of a file's content."""
         from dulwich.objects import Blob
 
-        found = self._get(blob)
-        if not isinstance(found, Blob):
-            raise self._damaged(f"{blob} is no file")
-        return found.data
+        return self._get(blob, Blob).data
 
     def store(
         self, parent: str, files: Mapping[str, bytes | None], message: str, when: datetime
@@ -284,9 +281,12 @@ class Repository:
             self.path / "objects", fsync_object_files=self._durable, shared_perm=mine
         )
 
-    def _get(self, identity: str) -> ShaFile:
+    def _get(self, identity: str, kind: type[Found]) -> Found:
         with self._translated(identity):
-            return self.objects[_object_id(identity)]
+            found = self.objects[_object_id(identity)]
+            if not isinstance(found, kind):
+                raise self._damaged(f"{identity} is no {kind.__name__}")
+            return found
 
     def _damaged(self, reason: str) -> Damaged:
         return Damaged(
