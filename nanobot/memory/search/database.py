@@ -136,16 +136,21 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA synchronous = OFF")
     db.execute("PRAGMA cache_size = -4000")  # KiB; with more, a search is no quicker
     db.execute("PRAGMA temp_store = MEMORY")
+    if _version(db) == VERSION:
+        return
     with transaction(db):
-        version = db.execute("PRAGMA user_version").fetchone()[0]
         if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
             for statement in _statements():
                 db.execute(statement)
             # A larger memory for words not yet sorted into the file: fewer merges.
             db.execute("INSERT INTO words (words, rank) VALUES ('hashsize', 33554432)")
             db.execute(f"PRAGMA user_version = {VERSION}")
-        elif version != VERSION:
+        elif (version := _version(db)) != VERSION:
             raise Unusable(f"schema version {version}")
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _statements() -> Iterator[str]:

@@ -66,12 +66,15 @@ class Ingest:
         self._taken = None
         known = self._tables.known()
         changed = [name for name in streams if known.get(name) != _states(streams[name])]
-        failed = set[Name]()
+        gone, failed = known.keys() - streams.keys(), set[Name]()
+        if not changed and not gone:
+            self._taken = streams
+            return
         with self._tables.transaction():
             for name in changed:
                 if name[0] != "library" and not self._take(name, streams[name]):
                     failed.add(name)
-            for name in known.keys() - streams.keys():
+            for name in gone:
                 self._tables.drop(name)
         for name in changed:
             if name[0] == "library":  # reading takes its time; the file is not locked meanwhile

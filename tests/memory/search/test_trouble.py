@@ -140,6 +140,22 @@ async def test_while_another_process_writes_a_search_answers_from_what_is_there(
     assert "busy" in warnings[0]
 
 
+async def test_an_index_is_opened_while_another_process_writes(
+    home: Home, warnings: list[str]
+) -> None:
+    await built(home)
+    db = sqlite3.connect(home.database, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    index = home.index(patience=0.05)
+    assert len(await find(index, "elephant")) == 50
+    db.execute("ROLLBACK")
+    db.close()
+    home.say("cli:direct", said(200, "a tiger"))
+    assert await find(index, "tiger") == ["m:cli:direct:200"]
+    await index.close()
+    assert warnings == []
+
+
 async def test_a_session_that_cannot_be_read_hides_no_other(
     home: Home, warnings: list[str]
 ) -> None:
