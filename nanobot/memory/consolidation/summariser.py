@@ -9,7 +9,7 @@ model's window.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from loguru import logger
@@ -26,7 +26,7 @@ from nanobot.errors import (
 from nanobot.memory.consolidation.planning import Chunk, raw_summary, request_text
 from nanobot.memory.consolidation.saving import SAVE_MEMORY, Saved, learned, read_reply, with_stamp
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.history import EntryType, HistoryEntry
+from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import Memory
 from nanobot.memory.taint import quotation
@@ -126,7 +126,17 @@ class Summariser:
 
     def raw(self, chunk: Chunk) -> Draft:
         """The draft for a stretch that no model reads."""
-        return Draft(self._entry("raw", raw_summary(chunk), chunk))
+        entry = HistoryEntry(
+            cursor=0,
+            timestamp=self._clock.now(),
+            type="raw",
+            session=chunk.session,
+            first=chunk.first,
+            last=chunk.last,
+            summary=with_stamp(raw_summary(chunk), self._ended(chunk)),
+            origin=chunk.origins,
+        )
+        return Draft(entry)
 
     async def _ask(self, text: str) -> Reply:
         choice = SAVE_MEMORY.name if self._forces else ""
@@ -149,31 +159,14 @@ class Summariser:
             tainted=bool(chunk.origins),
             quoted=list(self._quoted(saved, chunk)),
         )
-        entry = self._entry(
-            "consolidation", saved.history_entry, chunk, saved.key_facts, operations
+        entry = replace(
+            self.raw(chunk).entry,
+            type="consolidation",
+            summary=with_stamp(saved.history_entry, self._ended(chunk)),
+            key_facts=saved.key_facts,
+            operations=operations,
         )
         return Draft(entry, held)
-
-    def _entry(
-        self,
-        type_: EntryType,
-        summary: str,
-        chunk: Chunk,
-        key_facts: tuple[str, ...] = (),
-        operations: tuple[Operation, ...] = (),
-    ) -> HistoryEntry:
-        return HistoryEntry(
-            cursor=0,
-            timestamp=self._clock.now(),
-            type=type_,
-            session=chunk.session,
-            first=chunk.first,
-            last=chunk.last,
-            summary=with_stamp(summary, self._ended(chunk)),
-            key_facts=key_facts,
-            operations=operations,
-            origin=chunk.origins,
-        )
 
     def _quoted(self, saved: Saved, chunk: Chunk) -> Iterator[str]:
         """The lines of the person's that the model named, whole."""

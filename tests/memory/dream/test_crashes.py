@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nanobot.memory.dream.state import DreamState, Hold, Plan, ScopeState, Write
 from nanobot.memory.lines import Operation
 from nanobot.memory.version import Change
 from nanobot.providers.port import Prompt
@@ -123,6 +125,31 @@ async def test_a_state_file_that_cannot_be_read_costs_a_second_reading_only(worl
     world = world.restarted()
     await world.dreams()
     await assert_all_there_once(world)
+
+
+def test_a_document_of_earlier_versions_is_read(world: World) -> None:
+    plan = {
+        "writes": [{"path": LONG_TERM, "operations": [{"new": "- a", "cursor": 1}], "retired": []}],
+        "holds": [{"path": LONG_TERM, "operations": [{"old": "- b"}], "origins": ["forwarded"]}],
+        "done": ["1"], "skipped": ["2"], "entries": 2, "since": "", "run": "dream 1",
+    }  # fmt: skip
+    state = {"last_run": "", "note": "2026-03-09", "done": ["4"], "skipped": {"3": 1},
+             "failures": 2, "retry_at": "2026-03-10T18:00:00+00:00", "plan": plan}  # fmt: skip
+    world.state.put("dream", json.dumps({"owner": state}).encode())
+    steps = Operation(new="- a", cursor=1), Operation(old="- b")
+    assert DreamState(world.state).of("owner") == ScopeState(
+        note="2026-03-09",
+        done=frozenset({"4"}),
+        skipped={"3": 1},
+        plan=Plan(
+            (Write(LONG_TERM, steps[:1]),),
+            (Hold(LONG_TERM, steps[1:], ("forwarded",)),),
+            frozenset({"1"}),
+            frozenset({"2"}),
+            entries=2,
+            run="dream 1",
+        ),
+    )
 
 
 async def test_what_others_write_while_the_model_thinks_survives(world: World) -> None:
