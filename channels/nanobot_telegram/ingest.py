@@ -191,10 +191,6 @@ class Cursor:
             return None
         return cursor if cursor.at.tzinfo is not None else None
 
-    def is_usable(self, bot_id: int, now: datetime) -> bool:
-        """Whether Telegram numbers on from here."""
-        return self.bot_id == bot_id and abs(now - self.at) <= _FRESH
-
 
 class Polling:
     """Polls for the bot with this id and ingests what comes, until cancelled."""
@@ -219,7 +215,9 @@ class Polling:
         cursor = Cursor.parse(await self._host.cursor())
         self._host.alive(ROUND_SECONDS)
         while True:
-            is_usable = cursor is not None and cursor.is_usable(self._bot_id, self._clock.now())
+            now, is_usable = self._clock.now(), False  # whether Telegram numbers on from there
+            if cursor is not None and cursor.bot_id == self._bot_id:
+                is_usable = abs(now - cursor.at) <= _FRESH
             cursor = await self._poll(cursor if is_usable else None)
 
     async def _poll(self, cursor: Cursor | None) -> Cursor | None:

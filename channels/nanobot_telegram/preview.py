@@ -109,7 +109,8 @@ Step = Typing | Text | PostNotice
 @dataclass(slots=True)
 class _Turn:
     """A turn that runs. `is_aside`: the text so far came before a tool, and the reply itself starts
-    over. `version` counts changes, `shown` is the one last shown."""
+    over. `has_content`: there is something to show but typing. `version` counts changes, `shown` is
+    the one last shown."""
 
     id: str
     thread_id: str
@@ -121,6 +122,7 @@ class _Turn:
     hint: str = ""
     output: str = ""
     has_text: bool = False
+    has_content: bool = False
     is_aside: bool = False
     changed_at: float = 0.0
     shown_at: float = 0.0
@@ -141,15 +143,11 @@ class _Turn:
             case ToolOutput():
                 self.output = (self.output + event.text)[-_OUTPUT_KEPT:]
                 self.is_aside = True
+        self.has_content = self.has_text or bool(self.hint) or bool(self.output.strip())
         self.heard_at = now
         if self.version == self.shown:
             self.changed_at = now
         self.version += 1
-
-    @property
-    def has_content(self) -> bool:
-        """Whether there is anything to show but typing."""
-        return self.has_text or bool(self.hint) or bool(self.output.strip())
 
     def step(self) -> Text:
         """What shows the present content."""
@@ -191,11 +189,6 @@ class PreviewBoard:
         self._quiet_until = max(self._quiet_until, now + seconds)
         for turn in self.turns.values():
             turn.shows_text = turn.shows_typing = False
-
-    @property
-    def is_showing(self) -> bool:
-        """Whether text of a turn that runs is shown, or soon will be."""
-        return any(turn.shows_text and turn.has_content for turn in self.turns.values())
 
     def is_idle(self, now: float) -> bool:
         """Whether there is nothing here that needs to be remembered."""
@@ -417,7 +410,8 @@ class Previews:
         preview.step = preview.call = None
         now = self._clock.monotonic()
         if outcome.ok:
-            crowd = sum(other.board.is_showing for other in self._previewed.values())
+            running = (other.board.turns.values() for other in self._previewed.values())
+            crowd = sum(any(t.shows_text and t.has_content for t in turns) for turns in running)
             preview.board.done(step, now, crowd=crowd)
         else:
             preview.board.failed(step, now, wait=outcome.wait)

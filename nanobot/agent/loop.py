@@ -75,7 +75,8 @@ class AgentLoop:
         if turn is not None and asks and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
         behind = asks or (match is not None and match[0].ordered)
-        held = self._queue.held(entry.message.session_key) if behind else None
+        key = entry.message.session_key
+        held = self._queue.held(key) if behind and key in self._queue.paused else None
         if held is not None:
             self._background.start(self._tell_of_the_queue(entry, held), name=f"queued {entry.id}")
         self._queue.enter(entry)

@@ -59,16 +59,16 @@ class MessageSplitter:
         limits = channel.limits if channel else Limits()
         if not message.content and not message.media and not limits.closing:
             return ()
+        fits, is_short = limits.fits, 2 * len(message.content) <= limits.text
         try:
+            if is_short and not message.media and (not fits or fits(message.content, limits.text)):
+                return (message,)
             return self._split(message, limits)
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
             logger.opt(exception=error).error("{} could not judge a text", message.channel)
             return self._split(message, replace(limits, fits=None))
 
     def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
-        fits, is_short = limits.fits, 2 * len(message.content) <= limits.text
-        if is_short and not message.media and (not fits or fits(message.content, limits.text)):
-            return (message,)
         most = limits.parts * limits.text
         if not most:
             return split_message(message, limits)

@@ -156,7 +156,7 @@ class Screen:
         if channel is None:
             return
         chat = f"{event.channel}:{event.chat_id}"
-        if self._lanes.waiting(chat) < _BACKLOG or not isinstance(event, TextDelta):
+        if not isinstance(event, TextDelta) or self._lanes.waiting(chat) < _BACKLOG:
             self._lanes.submit(chat, partial(self._show, channel, event))
 
     async def flush(self, channel: str, chat_id: str) -> None:
@@ -199,7 +199,8 @@ class SessionQueue:
         self._commands, self.lanes, self._screen = commands, lanes, screen
         self._background, self._clock = background, clock
         self._waiting: dict[str, deque[InboxEntry]] = {}
-        self._paused: set[str] = set()
+        self.paused: set[str] = set()
+        """The sessions whose messages wait until they are let in."""
         self._handle: Handler | None = None
         self.newest = 0
         """The highest entry id seen: what comes later has a higher one."""
@@ -224,17 +225,17 @@ class SessionQueue:
         key = entry.message.session_key
         self.newest = max(self.newest, entry.id)
         self._waiting.setdefault(key, deque()).append(entry)
-        self._paused.add(key)
+        self.paused.add(key)
 
     def held(self, key: str) -> InboxEntry | None:
         """The message of a session that waits for the model or the disk, if any."""
         waiting = self._waiting.get(key)
-        entry = waiting[0] if waiting and key in self._paused else None
+        entry = waiting[0] if waiting and key in self.paused else None
         return entry if entry is not None and entry.reason else None
 
     def let_in(self, key: str) -> None:
         """Handle what waits in a session."""
-        self._paused.discard(key)
+        self.paused.discard(key)
         for _ in self._waiting.get(key, ()):
             self.lanes.submit(key, partial(self._next, key))
 
@@ -250,7 +251,7 @@ class SessionQueue:
     def hold(self, entry: InboxEntry, seconds: float) -> None:
         """Keep a message at the head of its session until then."""
         self.give_back((entry,))
-        self._paused.add(entry.message.session_key)
+        self.paused.add(entry.message.session_key)
         self.let_in_later(entry.message.session_key, seconds)
 
     def hold_for_disk(self, entry: InboxEntry, error: StorageError) -> None:
@@ -274,12 +275,12 @@ class SessionQueue:
 
     def waiting(self, key: str) -> tuple[InboxEntry, ...]:
         """What waits in a session, in order; nothing while it is paused."""
-        return () if key in self._paused else tuple(self._waiting.get(key, ()))
+        return () if key in self.paused else tuple(self._waiting.get(key, ()))
 
     def take_all(self, key: str, before: int) -> list[InboxEntry]:
         """Every message that waits in a session and came before entry `before`, paused or not; the
         commands among them stay, and are paused no longer."""
-        self._paused.discard(key)
+        self.paused.discard(key)
         return self.take_those(key, lambda e: e.id < before and not self.is_command(e.message))
 
     def take_those(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
@@ -299,7 +300,7 @@ class SessionQueue:
     async def _next(self, key: str) -> None:
         """One job of a lane: the next message, unless a turn took it or it may not be handled."""
         queue = self._waiting.get(key, ())
-        paused = key in self._paused
+        paused = key in self.paused
         ready = (e for e in queue if not paused or self._commands.overtakes(e.message))
         entry = next(ready, None)
         if entry is not None:

@@ -171,7 +171,8 @@ class Turns:
         """Everything between the beginning and the end. A failure is a value: the lane decides what
         it means."""
         try:
-            said = turn.messages[0].own_words
+            first = turn.messages[0]
+            said = first.own_words if first.origin else first.content
             skills = self._parts.sources.skills_mentioned(turn.caller.scope, said)
             await turn.begin("\n".join(filter(None, (self._context.news(session), skills))))
             await self._make_room(session, turn.messages)

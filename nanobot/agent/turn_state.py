@@ -105,7 +105,7 @@ class RunningTurn(TurnLog):
     def event_ids(self) -> tuple[str, ...]:
         """The events it answers, for which somebody waits."""
         said = (entry.message for entry in self.entries if entry.message.awaited)
-        return tuple(message.answered_event for message in said)
+        return tuple(message.answers or message.event_id for message in said)
 
     def heard(self) -> Sequence[Message]:
         """All that the model has read so far."""
@@ -133,7 +133,10 @@ class RunningTurn(TurnLog):
         late, waited = "", self._clock.now() - inbound.timestamp
         if inbound.begun_by == "person" and waited >= LATE:
             late = late_notice(waited)
-        return await self._intake.to_message(inbound, "\n".join(filter(None, (late, notice))))
+        told = "\n".join(filter(None, (late, notice)))
+        if not inbound.media:
+            return replace(self._intake.text_of(inbound), notice=told)
+        return await self._intake.to_message(inbound, told)
 
     def refuse_if_ended(self) -> None:
         """Raise `TurnStopped` where the turn is over, or about to be."""

@@ -499,7 +499,9 @@ def _insert_outgoing(
                 *(encode_event(part), now),
             ).fetchone()
             if row:
-                stored.append(OutboxPart(row[0], _with_button_ids(db, row[0], part, now)))
+                if part.buttons:
+                    part = _with_button_ids(db, row[0], part, now)
+                stored.append(OutboxPart(row[0], part))
     return tuple(stored)
 
 

@@ -91,9 +91,10 @@ class MemoryStore:
     def read(self, path: str) -> str:
         """The text of a document, empty where there is none. Raises `PathRefused` for a link."""
         fingerprint = lstate_of(f"{self._root.path}/{self._prefix}{path}")
-        if self._day != self.today():  # keep no notes of past days
+        today = self._clock.now().date()
+        if self._day != today:  # keep no notes of past days
             self._texts.clear()
-            self._day = self.today()
+            self._day = today
         known = self._texts.get(path)
         if known is None or known[0] != fingerprint:
             # Taken before the read: a change in between is seen next time.
@@ -106,7 +107,7 @@ class MemoryStore:
 
     def today_path(self, ago: int = 0) -> str:
         """Where today's notes lie, or those of so many days ago."""
-        return f"memory/{self.today() - timedelta(days=ago)}.md"
+        return f"memory/{self._clock.now().date() - timedelta(days=ago)}.md"
 
     def facts(self, path: str) -> list[str]:
         """The facts that a document states, beyond its template."""
