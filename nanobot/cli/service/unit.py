@@ -220,8 +220,8 @@ class Place:
 Account = pwd.struct_passwd
 """Who a service runs as; `pw_uid` is -1 where the account does not exist yet."""
 
-DEDICATED = Account(("nanobot", "x", -1, -1, "", "/var/lib/nanobot", ""))
-"""The account of a service of the machine where nobody names another, before it is made."""
+DEDICATED = "nanobot"
+"""The account of a service of the machine where nobody names another."""
 
 
 def lingers(name: str) -> bool:
@@ -236,11 +236,11 @@ def account(system: bool = False, name: str = "") -> Account:
             raise NanobotError("--user goes with --system only")
         return pwd.getpwuid(os.geteuid())
     try:
-        return pwd.getpwnam(name or DEDICATED.pw_name)
+        return pwd.getpwnam(name or DEDICATED)
     except KeyError:
-        if name in ("", DEDICATED.pw_name):
-            return DEDICATED
-        hint = f"Without --user it runs as {DEDICATED.pw_name}, who is made for it."
+        if name in ("", DEDICATED):
+            return Account((DEDICATED, "x", -1, -1, "", "/var/lib/nanobot", ""))  # to be made
+        hint = f"Without --user it runs as {DEDICATED}, who is made for it."
         raise NanobotError(f"there is no user {name!r}", hint=hint) from None
 
 
@@ -263,7 +263,7 @@ def planned_unit(place: Place, who: Account, named_home: str) -> Unit:
     read += map(Path, tools.paths)
     read += [Path(path) for server in servers for path in (*server.paths, *server.writable)]
     writable = [home, *_written(settings, who)]
-    if place.system and who.pw_name == DEDICATED.pw_name:
+    if place.system and who.pw_name == DEDICATED:
         writable.insert(1, folder)
     # Whether the owner wants commands to do all that the account may.
     lets_out = (tools.enabled and tools.sandbox == "none") or any(
