@@ -281,7 +281,8 @@ def _contents(metadata: Metadata, found: _Findings, archived: int, now: datetime
         metadata=MappingProxyType(dict(metadata.metadata or {})),
         last_consolidated=consolidated,
         epoch=found.epoch.id if found.epoch else metadata.epoch,
-        first_seq=max(archived + 1, metadata.first_seq),
+        # Lower than what is archived where a crash left that in the live file: it is moved again.
+        first_seq=metadata.first_seq or archived + 1,
         next_seq=max(metadata.first_seq, found.highest + 1, bound + 1),
     )
 

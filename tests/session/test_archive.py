@@ -142,6 +142,8 @@ async def test_a_crash_at_any_step_loses_and_repeats_nothing(
     await crashed.archive(await crashed.get_or_create(KEY))
     await assert_all_there(SessionManager.in_folder(folder, clock), count, count - 2)
     assert len(segments(folder)) == earlier + 1
+    live = (folder / "cli_direct.jsonl").read_text()
+    assert [f'"m{n}"' in live for n in range(1, count + 1)] == [False] * (count - 2) + [True] * 2
     assert not files_in(folder, "**/.*-tmp")
     await manager.close()
     await crashed.close()
