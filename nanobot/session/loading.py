@@ -284,6 +284,7 @@ def _contents(metadata: Metadata, found: _Findings, archived: int, now: datetime
         # Lower than what is archived where a crash left that in the live file: it is moved again.
         first_seq=metadata.first_seq or archived + 1,
         next_seq=max(metadata.first_seq, found.highest + 1, bound + 1),
+        is_half_archived=0 < metadata.first_seq <= archived,
     )
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Self
 from weakref import WeakValueDictionary
 
+from loguru import logger
+
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import StorageError
 from nanobot.io import FileOps
@@ -164,10 +166,8 @@ class SessionManager:
 
         Waits for what is queued for the session. Raises StorageError; nothing is lost then.
         """
-        cut = session.last_consolidated
-        if cut - session.first_seq + 1 > self._live_limit:
-            await self._store.archive(session.key, session.as_metadata())
-            session.archived_up_to(cut)
+        if session.last_consolidated - session.first_seq + 1 > self._live_limit:
+            await self._archive(session)
 
     async def bound(self, session: Session) -> None:
         """Keep a conversation that no memory takes (`records.is_own`) from growing for ever: what
@@ -200,12 +200,23 @@ class SessionManager:
         if contents is None:
             return None
         if session is None:
-            return Session(key, self._clock, contents)
+            session = Session(key, self._clock, contents)
+            if contents.is_half_archived:
+                try:
+                    await self._archive(session)
+                except StorageError as error:
+                    logger.warning("{}: not archived for now: {}", key, error)
+            return session
         if session.has_staged:
             self._store.forget(key)
             return None
         session.adopt(contents)
         return session
+
+    async def _archive(self, session: Session) -> None:
+        cut = session.last_consolidated
+        await self._store.archive(session.key, session.as_metadata())
+        session.archived_up_to(cut)
 
     def _is_settled(self, session: Session) -> bool:
         """Whether nothing of it exists in memory only."""

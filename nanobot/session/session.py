@@ -78,6 +78,7 @@ class Contents:
 
     `messages` are those after `last_consolidated` and the newest epoch, without retracted ones.
     `first_seq` is the first number that is not archived, `next_seq` the first that is free.
+    `is_half_archived`: what the archive has stands in the live file as well, after a crash.
     """
 
     created_at: datetime
@@ -88,6 +89,7 @@ class Contents:
     epoch: str = ""
     first_seq: int = 1
     next_seq: int = 1
+    is_half_archived: bool = False
 
 
 class Session:
