@@ -211,8 +211,9 @@ class Access:
 
     async def keep(self) -> None:
         """Write down who asked since the last time, if anybody did. Raises `StorageError`."""
-        if self._noted or self._wrong:
-            await self._change(lambda book: book)
+        async with self._changing:
+            if self._noted or self._wrong:  # whoever held the lock may have written all of it
+                await self._store(lambda book: book)
 
     def requests(self) -> Sequence[Request]:
         """Who asked within the hour and was not let in, the latest last."""
@@ -300,17 +301,20 @@ class Access:
         """Carry out a change, and write down what was noted; it holds once it is durable. Raises
         `StorageError` and what `change` raises; nothing has changed then."""
         async with self._changing:
-            if self._stored is None:
-                self._stored = self._document.load()
-            noted, wrong, now = dict(self._noted), self._wrong, self._clock.now()
-            self._stored = await asyncio.to_thread(
-                self._document.change,
-                lambda stored: change(_with_noted(stored, noted, wrong).at(now)),
-            )
-            self._wrong = self._wrong[len(wrong) :]
-            for key, one in noted.items():  # what was noted meanwhile stays
-                if self._noted.get(key) is one:
-                    self._noted.pop(key)
+            await self._store(change)
+
+    async def _store(self, change: Callable[[Book], Book]) -> None:
+        if self._stored is None:
+            self._stored = self._document.load()
+        noted, wrong, now = dict(self._noted), self._wrong, self._clock.now()
+        self._stored = await asyncio.to_thread(
+            self._document.change,
+            lambda stored: change(_with_noted(stored, noted, wrong).at(now)),
+        )
+        self._wrong = self._wrong[len(wrong) :]
+        for key, one in noted.items():  # what was noted meanwhile stays
+            if self._noted.get(key) is one:
+                self._noted.pop(key)
 
     def _may_talk(self, channel: str, sender: Sender) -> bool:
         allowed, known = self._rules.get(channel, _NO_RULES).allow_from, self._book.known
