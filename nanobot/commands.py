@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from nanobot.bus.events import InboundMessage
 from nanobot.errors import NanobotError
@@ -34,8 +35,7 @@ async def _free() -> None:
     """Nothing stands in the way."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandCall:
+class CommandCall(Struct, frozen=True):
     """A command as someone sent it. What it stages on `session` is committed with its answer.
 
     It awaits `once` right before anything else that must not be done twice. After a crash it runs
@@ -49,8 +49,7 @@ class CommandCall:
     once: Callable[[], Awaitable[None]] = _free
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a command says; an empty text says nothing. `republish` are messages to be handled
     again, in place of those that `replaces_turn` failed on; `afterwards` runs once the answer is
     durable, so that a crash cannot make it happen twice. `failed`: nothing that the command staged
@@ -63,8 +62,7 @@ class Answer:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """`usage` shows the arguments (`[n]`), `summary` is one line for `/help` and platform menus."""
 
     name: str

@@ -15,8 +15,9 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nanobot.errors import StorageError
 
@@ -220,8 +221,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[int]:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
+class FileState(Struct, frozen=True):
     """Identifies a version of a file: equal while nobody has changed it."""
 
     inode: int

@@ -7,9 +7,10 @@ takes neither timestamps nor provenance.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
+
+from msgspec import Struct
 
 Role = Literal["user", "assistant", "tool"]
 
@@ -30,8 +31,7 @@ ATTACHED = "attached"
 """The origin of a message that holds a quote, or came with files or notes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A model's wish to run a tool.
 
     `arguments` is the JSON text exactly as the model wrote it: re-encoding it would change the
@@ -59,8 +59,7 @@ class ToolCall:
         return f"{self.name} {' '.join(first.split())}".strip()[:_HINT_CHARACTERS]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message. `seq` counts over the session's whole life; 0 means "not numbered yet".
 
     `media` holds names of files that came with it, `origin` where its content came from when that

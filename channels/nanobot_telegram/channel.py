@@ -10,10 +10,10 @@ import re
 import secrets
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from loguru import logger
+from msgspec import Struct
 from telegram import BotCommand, BotCommandScope, BotCommandScopeChat, BotCommandScopeDefault
 from telegram.error import TelegramError
 
@@ -39,8 +39,7 @@ _NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 _EVERYBODY = "everybody"
 
 
-@dataclass(frozen=True, slots=True)
-class _Live:
+class _Live(Struct, frozen=True):
     """What there is while the channel runs."""
 
     client: TelegramClient

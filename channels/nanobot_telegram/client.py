@@ -27,13 +27,13 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
 from loguru import logger
+from msgspec import Struct
 from telegram import Bot, LinkPreviewOptions
 from telegram.error import (
     BadRequest,
@@ -331,8 +331,7 @@ why there is no file when it hears so before."""
 _DOWNLOAD_TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Who the bot is; `username` without the @."""
 
     id: int

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from msgspec import Struct
 from telegram import (
     ChecklistTask,
     ExternalReplyInfo,
@@ -29,8 +29,7 @@ Content = Message | ExternalReplyInfo
 """What can hold the same kinds of content."""
 
 
-@dataclass(frozen=True, slots=True)
-class Me:
+class Me(Struct, frozen=True):
     """The bot itself. `username` has no `@`; `commands` are the names of our slash commands."""
 
     id: int
@@ -45,16 +44,14 @@ _START = "start"
 """What the app sends for the button that opens a chat, perhaps with where the person came from."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedText:
+class ParsedText(Struct, frozen=True):
     """The text as the agent gets it; `addressed`: it mentions or commands us."""
 
     text: str
     addressed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(Struct, frozen=True):
     """An entity and where it lies, in characters."""
 
     entity: MessageEntity

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from loguru import logger
+from msgspec import Struct
 from telegram import Update
 from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
 
@@ -166,8 +166,7 @@ _ID_LIMIT = 2**63
 """From here on a number is no id of an update, and no offset that Telegram takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(Struct, frozen=True):
     """Up to where updates are stored: the next is `offset`; `at` is when the last one came.
 
     After a week without updates Telegram numbers them from anywhere, and another bot's numbers mean

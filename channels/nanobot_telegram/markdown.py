@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 from telegram import MessageEntity
 
 from nanobot.bus.split import utf16_length
@@ -84,16 +85,14 @@ def fits(markdown: str, limit: int = TEXT_LIMIT) -> bool:
     return utf16_length(rendered.text) <= limit and len(rendered.entities) <= ENTITY_LIMIT
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """A text and its entities, outer ones before the ones inside them."""
 
     text: str
     entities: tuple[MessageEntity, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(Struct, frozen=True):
     """A future entity; `start` and `end` (exclusive) are in characters, `detail` is the address of
     a link or the language of code."""
 

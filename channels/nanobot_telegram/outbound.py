@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 from telegram import (
     InlineKeyboardButton,
     InlineKeyboardMarkup,
@@ -78,8 +79,7 @@ _FINAL = (
 _TOO_LONG = ("too long", "too_long")
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """One form of a part. `thread` and `reply_to` are ids or None; `plain`: without entities;
     `documents`: every file as a plain document."""
 
@@ -106,8 +106,7 @@ class Attempt:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Upload:
+class _Upload(Struct, frozen=True):
     """A file on disk, the name that people see, and what it is sent as."""
 
     path: Path

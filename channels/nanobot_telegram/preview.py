@@ -26,11 +26,11 @@ import asyncio
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import sha256
 from operator import itemgetter
 
 from loguru import logger
+from msgspec import Struct, field
 from telegram import MessageEntity
 from telegram.constants import ChatAction
 from telegram.error import Forbidden
@@ -68,16 +68,14 @@ _OUTPUT_LINES = 6
 _OUTPUT_COLUMNS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Typing:
+class Typing(Struct, frozen=True):
     """The bot is seen typing, for five seconds."""
 
     turn_id: str
     thread_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """Show `text`, and below it `hint` and the end of a tool's `output`, as a draft. `version`
     tells this content from what comes later."""
 
@@ -94,8 +92,7 @@ class Text:
         return int.from_bytes(sha256(self.turn_id.encode()).digest()[:4], "big") % 0x7FFFFFFF + 1
 
 
-@dataclass(frozen=True, slots=True)
-class PostNotice:
+class PostNotice(Struct, frozen=True):
     """Send a notice."""
 
     text: str
@@ -106,8 +103,7 @@ Step = Typing | Text | PostNotice
 """Each becomes one call of the Bot API."""
 
 
-@dataclass(slots=True)
-class _Turn:
+class _Turn(Struct):
     """A turn that runs. `is_aside`: the text so far came before a tool, and the reply itself starts
     over. `has_content`: there is something to show but typing. `version` counts changes, `shown` is
     the one last shown."""
@@ -283,16 +279,14 @@ _MANY = 1_000
 """Boards of that many chats are kept before those without a use are looked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True):
     """How a step went; `wait` is what Telegram asks for, in seconds."""
 
     ok: bool
     wait: float = 0.0
 
 
-@dataclass(slots=True)
-class _ChatPreview:
+class _ChatPreview(Struct):
     """A chat's board, and its worker. `asleep_until` is when the worker wakes up by itself (in the
     past: it does not sleep), `step` the one that `call` makes."""
 

@@ -11,9 +11,9 @@ import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from msgspec import Struct
 from pydantic import ValidationError
 from telegram.error import Conflict, InvalidToken, TelegramError
 
@@ -32,8 +32,7 @@ _SHOWN = 60
 _RECENTLY = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(Struct, frozen=True):
     """A person who wrote to the bot in private, and what they wrote last: its text, empty where it
     has none, and the number of its update."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from hashlib import blake2s
 from typing import Any
 
 import telegram
+from msgspec import Struct
+from msgspec.structs import replace
 from telegram import (
     CallbackQuery,
     ChatMember,
@@ -63,8 +64,7 @@ _ALBUMS = 256
 """How many albums are remembered: their items come within seconds of each other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Press:
+class Press(Struct, frozen=True):
     """A button under one of our messages was pressed. `button_id` is what it was sent with, `place`
     the id of the chat where that message stands, as Telegram has it."""
 
@@ -78,8 +78,7 @@ class Press:
             raise TypeError("a button without an id")
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedUpdate:
+class ParsedUpdate(Struct, frozen=True):
     """One update: who, where, and one of the things that can be in it.
 
     `addressed`: it was meant for the agent (always so in private). `moved` are the old and the new
@@ -329,8 +328,7 @@ def _is_elsewhere(message: MaybeInaccessibleMessage) -> bool:
 # --- what a message refers to
 
 
-@dataclass(frozen=True, slots=True)
-class _Reference:
+class _Reference(Struct, frozen=True):
     """The message that another one replies to, or the part of it that its sender chose. `is_ours`:
     we wrote it. `file` is a picture or document that is spoken about."""
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage, Media, Quote
 from nanobot.channel import ChannelHost, Chat, Sender
@@ -36,8 +37,7 @@ _MAX_RECENT = 2_000
 _EXCERPT = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(Struct, frozen=True):
     """Something that was said, the same for both transports. `at` is aware.
 
     `group` is the id of the group it was said in, empty in private, and `title` its name. `own`:

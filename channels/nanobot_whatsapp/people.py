@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 
@@ -49,8 +48,7 @@ _MAX_IDS = 12
 """Of one person; the oldest is dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
+class Person(Struct, frozen=True):
     """Someone who writes. `ids` are all that are known of them, at least one; a number comes first
     if there is one. `name` is what they call themselves: for texts, never for decisions."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from loguru import logger
+from msgspec import Struct, field
 
 from nanobot.bus.events import MediaKind, Notice, Progress, TurnEnded, TurnStarted
 from nanobot.channel.health import within
@@ -52,8 +52,7 @@ def playable_as(kind: MediaKind, mime: str) -> MediaKind:
     return kind if mime in _PLAYABLE.get(kind, ()) else "document"
 
 
-@dataclass(slots=True, eq=False)
-class _Chat:
+class _Chat(Struct, eq=False):
     """A chat with running turns."""
 
     turns: set[str] = field(default_factory=set)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
+
+from msgspec.structs import replace
 
 from nanobot.agent.intake import KEPT
 from nanobot.agent.loop import AgentLoop

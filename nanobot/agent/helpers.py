@@ -17,9 +17,10 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 
 from loguru import logger
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import Field
 
 from nanobot.agent.runner import AgentRunner, TurnLog
@@ -62,8 +63,7 @@ class _Log(TurnLog):
         self.messages.append(message)
 
 
-@dataclass(slots=True)
-class _Helper:
+class _Helper(Struct):
     id: str
     label: str
     task: str
@@ -230,8 +230,7 @@ class SpawnArguments(Arguments):
     label: str = Field(default="", max_length=200, description="A few words for people.")
 
 
-@dataclass(frozen=True, slots=True)
-class Spawn(Tool):
+class Spawn(Tool, Struct, frozen=True):
     """Starts a helper."""
 
     helpers: Helpers

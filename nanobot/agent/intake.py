@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.agent.media import FOLDER, MAX_BYTES, MediaStore
 from nanobot.bus.events import InboundMessage, Media
@@ -37,8 +38,7 @@ _MARK = re.compile(rf"[{_UNSEEN}]*[\[\uff3b]")
 """Begins a line that looks like one of nanobot's: what goes before the bracket is not seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+class _Taken(Struct, frozen=True):
     """What became of a file: its name in the store, what to say about it, the person's words."""
 
     name: str = ""

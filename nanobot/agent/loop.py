@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import DISK_PAUSE

@@ -12,10 +12,10 @@ import hashlib
 import mimetypes
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.bus.events import Media, MediaKind
 from nanobot.errors import WriteConflict
@@ -79,8 +79,7 @@ _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 _UNKNOWN = "application/octet-stream"
 
 
-@dataclass(frozen=True, slots=True)
-class FileType:
+class FileType(Struct, frozen=True):
     """How a chat shows a file, and its MIME type."""
 
     kind: MediaKind

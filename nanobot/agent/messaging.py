@@ -17,9 +17,9 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from loguru import logger
+from msgspec import Struct, field
 from pydantic import Field
 
 from nanobot.agent.media import MediaStore
@@ -62,8 +62,7 @@ class MessageArguments(Arguments):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SendMessage(Tool):
+class SendMessage(Tool, Struct, frozen=True):
     """Sends through the outbox.
 
     `received` finds a file that came with a message, None for any other path. `new_name` tells the
@@ -171,8 +170,7 @@ class SendMessage(Tool):
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class SendCommand:
+class SendCommand(Struct, frozen=True):
     """`/send CHAT TEXT`. The parts are those of `SendMessage`."""
 
     split: MessageSplitter

@@ -13,10 +13,10 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.agent.media import MediaStore
 from nanobot.agent.session_queue import Screen

@@ -29,13 +29,14 @@ import hashlib
 import platform
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from itertools import product
 from typing import Literal, Protocol
 
 from loguru import logger
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
@@ -66,8 +67,7 @@ from nanobot.templates import render
 from nanobot.tooling.registry import ToolRegistry
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """One part of the system prompt. `source` is the file it came from, empty for built-in text."""
 
     text: str
@@ -298,8 +298,7 @@ class ScopedSources:
 _MOST_CACHES = 256
 
 
-@dataclass(slots=True)
-class PromptCache:
+class PromptCache(Struct):
     """A session's frozen prompt and the messages rendered so far, those of seq `first` to `newest`.
 
     It lasts as long as what it `holds` for stays: epoch, revision, day, tools, and how often

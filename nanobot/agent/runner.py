@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from loguru import logger
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.session_queue import Screen
@@ -50,8 +51,7 @@ from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFinished:
+class ToolFinished(Struct, frozen=True):
     """A tool that was started has run. There is neither event for a call that does not run."""
 
     name: str
@@ -200,8 +200,7 @@ OUT_OF = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """What a run produced: all its new messages, the final text among them as the last.
 
     `finish` is the finish reason of `model`, which gave the answer; `steps` counts model
@@ -216,8 +215,7 @@ class Turn:
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """What a resumed turn had done already: its messages, and the calls that had started."""
 
     messages: tuple[Message, ...] = ()

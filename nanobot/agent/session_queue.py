@@ -13,10 +13,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage, Notice, Progress, TextDelta, TurnEnded
 from nanobot.bus.journal import InboxEntry

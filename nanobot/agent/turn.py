@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.agent.messaging import said_already
 from nanobot.agent.notifier import (

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.agent.intake import Intake
 from nanobot.agent.notifier import MessageSplitter
@@ -39,8 +41,7 @@ ALBUM_SECONDS = 1.0
 OnBusy = Literal["steer", "queue", "interrupt"]
 
 
-@dataclass(frozen=True, slots=True)
-class AgentParts:
+class AgentParts(Struct, frozen=True):
     """What the parts of the agent share. `unhurried` owns background work that is finished before a
     command that hosts the gateway ends. `on_busy` is what a message does that arrives during a
     turn; a message waits for a model that is out for up to `wait_for_model_hours`."""

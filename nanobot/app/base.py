@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from loguru import logger
+from msgspec import Struct
 
 import nanobot
 from nanobot.agent.commands import ServedModels
@@ -86,8 +86,7 @@ class Routine(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Stores:
+class Stores(Struct, frozen=True):
     """Everything that keeps something on disk, memory aside."""
 
     home: Path
@@ -318,8 +317,7 @@ def build_scopes(settings: Settings, access: Access) -> Scopes:
     return Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(Struct, frozen=True):
     """`outlets` are the channels by name, the terminal (`cli`) among them; `known` are the chats
     in which the agent can speak up at any time, `processes` the commands that run. `unhurried` owns
     what is finished before a command that hosts the gateway ends: mostly what memory is given."""
@@ -344,8 +342,7 @@ class Base:
     processes: Processes
 
 
-@dataclass(frozen=True, slots=True)
-class Models:
+class Models(Struct, frozen=True):
     """Who answers, who condenses conversations and dreams (`learner`), and what that takes.
     `transcriber` listens to voice messages, if there is a model for that. `served` names the models
     that a conversation can choose; None where there is only the default one."""

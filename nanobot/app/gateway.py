@@ -13,9 +13,9 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.app.base import Base, Closable, Models, Routine
 from nanobot.app.memory import Remembering
@@ -30,8 +30,7 @@ _SETTLING_SECONDS = 25.0
 """How long the end may take beside the grace that turns get."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayParts:
+class GatewayParts(Struct, frozen=True):
     """What a gateway starts and ends. `routines` run beside everything else, unless there are no
     `chores`."""
 

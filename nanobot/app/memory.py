@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.agent.notifier import Notifier
 from nanobot.app.base import Stores, build_embedder, build_scopes
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from nanobot.providers.embeddings import OpenAIEmbedder
 
 
-@dataclass(frozen=True, slots=True)
-class Remembering:
+class Remembering(Struct, frozen=True):
     """What remembers. `schedule` is None where Dream runs only when it is asked to."""
 
     scopes: Scopes

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.agent.intake import Intake
 from nanobot.agent.loop import AgentLoop
@@ -54,8 +54,7 @@ MAX_MESSAGE_SHARE = 4
 """A single message may take at most one part in so many of the prompt's room."""
 
 
-@dataclass(frozen=True, slots=True)
-class Agent:
+class Agent(Struct, frozen=True):
     """What answers messages, and what others need to reach in it."""
 
     loop: AgentLoop
@@ -153,8 +152,7 @@ def build_agent(
     return Agent(AgentLoop(parts, turns), turns, parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Platforms:
+class Platforms(Struct, frozen=True):
     """What others need to reach in it."""
 
     supervisor: Supervisor
@@ -217,8 +215,7 @@ def build_routines(
     return (*house, *dreaming, *jobs, heartbeat)
 
 
-@dataclass(frozen=True, slots=True)
-class Upkeep:
+class Upkeep(Struct, frozen=True):
     """What keeps a home for years. There are backups by themselves where a schedule is set."""
 
     room: DiskReserve
@@ -284,8 +281,7 @@ def order_of(settings: Settings) -> BackupOrder:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
+class Watching(Struct, frozen=True):
     """`status` answers whoever asks; the routines run beside everything else."""
 
     systemd: SystemdNotifier

@@ -6,11 +6,11 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.agent.helpers import Helpers, Spawn
 from nanobot.agent.messaging import SendMessage
@@ -81,8 +81,7 @@ _PDF = PdfLimits(pages=500, characters=2_000_000, seconds=30.0)
 """What a turn waits for when it reads a PDF."""
 
 
-@dataclass(frozen=True, slots=True)
-class Toolbox:
+class Toolbox(Struct, frozen=True):
     """The tools, and what others need to reach in them."""
 
     registry: ToolRegistry
@@ -94,16 +93,14 @@ class Toolbox:
     closables: tuple[Closable, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Skills:
+class Skills(Struct, frozen=True):
     """What reads skills, and what the owner does with them."""
 
     loader: SkillsLoader
     service: SkillsService
 
 
-@dataclass(frozen=True, slots=True)
-class CallersFiles:
+class CallersFiles(Struct, frozen=True):
     """Whose files a call reaches."""
 
     stores: Stores

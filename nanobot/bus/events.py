@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, TypeVar, get_args
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from nanobot.text import shortened
 
@@ -21,8 +23,7 @@ TERMINAL = "cli"
 _THREAD = re.compile(r"(?P<chat>.+):(?P<thread>[0-9]+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """A chat, and the thread in it where it has some (Telegram's topics)."""
 
     channel: str
@@ -69,8 +70,7 @@ def _expect_texts(value: object, *names: str) -> None:
             raise TypeError(f"{type(value).__name__}.{name} is no text")
 
 
-@dataclass(frozen=True, slots=True)
-class Media:
+class Media(Struct, frozen=True):
     """A file that belongs to a message. Raises `TypeError` or `ValueError` for what is none.
 
     `ref` is what the channel's `fetch` needs to get it (inbound), or a path in the home (outbound).
@@ -91,8 +91,7 @@ class Media:
             raise ValueError("Media.size is no size")
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
+class Quote(Struct, frozen=True):
     """The message that another one replies to. Raises `TypeError` for what is none."""
 
     message_id: str
@@ -103,8 +102,7 @@ class Quote:
         _expect_texts(self, "message_id", "sender", "text")
 
 
-@dataclass(frozen=True, slots=True)
-class InboundMessage:
+class InboundMessage(Struct, frozen=True):
     """Something a person said, as a channel understood it. Raises `TypeError` where a field has
     another type than it should.
 
@@ -195,11 +193,14 @@ class InboundMessage:
         return self.session_override or self.chat_key
 
 
-_TEXTS = tuple(field.name for field in fields(InboundMessage) if field.type == "str")
+def _texts_of(kind: type[Struct]) -> tuple[str, ...]:
+    return tuple(name for name, type in kind.__annotations__.items() if type == "str")
 
 
-@dataclass(frozen=True, slots=True)
-class Button:
+_TEXTS = _texts_of(InboundMessage)
+
+
+class Button(Struct, frozen=True):
     """A choice under a message; pressing it sends `value` back as text, as if typed.
 
     `only` is the sender who may press it; empty: whoever may talk in the chat. The journal gives it
@@ -212,8 +213,7 @@ class Button:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OutboundMessage:
+class OutboundMessage(Struct, frozen=True):
     """Something to say in a chat. Markdown; the channel translates and the core splits."""
 
     channel: str
@@ -225,8 +225,7 @@ class OutboundMessage:
     buttons: tuple[Button, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OutboundPart:
+class OutboundPart(Struct, frozen=True):
     """One delivery: a part of a message that fits the channel's limits.
 
     `key` is the same on every attempt; a channel whose platform takes an idempotency key uses it.
@@ -250,58 +249,56 @@ class OutboundPart:
         cls, key: str, message: OutboundMessage, event_ids: tuple[str, ...], last: bool
     ) -> OutboundPart:
         """One that holds a whole message."""
-        said = {name.name: getattr(message, name.name) for name in fields(message)}
+        said = {name: getattr(message, name) for name in message.__struct_fields__}
         return cls(key, event_ids=event_ids, last=last, **said)
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """The platform accepted a part; `platform_id` is its id there, if it has one."""
 
     platform_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _OfTurn:
+class _InThread(Struct, frozen=True, kw_only=True):
+    """What shows in a chat that may have threads."""
+
+    thread_id: str = ""
+
+
+class _OfTurn(_InThread, frozen=True):
     """What happens in a turn, and the chat where it shows."""
 
     channel: str
     chat_id: str
     turn_id: str
-    thread_id: str = field(default="", kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnStarted(_OfTurn):
+class TurnStarted(_OfTurn, frozen=True):
     """The agent began to work on the events named."""
 
     event_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta(_OfTurn):
+class TextDelta(_OfTurn, frozen=True):
     """More text of the reply that is being written. `restart` discards what came before it."""
 
     text: str
     restart: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ToolStarted(_OfTurn):
+class ToolStarted(_OfTurn, frozen=True):
     """A tool runs; `hint` is a short human line such as `read_file notes.txt`."""
 
     hint: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutput(_OfTurn):
+class ToolOutput(_OfTurn, frozen=True):
     """More of what a running tool prints, without secrets; any number of lines, or parts of one."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnded(_OfTurn):
+class TurnEnded(_OfTurn, frozen=True):
     """The turn is over and its reply, if any, is in the outbox.
 
     `event_ids` are all events it answered; `outcome` says how it ended (`waiting`: for the model,
@@ -319,8 +316,7 @@ class TurnEnded(_OfTurn):
     begun_by: BegunBy = "person"
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """Something a person should see now that is not worth keeping (a disk is full, …)."""
 
     channel: str
@@ -357,7 +353,7 @@ T = TypeVar("T", InboundMessage, OutboundPart)
 def encode_event(event: InboundMessage | OutboundPart) -> str:
     """One line of ASCII JSON; empty fields are left out, and where a part goes."""
     beside = _BESIDE if isinstance(event, OutboundPart) else ()
-    names = (one.name for one in fields(event) if one.name not in beside)
+    names = (name for name in event.__struct_fields__ if name not in beside)
     return _ENCODER.encode({name: value for name in names if (value := getattr(event, name))})
 
 
@@ -378,11 +374,10 @@ def _decoded(kind: type[T], text: str, **beside: str) -> T:
     data = _object(text)
     known: dict[str, Any] = {"last": False} if kind is OutboundPart else {}
     try:
-        for one in fields(kind):
-            if one.name in data:
-                known[one.name] = _READERS.get(one.name, _same)(data[one.name])
-            elif one.type == "str":
-                known[one.name] = ""
+        known |= dict.fromkeys(_texts_of(kind), "")
+        for name in kind.__struct_fields__:
+            if name in data:
+                known[name] = _READERS.get(name, _same)(data[name])
         return kind(**known | beside)
     except TypeError as error:
         raise ValueError(f"not a message: {error}") from error

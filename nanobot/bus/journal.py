@@ -17,9 +17,10 @@ from __future__ import annotations
 import re
 from asyncio import Future
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart
 
@@ -36,8 +37,7 @@ GIVE_UP_AFTER = 3
 """Attempts after which a message is not tried again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """A message to send, already split into `parts` that fit; `call` tells a turn's messages apart
     (`reply` is the final one)."""
 
@@ -46,8 +46,7 @@ class Outgoing:
     event_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxPart:
+class OutboxPart(Struct, frozen=True):
     """A stored part. `next_try_at` is in seconds since the epoch; `in_doubt`: an earlier attempt
     may have arrived."""
 
@@ -58,16 +57,14 @@ class OutboxPart:
     in_doubt: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One thing a turn did: `kind` is `message` or `start` (of a tool), `payload` JSON text."""
 
     kind: str
     payload: str
 
 
-@dataclass(frozen=True, slots=True)
-class InboxEntry:
+class InboxEntry(Struct, frozen=True):
     """A stored message.
 
     `attempts` counts unclean ends before its turn came as far as asking the model, `runs` the
@@ -94,8 +91,7 @@ class InboxEntry:
     received_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True):
     """All that ends a turn, or a command, in one transaction.
 
     `lines` are the session file's new lines; `republish` are messages to be handled again, after
@@ -115,8 +111,7 @@ class Completion:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """What a completion left to do: file `unfiled_id` (0: nothing), send, handle again."""
 
     unfiled_id: int
@@ -124,8 +119,7 @@ class Committed:
     republished: tuple[InboxEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Unfiled:
+class Unfiled(Struct, frozen=True):
     """Lines that may not be in their session's file yet."""
 
     id: int
@@ -133,8 +127,7 @@ class Unfiled:
     lines: str
 
 
-@dataclass(frozen=True, slots=True)
-class Leftovers:
+class Leftovers(Struct, frozen=True):
     """What an earlier process left behind, each in the order it came."""
 
     unfiled: tuple[Unfiled, ...]
@@ -142,8 +135,7 @@ class Leftovers:
     parts: tuple[OutboxPart, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
+class QueueCounts(Struct, frozen=True):
     """How many rows are in each state that is not an end. `put_off` are those of `received` that
     wait for the model, or ask it once more; `dead` are parts of replies."""
 
@@ -155,8 +147,7 @@ class QueueCounts:
     put_off: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TurnCounts:
+class TurnCounts(Struct, frozen=True):
     """How many turns ended in which way."""
 
     done: int = 0
@@ -164,8 +155,7 @@ class TurnCounts:
     stopped: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
+class QueueRow(Struct, frozen=True):
     """A row for people. `id` is `in-12` or `out-7`; `place` the session, or the chat it goes to."""
 
     id: str
@@ -177,8 +167,7 @@ class QueueRow:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRecord:
+class TurnRecord(Struct, frozen=True):
     """What is kept of a turn. `report` is what the agent wrote about it, decoded."""
 
     id: str
@@ -189,8 +178,7 @@ class TurnRecord:
     system_prompt: str
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens of a number of turns, or of calls that belong to none. `cached` are those of `prompt`
     that the provider had cached."""
 
@@ -200,8 +188,7 @@ class Usage:
     completion: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """Tokens of one day, and whether the owner was warned on it."""
 
     tokens: int = 0

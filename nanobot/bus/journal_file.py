@@ -7,8 +7,9 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from nanobot.bus.journal import QueueCounts
 from nanobot.bus.sqlite import check_file, reading
@@ -22,8 +23,7 @@ FORMAT = SCHEMA.version
 """The format that this version writes; it reads those from `SCHEMA.first` on."""
 
 
-@dataclass(frozen=True, slots=True)
-class JournalFound:
+class JournalFound(Struct, frozen=True):
     """A journal as it lies on the disk: of format `version`, with what `damage` says is wrong with
     it. `documents` are by name, those included that are to be taken in at the next start."""
 

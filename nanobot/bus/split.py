@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.bus.events import Media, MediaKind, OutboundMessage
 
@@ -26,8 +28,7 @@ Fits = Callable[[str, int], bool]
 platform otherwise too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What one part may hold on this platform; 0 means without limit.
 
     `text` and `caption` are counted in UTF-16 code units, which is how the platforms count. A text

@@ -19,13 +19,13 @@ import shlex
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.errors import StorageError
 from nanobot.io import sync_folder
@@ -68,8 +68,7 @@ Carry = Callable[[sqlite3.Connection, Path, int], list[Path]]
 back the files, which are renamed once that is durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Struct, frozen=True):
     """The tables of a database. `migrations[0]` makes those of version `first` in an empty file,
     each later one brings them one version on. `carry` is called with the migration."""
 
@@ -210,8 +209,7 @@ _OWN_FAULTS = {
 """Error codes that blame a statement. All others blame the disk or the file."""
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
+class _Job(Struct, eq=False):
     """One piece of work and where its outcome goes; no future for work that is not waited for. See
     `Database.run` and `post` for the rest."""
 

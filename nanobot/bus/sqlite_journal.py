@@ -26,12 +26,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.bus.events import (
     Address,

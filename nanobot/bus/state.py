@@ -18,10 +18,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.errors import StorageError, WriteConflict
 
@@ -37,8 +37,7 @@ class UnfitDocument(Exception):
     """A document is not what this version writes; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A document as it is stored; `revision` counts its changes, from 1 on."""
 
     content: bytes

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
+
+from msgspec import Struct, field
 
 from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Receipt
 from nanobot.bus.split import Limits as Limits
 from nanobot.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(Struct, frozen=True):
     """Who sent something. `also` are other ids of the same person; lists of people match any.
 
     `name` is what people call them: for texts, never for decisions.
@@ -34,8 +34,7 @@ class Sender:
             raise TypeError("a sender whose ids or name are no texts")
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(Struct, frozen=True):
     """Where something was sent; `title` is a group's name, for texts only."""
 
     id: str
@@ -51,8 +50,7 @@ class Chat:
 Admission = Literal["allowed", "refused"]
 
 
-@dataclass(frozen=True, slots=True)
-class MenuEntry:
+class MenuEntry(Struct, frozen=True):
     """A slash command for a platform's menu; `owner_only`: nobody else may use it."""
 
     name: str
@@ -60,8 +58,7 @@ class MenuEntry:
     owner_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookRequest:
+class WebhookRequest(Struct, frozen=True):
     """A request that a platform made. `path` is below the one registered, without the slash;
     `headers` have lower-case names; `query` holds the last value of each name."""
 
@@ -72,8 +69,7 @@ class WebhookRequest:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookReply:
+class WebhookReply(Struct, frozen=True):
     """The answer to the platform."""
 
     status: int = 200

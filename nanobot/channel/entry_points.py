@@ -5,16 +5,16 @@ check, set up. An adapter brings those that make sense on its platform.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
+from msgspec import Struct, field
+
 from nanobot.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class LoginRequest:
+class LoginRequest(Struct, frozen=True):
     """What signing in needs: the adapter's own settings (`options`), a folder (0700) for its state,
     and a person to talk to. `number` is a phone number in digits where they want a code to type in
     rather than one to scan. `is_set_up`: the settings are written already, so that nothing has to
@@ -34,8 +34,7 @@ Login = Callable[[LoginRequest], Awaitable[None]]
 `NanobotError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRequest:
+class CheckRequest(Struct, frozen=True):
     """What an adapter may look at for `nanobot doctor`: its own settings (`options`) and the folder
     of its state, which need not be there. A gateway may be running with both: nothing is changed.
     What is asked of a platform must not take longer than `seconds`."""
@@ -46,8 +45,7 @@ class CheckRequest:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class CheckFinding:
+class CheckFinding(Struct, frozen=True):
     """One thing that was found; `hint` says what to do about it. `told` is the time that the
     platform says it is, just now, where it says so."""
 
@@ -80,8 +78,7 @@ class Person(Protocol):
         """Which of the choices, as an index."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetupRequest:
+class SetupRequest(Struct, frozen=True):
     """What setting a channel up needs: the person, the adapter's present settings (`options`, None
     where it has none) and the owner's present ids there, and what is `given` already, by the keys
     of the adapter's settings, which is not asked for. `attended`: somebody is there to be asked.
@@ -96,8 +93,7 @@ class SetupRequest:
     test: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SetupResult:
+class SetupResult(Struct, frozen=True):
     """What is to be written. `values` and `secrets` have keys of the adapter's settings; what is
     not in them stays as it is, and so do the owner's ids where `owners` is empty. `who` is the
     account on the platform, for people. `sign_in`: the channel's `Login` comes next."""

@@ -16,11 +16,11 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import httpx
+from msgspec import Struct
 
 from nanobot.text import one_line, valid_unicode
 
@@ -63,8 +63,7 @@ class BadAddress(HttpFault):
     """There is no such address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What the server said; headers as they came, empty for none."""
 
     status: int

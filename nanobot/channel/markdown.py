@@ -14,10 +14,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.text import valid_unicode
 
@@ -43,8 +45,7 @@ _QUOTE = "> "
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{0,32}")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A piece of a line. Of `code`, and of what is `raw` (an address), every character stands for
     itself. `url`: it is shown as a link to there."""
 
@@ -55,8 +56,7 @@ class Span:
     url: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """Spans behind a `prefix`; or, with `is_code`, a block of code: its one span has all its lines
     and no prefix is shown. `is_quoted`: it is in a quote that begins after `lead`."""
 
@@ -68,8 +68,7 @@ class Line:
     is_quoted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """How a platform shows blocks. `linkable`: what it shows as a link without the address.
     `marks_quotes`: a `>` stands before each line of a quote, and no blank lines in it; else the
     outermost one is left to the adapter."""
@@ -160,8 +159,7 @@ def _cell_count(line: str) -> int:
     return len(cells) - (not cells[0]) - (not cells[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
+class _Link(Struct, frozen=True):
     """A link that is open; its text begins at `span` of `line`."""
 
     line: int

@@ -119,7 +119,7 @@ def _wrong_usage(what: str) -> WrongUsage:
 
 def _make(options: argparse.Namespace) -> int:
     """`nanobot backup [FILE]`."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from nanobot.app.services import order_of
     from nanobot.config.load import load_settings
@@ -281,7 +281,7 @@ def _identity(options: argparse.Namespace) -> Path | None:
 
 def _data_of(unpacked: Unpacked, found: HomeContents) -> dict[str, object]:
     """What a backup holds, for machines."""
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     head = unpacked.head
     return {

@@ -114,7 +114,7 @@ def _manager(home: Path) -> SessionManager:
 
 def _fields(message: Message) -> dict[str, object]:
     """The message for machines: fields without a value are left out."""
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     fields: dict[str, object] = {"seq": message.seq, "role": message.role}
     if message.timestamp is not None:

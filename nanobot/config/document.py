@@ -15,8 +15,9 @@ import re
 import shlex
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nanobot.errors import ConfigError
 
@@ -28,8 +29,7 @@ Value = str | list["Value"] | dict[str, "Value"] | None
 KeyPath = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where something was written. `line` is 1-based, 0 for the file as a whole.
 
     `variable` names the environment variable that supplied it as an override.

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import SplitResult, urlsplit
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from nanobot.errors import ToolError
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 KeyPath = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """Keys that do not go together. `key` is the one to change, relative to the section. What
     `is_doubtful` works all the same, and the owner is told at each start."""
 

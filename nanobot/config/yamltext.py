@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import yaml
+from msgspec import Struct
 
 from nanobot.config.document import Document, KeyPath, Place, Value, label
 from nanobot.errors import ConfigError, NanobotError
@@ -166,8 +166,7 @@ _UNQUOTED = re.compile(r"[A-Za-z/$][A-Za-z0-9_./${}-]*(?::[A-Za-z0-9_./-]+)*", r
 _MEANS_ELSE = frozenset({"true", "false", "yes", "no", "on", "null"})
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A value for the key at `path`."""
 
     path: tuple[str, ...]

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
+
+from msgspec import Struct
 
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.clock import Clock
@@ -36,8 +37,7 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _NOTHING = re.compile(r"#.*|[-*+]?\s*(\[[xX]\].*|\[ \])?")
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveHours:
+class ActiveHours(Struct, frozen=True):
     """From `start` to before `end`, by the clock on the wall; over midnight where `end` is the
     earlier one, always where both are the same."""
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from loguru import logger
-from msgspec import Meta, ValidationError, convert, to_builtins
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec.structs import fields, replace
 
 from nanobot.bus.events import Address
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
@@ -42,8 +42,7 @@ _Moment = Annotated[datetime, Meta(tz=True)]
 _Name = Annotated[str, Meta(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """A run that has begun: written down before its message is published, so that it is published
     once whatever happens in between.
 
@@ -56,8 +55,7 @@ class Run:
     missed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A message that comes by itself, in a chat, at set times.
 
     The agent runs with it; where it is a `reminder` it is sent as it is, and no model runs. `zone`
@@ -105,8 +103,7 @@ class Job:
         return isinstance(self.schedule, At)
 
 
-@dataclass(frozen=True, slots=True)
-class Jobs:
+class Jobs(Struct, frozen=True):
     """All jobs. `unread` are entries of the file that were not understood, as JSON, and `extra` the
     JSON object of its fields beside the jobs: both are kept as they are. `problems` say what is
     wrong with the entries."""
@@ -148,8 +145,7 @@ _EXPRESSION = re.compile(r"\s*(?:[\d*][\w*/,-]*\s+){3}(?:\S+\s+)\S+")
 _IN = re.compile(r"in\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a job speaks, for whom (`scope`), at whose wish; `origins` as in `Job`."""
 
     address: Address

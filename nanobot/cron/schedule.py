@@ -19,10 +19,10 @@ its own skips some (`*/30 2 * * *`) and, asked within a repeated hour, answers w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from cronsim import CronSim, CronSimError
+from msgspec import Struct
 
 from nanobot.errors import NanobotError
 
@@ -55,8 +55,7 @@ class Schedule:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class Every(Schedule):
+class Every(Schedule, Struct, frozen=True):
     """Due again once `interval` (one second to ten years) has passed."""
 
     interval: timedelta
@@ -68,8 +67,7 @@ class Every(Schedule):
         return due.astimezone(zone or moment.tzinfo)
 
 
-@dataclass(frozen=True, slots=True)
-class Cron(Schedule):
+class Cron(Schedule, Struct, frozen=True):
     """Due at the times of a cron expression of five fields, read in the zone it is asked for."""
 
     text: str
@@ -94,8 +92,7 @@ class Cron(Schedule):
         return self.text.split()[1] in {"*", "*/1", "0-23"}
 
 
-@dataclass(frozen=True, slots=True)
-class At(Schedule):
+class At(Schedule, Struct, frozen=True):
     """Due once. `time` without an offset is read in the zone it is asked for."""
 
     time: datetime

@@ -15,11 +15,11 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.channel.health import within

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Literal, Protocol
 
+from msgspec import Struct
 from pydantic import Field
 
 from nanobot.bus.events import TERMINAL, Address, Button
@@ -62,8 +62,7 @@ Say = Callable[[Address, str, Sequence[Button]], Awaitable[None]]
 """Says something in a chat, outside of any turn. Raises `StorageError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CronTool(Tool):
+class CronTool(Tool, Struct, frozen=True):
     """Schedules, lists and removes jobs of the caller's scope."""
 
     service: CronService

@@ -13,12 +13,12 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Literal
 
 from loguru import logger
+from msgspec import Struct, field
 
 from nanobot.agent.session_queue import storage_text
 from nanobot.bus.events import TERMINAL, InboundMessage, Media, Notice, OutboundMessage
@@ -49,8 +49,7 @@ _STABLE_SECONDS = 60.0
 """A channel that ran so long before it crashed is started again soon."""
 
 
-@dataclass(slots=True)
-class ChannelState:
+class ChannelState(Struct):
     """How a channel is doing: `starting`, `running`, `backoff`, `off` (until a person fixes it),
     `lent` (to somebody who signs in) or `stopped`; `detail` says why it does not run, or what keeps
     it from working, `who` which account it is. `heard_at` is when something last came from the
@@ -113,8 +112,7 @@ class SenderRate:
         return "tell"
 
 
-@dataclass(slots=True)
-class _Recent:
+class _Recent(Struct):
     """One person's newest messages that were taken, each with when it had been sent, and when they
     were last told."""
 
@@ -122,8 +120,7 @@ class _Recent:
     told: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HostParts:
+class HostParts(Struct, frozen=True):
     """What all channels' hosts share. `show` shows a person something at once; `warn` takes a
     channel's name and what its owner should know. What channels say of their troubles is redacted:
     libraries put addresses with tokens into it."""
@@ -467,8 +464,7 @@ class ChannelOperations:
                 live.take_back(name)
 
 
-@dataclass(slots=True)
-class _Lease:
+class _Lease(Struct):
     """Who has a channel, and until when on the monotonic clock."""
 
     by: str

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from random import Random
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.events import Receipt

@@ -23,10 +23,10 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from loguru import logger
+from msgspec import Struct, field
 
 from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.clock import Clock
@@ -45,8 +45,7 @@ JOURNAL_SECONDS = 60.0
 """A disk that takes longer than this for one empty transaction hangs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Concern:
+class Concern(Struct, frozen=True):
     """Something that is not as it should be. `stuck`: a new process would fix it."""
 
     level: Literal["degraded", "failing"]
@@ -55,8 +54,7 @@ class Concern:
     stuck: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """What is wrong, the worst first; `queue` is as of the last time that the journal answered."""
 
     concerns: tuple[Concern, ...] = ()

@@ -17,11 +17,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from nanobot.agent.runner import Chronicle
 from nanobot.bus.events import TERMINAL
@@ -77,8 +78,7 @@ def _process_figures() -> dict[str, int]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """What does not change while a nanobot runs."""
 
     version: str
@@ -99,8 +99,7 @@ _SIZES_SECONDS = 60.0
 """For so long the sizes of a home hold: they take a look at every file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(Struct, frozen=True):
     """What only a running gateway knows; it began at `born` on the monotonic clock."""
 
     born: float

@@ -13,9 +13,10 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, get_args
+
+from msgspec import Struct, field, to_builtins
 
 from nanobot.agent.media import FOLDER, kept_name
 from nanobot.errors import NanobotError
@@ -41,8 +42,7 @@ _OUTCOMES: Mapping[Outcome, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """What becomes of one file (or link, or folder) of the other home.
 
     `taken`: it lies at `target`, byte for byte; `converted`: what it says does; `left`: nanobot has
@@ -58,8 +58,7 @@ class Item:
     count: int = 0
 
 
-@dataclass(slots=True)
-class Report:
+class Report(Struct):
     """All of an import, from `source` to `target`; grows while it goes on. `changes` are sentences
     about what is not as it was, `todo` about what a person has to do; `file` is where it stays in
     the new home, and `command` how a person begins a command for that home."""
@@ -86,7 +85,8 @@ class Report:
 
     def as_json(self) -> Mapping[str, object]:
         """For machines."""
-        return asdict(self)
+        report: Mapping[str, object] = to_builtins(self)
+        return report
 
     def rows(self) -> Iterator[tuple[str, str, str, str]]:
         """What, how many files, what becomes of them, and where."""
@@ -143,8 +143,7 @@ _LONGEST, _DEEPEST = 3_000, 100
 Root = Literal["home", "workspace"]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A name somewhere below a root: its `path` within it, its `place` on the disk, how it is
     `shown` to people, and the size of a file in bytes. Where `problem` is not empty it is no plain
     file, and that says what it is."""
@@ -157,8 +156,7 @@ class Found:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A home. `workspace` is None where there is none; `whole` is false where the workspace holds
     the home, or much else: then only what nanobot knows is taken from it. `config_problem` says
     why the configuration cannot be used, empty where it can."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nanobot.bus.events import TERMINAL
 from nanobot.config.load import fits, with_entries
@@ -179,8 +180,7 @@ _ID = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class People:
+class People(Struct, frozen=True):
     """Who may talk, by channel, and who of them is the owner. `unclear` are entries of the other
     program's lists that name nobody here; `mine` are channels on which only the owner talked."""
 

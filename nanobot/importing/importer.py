@@ -14,10 +14,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import count
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.bus.events import TERMINAL, Address
 from nanobot.clock import Clock
@@ -322,8 +324,7 @@ def _kind(path: str) -> Kind:
     return "skills" if path.startswith("skills/") else "workspace files"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """An import that can be carried out. `aside` is where the other home is moved to, None where it
     stays; `report` is what would be done."""
 

@@ -18,10 +18,12 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import BinaryIO
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.bus.events import TERMINAL
 from nanobot.importing.files import Found, Root, Transfer, opened
@@ -52,8 +54,7 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _SUMMARY = "[What was said before this, as it was summed up then:]\n\n"
 
 
-@dataclass(slots=True)
-class Head:
+class Head(Struct):
     """What the metadata of a conversation says. `consolidated` counts messages; `ours`: this
     nanobot wrote it, in a home that was not imported yet."""
 
@@ -66,8 +67,7 @@ class Head:
     ours: bool = False
 
 
-@dataclass(slots=True)
-class Conversation:
+class Conversation(Struct):
     """The conversion of one file. `media` gives the new name (`media/…`) of a file by its old
     path within the other program's folder of media."""
 

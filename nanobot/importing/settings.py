@@ -12,11 +12,11 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
+from msgspec import Struct
 
 from nanobot.config.document import ConfigErrors
 from nanobot.config.load import load_settings
@@ -121,8 +121,7 @@ _LISTENERS: Mapping[str, str] = {"groq": "whisper-large-v3", "openai": "whisper-
 _ODD = re.compile(r"_*[^A-Za-z0-9-]+")
 
 
-@dataclass(slots=True)
-class Conversion:
+class Conversion(Struct):
     """A conversion under way: what was read, and what comes of it."""
 
     config: Fields

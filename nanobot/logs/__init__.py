@@ -27,13 +27,13 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 from zoneinfo import ZoneInfo
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.io import write_all
 
@@ -166,8 +166,7 @@ _COLOURS = {"debug": "2", "warning": "33", "error": "31"}
 _DIM = "2"
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """A line, redacted. `turn` and `error` are empty where there is none."""
 
     time: str
@@ -370,8 +369,7 @@ class Counted:
 Wanted = Callable[[LogLine], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """How far the log was read: a file's number on the disk, and bytes."""
 
     inode: int = 0
@@ -431,7 +429,10 @@ class Tail:
         return files[:1]
 
 
-def _read(file: Path, since: Mark = Mark()) -> tuple[Mark, bytes] | None:
+_BEGINNING = Mark()
+
+
+def _read(file: Path, since: Mark = _BEGINNING) -> tuple[Mark, bytes] | None:
     """Where reading began, and what the file holds from there: from the mark on where that is of
     this file, which may have been truncated since. None where there is no such file."""
     try:

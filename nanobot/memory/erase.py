@@ -27,11 +27,11 @@ import re
 import stat
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
@@ -93,8 +93,7 @@ _TEMPORARY = re.compile(r"\..+\.tmp|.+\.nanobot-tmp")
 _IN_ADDRESS = re.compile(rf"(?:^|/)(?:sessions/|(?:people|groups)/[^/]*{re.escape(ERASED)})")
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(Struct, frozen=True):
     """A file that holds the text or has it in its name, or one that cannot be read.
 
     `shown` is its path for people, without the text. `changes` says that an erasure changes it,
@@ -108,8 +107,7 @@ class Occurrence:
     stays: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(Struct, frozen=True):
     """The folder of a nanobot, and its workspace, which may lie elsewhere."""
 
     folder: Path
@@ -252,8 +250,7 @@ def _without_links(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-@dataclass(frozen=True, slots=True)
-class ErasePlan:
+class ErasePlan(Struct, frozen=True):
     """What `/forget --erase` would change."""
 
     occurrences: tuple[Occurrence, ...]
@@ -296,8 +293,7 @@ class ErasePlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class EraseReport:
+class EraseReport(Struct, frozen=True):
     """What an erasure changed (`before`), what still holds the text (`left`), and why the versions
     of memory refused to be rewritten, empty where they did not."""
 

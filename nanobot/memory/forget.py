@@ -29,8 +29,10 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
@@ -65,8 +67,7 @@ FORGOTTEN = "memory/forgotten.jsonl"
 _LIMIT = 10_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(Struct, frozen=True):
     """One `/forget`. The words of `facts` are hashes; `messages` maps a session's key to the seqs
     that were retracted."""
 
@@ -208,8 +209,7 @@ _SHOWN = 30
 _NOTHING_LEFT = "(forgotten)"
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetPlan:
+class ForgetPlan(Struct, frozen=True):
     """What `/forget` would do. `lines` are in files, `entries` are the cursors of history entries,
     `emptied` those of them of which nothing is left; `near` helps where nothing was found."""
 
@@ -265,8 +265,7 @@ class ForgetPlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetReport:
+class ForgetReport(Struct, frozen=True):
     """What was done: `plan` has the lines that did go, `versions` are those that the files
     became."""
 

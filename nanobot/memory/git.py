@@ -17,11 +17,12 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
 
 from nanobot.errors import StorageError
 from nanobot.io import replace_file, storage_errors, sync_folder
@@ -49,8 +50,7 @@ class Damaged(StorageError):
     """The repository is not whole. It holds what is for looking back, so a new one may begin."""
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """One commit; ids are hex, `parent` is empty for the first one, `when` is aware."""
 
     id: str

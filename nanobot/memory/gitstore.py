@@ -21,12 +21,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import unified_diff
 from pathlib import Path
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError, ToolError
@@ -410,8 +411,7 @@ class GitStore:
             return text_of(self.repository.content(blob)) if blob else None
 
 
-@dataclass(frozen=True, slots=True)
-class Newest:
+class Newest(Struct, frozen=True):
     """The newest version: its number, its time, and how many files there are."""
 
     number: int

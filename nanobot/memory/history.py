@@ -25,12 +25,13 @@ from bisect import bisect_right
 from codecs import BOM_UTF8
 from collections.abc import Callable, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import partial
 from typing import Literal, NamedTuple, cast, get_args
 
 from loguru import logger
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, WriteConflict
@@ -58,8 +59,7 @@ MOST = 10**15
 """What a cursor, or the number of a message, is below."""
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(Struct, frozen=True):
     """What one stretch of a conversation came to.
 
     `cursor` is given by the log (0 before). `timestamp` is aware and in whole seconds once stored.
@@ -213,8 +213,7 @@ class _Spot(NamedTuple):
     last: int
 
 
-@dataclass(slots=True)
-class _Contents:
+class _Contents(Struct):
     """What a file with this fingerprint holds: its entries in the order of their cursors, and the
     highest seq of each session that one of them stands for. `highest` is the highest cursor on any
     line, also where that is no entry; `foreign`: some lines are of another program's kind."""

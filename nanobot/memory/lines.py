@@ -21,7 +21,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.memory.wording import LEAST, rewordings, similarity, words_of
 from nanobot.session.records import JsonValue
@@ -80,8 +82,7 @@ def blocks_of(text: str) -> Iterator[str]:
         yield entry
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """Adds (`old` empty), removes (`new` empty) or rewords one line.
 
     `section` is the nearest heading above the line, with its #s, empty above all headings; `cursor`
@@ -123,16 +124,14 @@ class Operation:
         return Operation(old, new, section, cursor)
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """The text after some operations; `left` are those that no longer fit."""
 
     text: str
     left: tuple[Operation, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """A text with both sides' changes; `conflicts` says, for people, where they disagree.
 
     Where they do, the text keeps what either side wrote.

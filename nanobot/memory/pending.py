@@ -13,9 +13,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from itertools import groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.memory.documents import LONG_TERM, PENDING
 from nanobot.memory.guard import fact_lines, indent, lost_facts, standing
@@ -45,8 +47,7 @@ TellHeld = Callable[[str, Sequence["PendingFact"], str], Awaitable[None]]
 empty for Dream's. Must not raise."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingFact:
+class PendingFact(Struct, frozen=True):
     """A line that may become part of the document `path`.
 
     `number` counts from 1 in the order of the file, 0 before it stands there. `old` is the line

@@ -11,10 +11,10 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.bus.events import TERMINAL, Address, InboundMessage
 from nanobot.clock import Clock
@@ -142,8 +142,7 @@ def _group(channel: str, chat_id: str) -> str:
     return f"groups/{stem_of(f'{channel}:{chat_id}')}"
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """What is remembered for one scope.
 
     `prefix` is where its files lie in the workspace; `root` is that folder, for the file tools of a

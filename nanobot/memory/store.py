@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import replace as altered
 from datetime import date, timedelta
 from functools import partial
 from typing import TypeVar
 
 from loguru import logger
+from msgspec.structs import replace as altered
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError, WriteConflict

@@ -15,10 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
 
 from nanobot.errors import NanobotError
 from nanobot.memory.files import text_of
@@ -58,8 +59,7 @@ class SyncFailed(NanobotError):
         super().__init__(re.sub(r"//[^/@\s]*@", "//", text), hint=hint)  # without the password
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResult:
+class SyncResult(Struct, frozen=True):
     """What a sync brought: the versions it made here, from these other devices.
 
     `conflicts` says where two devices changed the same line; what either wrote was kept.

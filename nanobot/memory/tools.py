@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from msgspec import Struct
 from pydantic import Field
 
 from nanobot.errors import CallRefused, PathRefused
@@ -90,8 +90,7 @@ class NoteArguments(Arguments):
     quote: str = Field(default="", description="Instead: first words of a line the person wrote.")
 
 
-@dataclass(frozen=True, slots=True)
-class Note(Tool):
+class Note(Tool, Struct, frozen=True):
     """Adds to today's notes."""
 
     memory_of: MemoryOf
@@ -149,8 +148,7 @@ class UpdateMemoryArguments(Arguments):
     replace: list[Rewording] = Field(default=[], description="Lines to reword.", max_length=_LINES)
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateMemory(Tool):
+class UpdateMemory(Tool, Struct, frozen=True):
     """Adds, retires and rewords lines of the long-term files."""
 
     memory_of: MemoryOf
@@ -192,8 +190,7 @@ class UpdateMemory(Tool):
         return ToolResult(edits.report(arguments.file), changed=changed, trusted=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Edits:
+class _Edits(Struct, frozen=True):
     """`operations` may be made, and the `retired` lines then go to retired.md. `held` wait for the
     person."""
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import TRACKED
@@ -36,8 +38,7 @@ TAGS: dict[Author, str] = {
 """How the subject line of a version begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One change of a long-term file.
 
     `summary` is a line for people. `session` and `turn` are where an agent's own edit was made,
@@ -54,7 +55,7 @@ class Change:
     cursors: tuple[int, ...] = ()
     operations: tuple[Operation, ...] = ()
     run: str = ""
-    known: Mapping[str, int] = field(default_factory=dict, hash=False)
+    known: Mapping[str, int] = field(default_factory=dict)
 
 
 class UnknownVersion(NanobotError):
@@ -67,8 +68,7 @@ class UnknownVersion(NanobotError):
         self.number = number
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """One change of long-term files. `commit` is its id in hex, `when` is aware, `scope` the prefix
     of the scope it was made in. `blobs` has the id of the new content of each file that it changed,
     empty where the file went."""
@@ -100,8 +100,7 @@ class Version:
         return self.scope == prefix or any(belongs(path, prefix) for path in self.blobs)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """What a version made of one file; an absent file has the text ""."""
 
     version: Version
@@ -109,8 +108,7 @@ class Snapshot:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class Revert:
+class Revert(Struct, frozen=True):
     """The texts that undo a change. `expected` is the present content (None: no file).
 
     A file in which part of the change cannot be undone is not in `texts`; `conflicts` says why.
@@ -142,8 +140,7 @@ _AUTHORS: dict[str, Author] = {tag.strip("[]"): author for author, tag in TAGS.i
 _SUBJECT_LENGTH = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """The message of a version; `scope` is the prefix of its scope, empty for the owner's."""
 
     change: Change

@@ -12,10 +12,11 @@ import asyncio
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from nanobot.errors import UnknownSession
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
@@ -58,8 +59,7 @@ class Said(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A version that gave the line this wording (`line`), and what it rests on: a history entry or
     a turn of a session, and messages. `note` says in a sentence what is not shown and why."""
 
@@ -121,8 +121,7 @@ class Step:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(Struct, frozen=True):
     """A line of a memory file with its wordings, newest first; none where no version has it."""
 
     line: Line
@@ -147,8 +146,7 @@ class Provenance:
         return {"path": path, "line_number": number, "line": text, "steps": steps}
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The lines that answer a question about `query`; where there are none, those `near` to it."""
 
     query: str

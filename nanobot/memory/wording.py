@@ -17,7 +17,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 
@@ -96,8 +97,7 @@ _SHORT_TEXT = 40
 """Up to this many words a text is judged as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """`words` in their base form; `keys` are those of them that may not be missing."""
 
     words: frozenset[str]

@@ -19,11 +19,11 @@ import asyncio
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.bus.journal import JournalReports
 from nanobot.clock import Clock
@@ -144,8 +144,7 @@ class Tiktoken:
         return int(answer)  # empty where the encoding is not to be had
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(Struct, frozen=True):
     """The price of a million tokens of each kind, in the owner's currency; 0 where not known."""
 
     input: float = 0.0
@@ -168,8 +167,7 @@ _WARNING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DayLimit:
+class DayLimit(Struct, frozen=True):
     """`tokens` that a day may use, 0 for any number; the owner is warned at a part of them."""
 
     tokens: int = 0

@@ -13,8 +13,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import ProviderError, ProviderRejected
@@ -34,8 +36,7 @@ _LIST_LIMIT = 4_000_000
 _NO_LIST = frozenset({404, 405})
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """The names of the models that a server offers, none where it keeps no list; and the time that
     it says it is, where it does."""
 
@@ -77,8 +78,7 @@ KNOWN = (
 """What people run, and the port that it has unless they choose another."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalServer:
+class LocalServer(Struct, frozen=True):
     """A model server that answers. `name` is what usually listens there."""
 
     name: str
@@ -125,8 +125,7 @@ _NUM_CTX = re.compile(r"^num_ctx\s+([0-9]{1,9})\s*$", re.MULTILINE)
 _LISTED = ("context_length", "context_window", "max_context_length")
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """What a server says. `now` are the tokens that it takes as it runs, `most` those that the
     model could have; 0 where it does not say. `server` is the program, empty where it is none that
     somebody starts for themselves, and `to_raise` how a person has it take more."""
@@ -168,8 +167,7 @@ async def make_larger(
     return name if said.get("status") == "success" else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where to ask, and about what."""
 
     url: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from random import Random
+
+from msgspec.structs import replace
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import ContextTooLong

@@ -13,11 +13,14 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import (
@@ -99,8 +102,7 @@ _HINTS = {
 _REDIRECT_HINT = "Set {0}.base_url to the address the server redirects to."
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSaid:
+class ServerSaid(Struct, frozen=True):
     """What an error answer says, as far as it could be understood."""
 
     message: str = ""

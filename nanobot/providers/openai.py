@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import ProviderRejected, ProviderUnavailable
@@ -27,8 +29,7 @@ _TAIL_SECONDS = 2.0
 used again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Dialect:
+class _Dialect(Struct, frozen=True):
     """Which of the fields that servers disagree about one takes. `usage`: `stream_options`;
     `new_limit`: `max_completion_tokens`, which OpenAI wants for its newer models, not `max_tokens`.
     """

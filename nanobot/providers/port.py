@@ -16,9 +16,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from nanobot.messages import ToolCall
 
@@ -71,16 +73,14 @@ TextSink = Callable[[str, bool], None]
 (the request was made again)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Struct, frozen=True):
     """An image for the model: `data` is base64 text, `mime` such as `image/png`."""
 
     data: str
     mime: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptMessage:
+class PromptMessage(Struct, frozen=True):
     """A message in the form it is sent. Make one with the functions below, never by hand.
 
     `tokens` is about how many it takes, images and calls included.
@@ -143,8 +143,7 @@ def tool_message(call_id: str, text: str) -> PromptMessage:
     return PromptMessage("tool", text, _ENCODER.encode(body).encode(), tokens, (), (), call_id)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True):
     """A tool as the model sees it; `parameters` is a JSON Schema of an object."""
 
     name: str
@@ -157,8 +156,7 @@ _SCHEMA = 0.72
 o200k_base on nanobot's own tools)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Toolset:
+class Toolset(Struct, frozen=True):
     """The tools offered, with the bytes of the `tools` array (empty bytes when there are none), and
     about how many tokens they take."""
 
@@ -185,8 +183,7 @@ class Toolset:
         return cls(specs, wire, round(_SCHEMA * estimate_tokens(wire.decode())))
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """Everything the model reads: the system message first, then the conversation.
 
     `tokens` is about how many that are; left out, they are added up.
@@ -199,7 +196,7 @@ class Prompt:
     def __post_init__(self) -> None:
         if not self.tokens:
             total = self.tools.tokens + sum(message.tokens for message in self.messages)
-            object.__setattr__(self, "tokens", total)
+            force_setattr(self, "tokens", total)
 
     def plus(self, new: Iterable[PromptMessage]) -> Prompt:
         """This prompt with messages after it."""
@@ -212,8 +209,7 @@ class Prompt:
         return b"[" + b",".join([message.wire for message in self.messages]) + b"]"
 
 
-@dataclass(frozen=True, slots=True)
-class CallOptions:
+class CallOptions(Struct, frozen=True):
     """How to ask. `model` overrides the configured one; `max_tokens` 0 means the configured limit.
 
     `tool_choice` names the one tool that must be called; empty leaves it to the model, and `none`
@@ -225,8 +221,7 @@ class CallOptions:
     tool_choice: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens as the provider counted them; `cached` of `prompt` came from its cache."""
 
     prompt: int = 0
@@ -241,8 +236,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What the model answered. `finish` is the API's finish reason (`stop`, `length`, …)."""
 
     text: str

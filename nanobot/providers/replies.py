@@ -21,7 +21,8 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nanobot.messages import ToolCall
 from nanobot.providers.endpoint import Endpoint, count, items, mapping, parse_json, string
@@ -157,8 +158,7 @@ _ID_LENGTH = 9
 """Every server takes ids of nine letters and digits; some take nothing else."""
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
@@ -247,8 +247,7 @@ _BROKEN_OFF = ("error", "insufficient_system_resource")
 """Finish reasons with which servers say that they gave up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What is known of the request: the ids in its prompt, and a seed that no other prompt has."""
 
     call_ids: frozenset[str]

@@ -18,11 +18,12 @@ waiting while another can answer.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeVar
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import (
@@ -60,8 +61,7 @@ class RestartableText:
             self._sink(text, restart)
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """Times in seconds. `deadline` 0 means that nothing is tried twice, `most_tries` 0 that only
     the deadline counts."""
 
@@ -144,8 +144,7 @@ _ABOUT_THE_MODEL = (401, 402, 403, 404)
 """Refusals that the next request will meet as well."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedProvider:
+class NamedProvider(Struct, frozen=True):
     """A model and what to call it in logs."""
 
     name: str

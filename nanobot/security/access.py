@@ -19,11 +19,11 @@ import asyncio
 import hmac
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from loguru import logger
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.bus.state import StateStore
@@ -60,8 +60,7 @@ _TRIES = 20
 """How often a code that is taken is replaced by another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRules:
+class AccessRules(Struct, frozen=True):
     """The rules of one channel.
 
     `allow_from` may talk, beside the owner and those let in by pairing; `*` is everyone. In groups
@@ -85,8 +84,7 @@ _NO_RULES = AccessRules()
 """Of a channel that the configuration does not mention: owners, and who is let in by pairing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """Somebody who asked within the hour. `seconds_left` is how long the code still holds, 0 where
     it does not; `namesakes` are the addresses of others whose name looks the same."""
 
@@ -95,8 +93,7 @@ class Request:
     namesakes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Approved:
+class Approved(Struct, frozen=True):
     """Who was let in. `news` is false where they had been already, and nothing changed; `chat_id`
     and `thread_id` are where they asked, empty where that is not known; `namesakes` as in
     `Request`."""
@@ -108,8 +105,7 @@ class Approved:
     thread_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Revoked:
+class Revoked(Struct, frozen=True):
     """Who was shut out. `still_in`: the configuration lets them in all the same."""
 
     known: Known

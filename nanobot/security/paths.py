@@ -21,10 +21,11 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import EllipsisType
 from typing import Literal
+
+from msgspec import Struct, field
 
 from nanobot.errors import PathRefused, StorageError, ToolError, WriteConflict
 from nanobot.io import read_up_to, replace_in, storage_errors
@@ -41,8 +42,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """What a name stands for. `size` is in bytes; links are never followed."""
 
     name: str
@@ -57,14 +57,13 @@ class Entry:
         return cls(name, kind, status.st_size, status.st_mtime_ns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Root:
+class Root(Struct, frozen=True, eq=False):
     """A folder that may be used, by name. Its own path is the owner's word and may hold links."""
 
     path: Path
     writable: bool = True
     name: str = "workspace"
-    writing: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    writing: threading.Lock = field(default_factory=threading.Lock)
 
     def place(self, path: str) -> Place:
         """The place that `path`, relative to this root, names. Raises `PathRefused`."""
@@ -76,8 +75,7 @@ class Root:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
-@dataclass(frozen=True, slots=True)
-class Roots:
+class Roots(Struct, frozen=True):
     """The roots of a caller, the workspace first."""
 
     roots: tuple[Root, ...]
@@ -97,8 +95,7 @@ class Roots:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A name inside a root; whether anything stands there is found out on use."""
 
     root: Root

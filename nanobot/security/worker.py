@@ -16,8 +16,9 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 _LARGEST_ANSWER = 64 * 1024 * 1024
 
@@ -26,8 +27,7 @@ class WorkerFailed(Exception):
     """There is no answer; `str(error)` completes "it …"."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLimits:
+class WorkerLimits(Struct, frozen=True):
     """`seconds` by the clock, and about as many of processor time; `megabytes` of memory."""
 
     seconds: float

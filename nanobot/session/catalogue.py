@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.errors import StorageError
 from nanobot.io import FileState, opened, state_of, storage_errors
@@ -130,8 +131,7 @@ def _read(path: Path) -> tuple[FileState, SessionInfo]:
     )
 
 
-@dataclass(slots=True)
-class _End:
+class _End(Struct):
     """What the last lines of a file say."""
 
     time: datetime | None = None

@@ -18,10 +18,12 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError, UnknownSession
@@ -60,8 +62,7 @@ _INLINE = 64 * 1024
 _NO_MESSAGE = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """A file of archived lines; it holds no message beyond the seq `last`."""
 
     path: Path

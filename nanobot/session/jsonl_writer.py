@@ -20,12 +20,12 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
 from loguru import logger
+from msgspec import Struct, field
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
@@ -52,8 +52,7 @@ from nanobot.session.records import (
 from nanobot.tasks import Background
 
 
-@dataclass(frozen=True, slots=True)
-class Debris:
+class Debris(Struct, frozen=True):
     """What an append under way may leave: `payload` or its beginning, from byte `base` on."""
 
     inode: int
@@ -61,8 +60,7 @@ class Debris:
     payload: bytes
 
 
-@dataclass(slots=True, eq=False)
-class SessionFile:
+class SessionFile(Struct, eq=False):
     """A session's file as we know it: `known` is the state in which we last saw it.
 
     `stale` says that somebody else changed it since, so that it must be read again.
@@ -76,8 +74,7 @@ class SessionFile:
     debris: Debris | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """Lines that are in a file and not yet durable. `fresh`: the file is new."""
 
     file: SessionFile
@@ -263,8 +260,7 @@ _MOST_FILES = 64
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
 
 
-@dataclass(slots=True)
-class _Backlog:
+class _Backlog(Struct):
     """What waits for one file. `refused`: the disk did not take it the last time."""
 
     lines: list[bytes] = field(default_factory=list)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -24,6 +23,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from loguru import logger
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.errors import StorageError
 from nanobot.io import (
@@ -52,8 +53,7 @@ from nanobot.session.session import Contents
 _NO_METADATA = Metadata(key="", created_at=None, updated_at=None)
 
 
-@dataclass(slots=True)
-class _Findings:
+class _Findings(Struct):
     """What a pass over the lines brought up; `messages` in the order of the pass."""
 
     messages: list[Message] = field(default_factory=list)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Self
 from weakref import WeakValueDictionary
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import StorageError
@@ -241,8 +241,7 @@ class SessionManager:
                 surplus -= 1
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """A conversation that was read: `messages` it has, or why it cannot be used."""
 
     key: str

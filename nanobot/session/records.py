@@ -23,10 +23,11 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
 
 from nanobot.io import json_line
 from nanobot.messages import Message, Role, ToolCall
@@ -34,8 +35,7 @@ from nanobot.messages import Message, Role, ToolCall
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(Struct, frozen=True):
     """What is known about the whole session.
 
     `last_consolidated` is the seq up to which memory holds the conversation; `first_seq` the first
@@ -52,8 +52,7 @@ class Metadata:
     epoch: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
+class Epoch(Struct, frozen=True):
     """A fresh start: messages up to `seq` left the window. `inbox_id` names what asked for it."""
 
     seq: int
@@ -72,8 +71,7 @@ def seq_of_epoch(epoch_id: str) -> int:
     return int(seq) if seq.isdecimal() else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Retraction:
+class Retraction(Struct, frozen=True):
     """The messages `first` to `last` of a turn left the window and memory; with an empty `turn_id`
     those of any turn (`/discard`, `/forget`)."""
 
@@ -87,8 +85,7 @@ class Retraction:
         return self.turn_id in {"", message.turn_id} and self.first <= message.seq <= self.last
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(Struct, frozen=True):
     """An object of no known kind. `numbered`: it stands for a message and takes a number."""
 
     numbered: bool

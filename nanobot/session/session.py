@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 
 from loguru import logger
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.messages import Message
@@ -72,8 +73,7 @@ class Window:
             self._group = []
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """What a session's file says, as far as a session in memory needs it.
 
     `messages` are those after `last_consolidated` and the newest epoch, without retracted ones.

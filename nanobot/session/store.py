@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
 
 from nanobot.messages import Message
 from nanobot.session.records import JsonValue, Metadata
@@ -32,8 +33,7 @@ Redact = Callable[[str], str]
 """Gives back a line, without its newline, as it may stay; the same line where all of it may."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(Struct, frozen=True):
     """A session at a glance. `place` is where it is kept, `size` what that takes in bytes without
     the archive, `preview` its last message.
 

@@ -17,11 +17,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import yaml
+from msgspec import Struct, field
 
 from nanobot.errors import NanobotError
 from nanobot.security.paths import Entry, Place
@@ -43,8 +43,7 @@ MAIN = "SKILL.md"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFile:
+class SkillFile(Struct, frozen=True):
     """A file of a skill: its path in the folder, size in bytes, SHA-256 in hex, and whether it is
     something to run."""
 
@@ -54,8 +53,7 @@ class SkillFile:
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Requirements:
+class Requirements(Struct, frozen=True):
     """What must be there: all `bins`, one of `any_bins` if there are any, all names in `env`, and
     one of the operating `systems` (`linux`, `darwin`) if there are any."""
 
@@ -65,8 +63,7 @@ class Requirements:
     systems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """What the front matter of a SKILL.md says. `install` are commands or sentences."""
 
     name: str = ""
@@ -79,8 +76,7 @@ class Header:
     compatibility: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(Struct, frozen=True):
     """A skill as it was found.
 
     `folder` is how tools name its folder: in the workspace, or empty for a built-in one, which has
@@ -279,8 +275,7 @@ _SCRIPTS = re.compile(
 """Paths of what is something to run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """The files of a folder, by path, and the content of those that were asked for."""
 
     files: tuple[SkillFile, ...] = ()

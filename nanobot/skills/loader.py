@@ -18,12 +18,12 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
 from loguru import logger
-from msgspec import ValidationError, convert, to_builtins
+from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
 from nanobot.errors import NanobotError, ToolError
@@ -52,8 +52,7 @@ _SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
 _MOST_HINT = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """What is there: `which` finds a program by its name as commands would, `environ` are the
     names of the variables that commands see, `system` is the operating system."""
 
@@ -90,8 +89,7 @@ def _found(name: str, here: Surroundings) -> bool:
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Enabled:
+class Enabled(Struct, frozen=True):
     """A workspace skill as the owner enabled it: the SHA-256 of each file, by path. `everyone`: it
     serves other people too. `since` is an ISO time, for people."""
 
@@ -100,8 +98,7 @@ class Enabled:
     since: str
 
 
-@dataclass(frozen=True, slots=True)
-class Book:
+class Book(Struct, frozen=True):
     """All of it: `enabled` are workspace skills, `disabled` any skills, by name."""
 
     enabled: Mapping[str, Enabled]

@@ -18,9 +18,9 @@ import asyncio
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 
+from msgspec import Struct
 from pydantic import Field
 
 from nanobot.errors import ToolError
@@ -153,8 +153,7 @@ class ReadSkillArguments(Arguments):
     start_line: int = Field(default=1, ge=1)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSkill(Tool):
+class ReadSkill(Tool, Struct, frozen=True):
     """Texts of the skills that the caller's scope may have."""
 
     loader: SkillsLoader

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.errors import ProviderError
 from nanobot.messages import ToolCall
@@ -15,8 +17,7 @@ class ScriptExhausted(AssertionError):
     """The model was asked more often than the test expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """The call fails, after `text` was streamed."""
 
     error: ProviderError

@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
 from nanobot.bus.events import Address, BegunBy
@@ -26,8 +27,7 @@ from nanobot.security.paths import Roots
 from nanobot.text import printable
 
 
-@dataclass(frozen=True, slots=True)
-class TurnContext:
+class TurnContext(Struct, frozen=True):
     """Whom a turn is for, worked out once when it begins; on whose behalf its tools run.
 
     Taint is never frozen: what the model has read is asked for at each call. `scope` is whose
@@ -79,8 +79,7 @@ for an address that could carry something out, `exec` runs a command that is not
 changes what decides future behaviour, `schedule` makes a job, `mcp` calls somebody's program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Risk:
+class Risk(Struct, frozen=True):
     """Why a call may need the owner's approval. Made by code from the call's arguments.
 
     `what` completes "May I …?" in a few plain words (`run a command with network access`);
@@ -92,8 +91,7 @@ class Risk:
     details: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """What the model gets back. `images` are base64 data with their MIME type.
 
     `changed` lists workspace-relative paths that the call changed, for `/undo` and for people.
@@ -160,20 +158,17 @@ _FOR_THE_OWNER: frozenset[RiskKind] = frozenset({"send", "exec", "mcp"})
 """What reaches beyond a person's own folder and chat: for anybody else the owner is asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(Struct, frozen=True):
     """The call may run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(Struct, frozen=True):
     """The call must not run; `reason` is told to the model."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """The owner decides; `because` is a sentence for them and for the model."""
 
     risk: Risk

@@ -17,9 +17,9 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.bus.events import Address, Button
 from nanobot.channel.health import within
@@ -57,8 +57,7 @@ Pausing = Callable[[str], AbstractAsyncContextManager[None]]
 """While inside, the turn of a conversation (its key) takes up no place."""
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(Struct):
     caller: TurnContext
     what: str
     answer: asyncio.Future[bool]

@@ -13,11 +13,11 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from copy import copy
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.errors import CallRefused, NanobotError, StorageError, ToolError, TurnStopped
 from nanobot.messages import ToolCall

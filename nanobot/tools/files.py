@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Protocol
 
+from msgspec import Struct
 from pydantic import Field
 
 from nanobot.errors import ToolError
@@ -125,8 +125,7 @@ Foreign = Callable[[str, TurnContext], bool]
 there is read by others."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceWriter:
+class WorkspaceWriter(Struct, frozen=True):
     """Writes files for tools. `commands` are what runs in the folders that are written in."""
 
     roots: RootsOf
@@ -213,8 +212,7 @@ class EditFileArguments(Arguments):
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFile(Tool):
+class WriteFile(Tool, Struct, frozen=True):
     """Whole files."""
 
     writer: WorkspaceWriter
@@ -238,8 +236,7 @@ class WriteFile(Tool):
         return await self.writer.write(place, arguments.content, previous, caller, done)
 
 
-@dataclass(frozen=True, slots=True)
-class EditFile(Tool):
+class EditFile(Tool, Struct, frozen=True):
     """Exact replacements."""
 
     writer: WorkspaceWriter

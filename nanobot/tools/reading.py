@@ -9,9 +9,10 @@ import asyncio
 import base64
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field
 
 from nanobot.errors import PathRefused, StorageError, ToolError
@@ -62,8 +63,7 @@ Received = Callable[[str, TurnContext], Place | None]
 """Finds a file that came with a message of the caller's by its path; None for any other path."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFile(Tool):
+class ReadFile(Tool, Struct, frozen=True):
     """Text by lines, images as images, PDF as what `pdf_text` makes of it (raises `ToolError`).
     Only what stands in the files `own` (paths in the workspace) is not foreign content: whatever
     comes into those was checked when it did."""
@@ -106,8 +106,7 @@ class ReadFile(Tool):
         return ToolResult(_excerpt(place, content, arguments.start_line, arguments.end_line))
 
 
-@dataclass(frozen=True, slots=True)
-class ListDir(Tool):
+class ListDir(Tool, Struct, frozen=True):
     """One folder, not what lies in its folders."""
 
     roots: RootsOf

@@ -14,10 +14,10 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from msgspec import Struct
 from pydantic import Field
 
 from nanobot.errors import PathRefused, StorageError, ToolError
@@ -100,8 +100,7 @@ class GrepArguments(Arguments):
     context: int = Field(default=0, ge=0, le=10, description="Lines to show around each match.")
 
 
-@dataclass(frozen=True, slots=True)
-class FindFiles(Tool):
+class FindFiles(Tool, Struct, frozen=True):
     """Names by glob pattern."""
 
     roots: RootsOf
@@ -129,8 +128,7 @@ class FindFiles(Tool):
         return ToolResult("\n".join(shown) or f"nothing matches {arguments.pattern}")
 
 
-@dataclass(frozen=True, slots=True)
-class Grep(Tool):
+class Grep(Tool, Struct, frozen=True):
     """Lines by regular expression."""
 
     roots: RootsOf

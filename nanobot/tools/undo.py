@@ -14,9 +14,10 @@ import os
 import re
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from nanobot.errors import NanobotError
 from nanobot.io import storage_errors
@@ -30,8 +31,7 @@ _UNDONE = "undone"  # marks a turn of which something was left alone
 _LEFT_ALONE: tuple[Outcome, ...] = ("changed since", "failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One change of a file. `previous` is None where there was no file; `new_hash` is SHA-256."""
 
     path: str

@@ -26,10 +26,11 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal
+
+from msgspec import Struct
 
 from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
 from nanobot.errors import NanobotError, StorageError
@@ -263,8 +264,7 @@ class _Exactly:
         return data
 
 
-@dataclass(frozen=True, slots=True)
-class Unpacked:
+class Unpacked(Struct, frozen=True):
     """What came out of a backup: its first words, how many files and bytes."""
 
     head: Head

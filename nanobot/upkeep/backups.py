@@ -18,13 +18,13 @@ import re
 import shutil
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from errno import ENOSPC
 from pathlib import Path
 from typing import BinaryIO
 
 from loguru import logger
+from msgspec import Struct
 
 import nanobot
 from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
@@ -55,8 +55,7 @@ class BackupUnderWay(NanobotError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBackup:
+class StoredBackup(Struct, frozen=True):
     """A backup in the folder; `made_at` is aware, `size` in bytes."""
 
     path: Path
@@ -65,8 +64,7 @@ class StoredBackup:
     encrypted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MadeBackup:
+class MadeBackup(Struct, frozen=True):
     """A backup that was made just now. `size` is that of the file, `content` of what it holds, in
     bytes; `left_out` leads elsewhere, is a cache or may not be read, `changed` was written into
     meanwhile."""
@@ -79,8 +77,7 @@ class MadeBackup:
     changed: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BackupOrder:
+class BackupOrder(Struct, frozen=True):
     """What to make. Without a `recipient` it is not encrypted; `reserve` is how many bytes have to
     stay free on the home's disk, should nothing of it become smaller."""
 

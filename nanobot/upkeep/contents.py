@@ -26,13 +26,13 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from errno import ELOOP, ENOTDIR, ENXIO
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
 
-from msgspec import Meta, ValidationError, convert
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import asdict
 
 FORMAT = 1
 """The layout of a backup: `backup.json`, the files below `home/`, `manifest.json`."""
@@ -76,8 +76,7 @@ _DEEPEST, _LONGEST = 100, 2000
 are left out: they could not be restored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """Something that goes into a backup. `path` is relative to the home, and so is `source`: where
     the first `size` bytes of a file are read, if not at `path`. `target` is what a link says;
     `modified` is in seconds since 1970."""
@@ -91,8 +90,7 @@ class Item:
     target: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """What a backup says first. `journal` is the format of its journal; `live`: a gateway ran when
     it was made; `files` and `size` (in bytes) are what it holds; `left_out` is what of the home is
     not in it and may be missed, the first of it."""

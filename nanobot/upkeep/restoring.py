@@ -19,11 +19,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from errno import EBUSY
 from itertools import chain, count
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.bus.journal_file import FORMAT, JournalFound, inspect_journal, set_aside
 from nanobot.bus.state import UnfitDocument
@@ -45,8 +47,7 @@ _NEEDED = ("state/", "sessions/", "workspace/memory/", "workspace/people/", "wor
 """What `examine_home` reads of a home; the rest need not be there."""
 
 
-@dataclass(frozen=True, slots=True)
-class HomeContents:
+class HomeContents(Struct, frozen=True):
     """What a home holds. `waiting` messages and parts of replies are under way, `failed` ones are
     set aside; `history` are its entries of consolidated conversation; `troubles` is what cannot be
     used, and why."""
@@ -121,8 +122,7 @@ def _history(workspace: Path, prefix: str, clock: Clock) -> int:
     return HistoryLog(Root(workspace), clock, prefix=prefix).count()
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Struct, frozen=True):
     """What came out of a backup. `set_aside` counts what was under way and waits for a person's
     word now; `previous` is where the home that stood there went."""
 

@@ -17,12 +17,12 @@ import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable, Container, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from errno import ENOTSUP
 from pathlib import Path
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
@@ -121,8 +121,7 @@ class DiskReserve(Periodic):
             logger.warning("the owner was not told of the disk: {}", error)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """How long and how much; 0: no limit."""
 
     media_days: int = 0

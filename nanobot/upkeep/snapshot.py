@@ -23,12 +23,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from msgspec import convert, to_builtins
+from msgspec import Struct, convert, to_builtins
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.commands import Operation
@@ -42,8 +42,7 @@ _MOST_COPIED = 8 << 20
 _LIST, _JOURNAL, _MEMORY_LOCK = "snapshot.json", "journal.db", "state/memory.git.lock"
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """A snapshot in `state/backup`, with what is in it. `live`: a gateway ran; `pause` is in
     seconds."""
 

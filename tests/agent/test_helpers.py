@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.agent.helpers import (
     MOST_OF_ONE,
@@ -141,7 +142,7 @@ async def test_it_sees_its_task_and_nothing_else(bench: Bench) -> None:
 
 @pytest.mark.parametrize("begun_by", ["job", "heartbeat", "helper", "report"])
 async def test_nobody_but_a_person_gets_helpers(bench: Bench, begun_by: str) -> None:
-    result = await bench.spawn(caller=replace(CALLER, begun_by=begun_by))  # type: ignore[arg-type]
+    result = await bench.spawn(caller=replace(CALLER, begun_by=begun_by))
     assert result.is_error
     assert await bench.journal.lost_helpers() == []
 

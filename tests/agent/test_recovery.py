@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.agent.runner import INTERRUPTED, TurnEvent
 from nanobot.bus.events import InboundMessage, TurnStarted

@@ -6,8 +6,9 @@ import contextlib
 import resource
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage, OutboundMessage
 from nanobot.bus.journal import Completion, InboxEntry, Journal, OutboxPart, Outgoing
@@ -31,7 +32,7 @@ def reply(*texts: str, call: str = "reply", chat_id: str = "1", channel: str = "
 def done(turn_id: str, *entries: InboxEntry, **more: object) -> Completion:
     """The end of a turn for these messages."""
     completion = Completion(turn_id, "fake:1", tuple(entry.id for entry in entries), "done")
-    return replace(completion, **more)  # type: ignore[arg-type]
+    return replace(completion, **more)
 
 
 async def give_up(journal: Journal, item: OutboxPart) -> None:

@@ -7,11 +7,11 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.bus import sqlite_journal, sqlite_records
 from nanobot.bus.journal_file import inspect_journal

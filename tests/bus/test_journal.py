@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.bus.events import OutboundMessage
 from nanobot.bus.journal import Completion, InboxEntry, Outgoing, Step

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.cli.service.unit import Unit, gateway_command, home_in, service_path
 from nanobot.errors import NanobotError

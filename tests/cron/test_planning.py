@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nanobot.cron.job import MOST_COUNTED, Job, Run, after_run, due_run, next_due, resumed, set_back
 from nanobot.cron.schedule import parse

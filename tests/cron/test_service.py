@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.bus.events import Address, InboundMessage
 from nanobot.bus.sqlite_journal import SqliteJournal

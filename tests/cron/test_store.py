@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.cron.job import Job, Jobs, JobStore, Run
 from nanobot.cron.schedule import parse

@@ -9,9 +9,11 @@ import asyncio
 import json
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart, encode_event, excerpt
 from nanobot.bus.journal import (
@@ -42,8 +44,7 @@ _OPEN = ("received", "working")
 _NOTICE = "undelivered-"
 
 
-@dataclass
-class Received:
+class Received(Struct):
     """A message as it is stored."""
 
     entry: InboxEntry
@@ -53,8 +54,7 @@ class Received:
     turn_id: str = ""
 
 
-@dataclass
-class Sent:
+class Sent(Struct):
     """A part as it is stored."""
 
     item: OutboxPart
@@ -72,8 +72,7 @@ class Sent:
         return self.state in ("pending", "sending") or dead
 
 
-@dataclass
-class Turn:
+class Turn(Struct):
     """A turn as it is stored."""
 
     session_key: str
@@ -85,8 +84,7 @@ class Turn:
     steps: dict[int, Step] = field(default_factory=dict)
 
 
-@dataclass
-class MemoryTables:
+class MemoryTables(Struct):
     """All that a journal holds."""
 
     inbox: list[Received] = field(default_factory=list)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nanobot.bus.events import Notice
 from nanobot.bus.journal import InboxEntry, Journal, OutboxPart
@@ -65,7 +66,7 @@ class Core:
         self.shown: list[Notice] = []
         self.documents = MemoryState()
         self.state = ChannelState("fake")
-        asked = replace(AccessRules(frozenset(allow)), **rules)  # type: ignore[arg-type]
+        asked = replace(AccessRules(frozenset(allow)), **rules)
         parts = host_parts(
             journal,
             home,

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import Media, OutboundMessage, OutboundPart, TextDelta

@@ -4,8 +4,9 @@ has a script."""
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.sqlite_journal import SqliteJournal

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.bus.events import Address, Button
 from nanobot.errors import StorageError
@@ -277,7 +278,7 @@ async def test_where_nobody_is_there_the_gate_refuses_without_asking(begun_by: s
     desk, tool = Desk(), Risky()
     gate = ToolRegistry(policy=ALWAYS, ask=desk.approvals.ask)
     gate.register(tool)
-    caller = replace(OWNER, begun_by=begun_by)  # type: ignore[arg-type]
+    caller = replace(OWNER, begun_by=begun_by)
     result = await gate.call(ToolCall("1", "probe", '{"text": "a"}'), caller)
     assert result.is_error
     assert "nobody is there" in result.text

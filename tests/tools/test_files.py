@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.tooling import TurnContext
 from nanobot.tools.files import EditFile, EditFileArguments, WriteFile, WriteFileArguments

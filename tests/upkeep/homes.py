@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec.structs import force_setattr
+
 from nanobot.bus.sqlite import copy_to
 from nanobot.bus.sqlite_journal import SCHEMA
 from nanobot.upkeep.backups import BackupOrder, MadeBackup, exclusive_backup, make_backup
@@ -106,5 +108,5 @@ def head(**fields: object) -> tuple[tarfile.TarInfo, bytes]:
     """The first member of a backup that says it holds one file of one byte."""
     said = Head("1", 1, MADE, live=False, media=True, files=1, size=1)
     for field, value in fields.items():
-        object.__setattr__(said, field, value)
+        force_setattr(said, field, value)
     return member("backup.json", said.encoded())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.agent.media import MediaStore
 from nanobot.bus.events import Media

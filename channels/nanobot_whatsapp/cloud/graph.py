@@ -21,11 +21,12 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
+
+from msgspec import Struct
 
 from nanobot.channel.health import HealthReporter
 from nanobot.channel.http import (
@@ -209,8 +210,7 @@ def as_send_error(error: Exception, *, is_idempotent: bool = False) -> SendError
     return SendUnknown(f"WhatsApp did not confirm it: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Which number this is: its digits, and the name that people see."""
 
     number: str

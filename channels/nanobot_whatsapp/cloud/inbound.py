@@ -16,13 +16,14 @@ import asyncio
 import hmac
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from itertools import chain
 from typing import TypeVar
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import SecretStr
 
 from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest
@@ -51,8 +52,7 @@ def signature_of(body: bytes, app_secret: str) -> str:
     return "sha256=" + hmac.new(app_secret.encode(), body, sha256).hexdigest()
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     """A parsed call; `reply` is None until an attempt was made to store it."""
 
     document: object

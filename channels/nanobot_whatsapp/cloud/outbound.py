@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loguru import logger
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.bus.events import Button, Media, MediaKind, OutboundPart, Receipt
 from nanobot.bus.split import utf16_length
@@ -73,8 +74,7 @@ _BUTTON_LABEL, _ROW_LABEL, _ROW_DESCRIPTION = 20, 24, 72
 _OPEN_LIST = "Choose"
 
 
-@dataclass(frozen=True, slots=True)
-class _Upload:
+class _Upload(Struct, frozen=True):
     """A file on disk, the name that people see, and what it is sent as."""
 
     path: Path
@@ -107,8 +107,7 @@ class _Upload:
         return {"type": kind, kind: media}
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True):
     """One message: `content`, or a `file` with the `text` under it. `text` also stands for the
     message where it is quoted."""
 
@@ -117,8 +116,7 @@ class _Step:
     file: _Upload | None = None
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(Struct):
     """How far a part got: the ids of what was sent, and of the files that Meta has."""
 
     sent: list[str] = field(default_factory=list)

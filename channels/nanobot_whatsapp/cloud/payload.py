@@ -21,10 +21,12 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.text import one_line
@@ -105,16 +107,14 @@ class Unreadable(Exception):
     """A message that cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """Someone has another number, or another user id: `old` became `new`."""
 
     old: str
     new: str
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """What became of our message `id`, sent to `person`. `code` and `reason` are those of an error,
     0 and empty for none."""
 
@@ -126,16 +126,14 @@ class Status:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """Something for the log alone; `is_grave`: it may need a person."""
 
     text: str
     is_grave: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """What Meta decided about the business account or its number, for the owner. `is_over`: an
     earlier decision no longer holds."""
 
@@ -143,8 +141,7 @@ class Account:
     is_over: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """Something that cannot be read, and why."""
 
     raw: object
@@ -154,8 +151,7 @@ class Broken:
 Item = Incoming | Moved | Status | Remark | Account | Broken
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
+class _Context(Struct, frozen=True):
     """What all messages of one change have in common. `ours` are the ids of the business number."""
 
     contacts: Sequence[Raw]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
@@ -25,8 +25,7 @@ _TYPING_SECONDS = 20.0
 """After which it is shown again: Meta hides it after 25."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Connection:
+class _Connection(Struct, frozen=True):
     """What exists while the channel runs."""
 
     graph: Graph

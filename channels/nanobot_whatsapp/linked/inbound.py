@@ -19,13 +19,14 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nanobot.bus.events import Media, MediaKind, Quote
@@ -63,8 +64,7 @@ class Unreadable(Exception):
     """An event that violates the helper's format. The text reveals nothing of its content."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A message, and the JIDs of its chat and its sender."""
 
     message: Incoming

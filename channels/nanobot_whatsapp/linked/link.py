@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.channel.health import first_error
 from nanobot.clock import Clock
@@ -65,8 +65,7 @@ class HelperFailed(NanobotError):
     """The helper ended, hung, or broke the protocol."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(Struct, frozen=True):
     """A request that waits for its answer until `deadline`, on the clock."""
 
     answer: asyncio.Future[Answer]

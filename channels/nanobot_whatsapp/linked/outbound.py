@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from nanobot.bus.events import Media, MediaKind, OutboundPart, Receipt
 from nanobot.channel.documents import file_facts
@@ -48,8 +49,7 @@ class Link(Protocol):
         """Ask for something; raises one of the `SendError`s."""
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Struct, frozen=True):
     """A file as it is sent. `size` is in bytes."""
 
     path: Path

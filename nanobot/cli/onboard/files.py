@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.config.load import (
     CONFIG_FILE,
@@ -43,8 +45,7 @@ _PLACEHOLDER = "(name, languages, time zone, where they live)"
 _LARGEST = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """What one step wants written. `told` are lines for the summary, a topic and what is so;
     `sign_in` are channels where somebody has to sign in afterwards; `name` is what the person is
     called, for USER.md."""
@@ -71,8 +72,7 @@ class Part:
         return not (self.changes or self.secrets or self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(Struct, frozen=True):
     """The two files as they are, and the environment, which goes before secrets.env."""
 
     config: str

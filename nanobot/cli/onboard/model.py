@@ -11,10 +11,11 @@ import ipaddress
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from nanobot.cli.onboard.files import Before, Part
@@ -57,8 +58,7 @@ _SHARE = 4
 """An answer may take this part of a context window at most, where the window is small."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A model that somebody wants. `key_name` is the variable that the key came from, `window` 0
     where nothing is said of it; `offline` is the built-in model."""
 

@@ -18,9 +18,10 @@ import shlex
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from nanobot.config import home_folder
 from nanobot.errors import ConfigError, NanobotError, StorageError
@@ -59,8 +60,7 @@ _BY_THE_MACHINE = (
 """What the manager of one user has not the power to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """What a unit file says. Paths are absolute; `text` raises `NanobotError` where one holds a
     control character.
 
@@ -163,8 +163,7 @@ def home_in(text: str) -> Path | None:
 _MACHINE = Path("/etc/systemd/system")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The unit `unit` (without `.service`), in `file`, of the machine or of the user."""
 
     unit: str

@@ -26,11 +26,12 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, PathRefused, StorageError, ToolError, WriteConflict
@@ -106,8 +107,7 @@ class Patience:
             task.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class PutAway:
+class PutAway(Struct, frozen=True):
     """Whether the whole range was put away, and what was, as a line for people (empty: nothing).
 
     `changed` says why it was not: the range no longer stood as it was read. Else the model was out.

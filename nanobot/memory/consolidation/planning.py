@@ -28,9 +28,10 @@ one length that fits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
+
+from msgspec import Struct
 
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
@@ -131,8 +132,7 @@ class PromptSize(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """When consolidation sets in.
 
     `budget` is how many tokens a prompt may have, `window` how many messages may wait before the
@@ -156,8 +156,7 @@ _RAW_CHARACTERS = 1_200
 _RAW_LINE = 160
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """The messages `first` to `last` of a conversation; `messages` lacks retracted ones."""
 
     session: str

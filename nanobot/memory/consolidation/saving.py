@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.memory import guard
 from nanobot.memory.answers import json_object
@@ -67,8 +69,7 @@ _FENCE = re.compile(r"\A\s*```[\w-]*[ \t]*\n(?P<inside>.*?)\n?\s*```\s*\Z", re.D
 _TEXT_FIELDS = ("text", "content", "summary", "entry", "markdown", "fact", "value")
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """A consolidation. `memory_update` None: there is nothing to change. `quotes` are words of
     lines of the person's to be remembered as they stand."""
 

@@ -9,10 +9,11 @@ model's window.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import (
@@ -50,8 +51,7 @@ _LEAST_ROOM = 400
 _NOT_SHOWN = "(the rest of the file is not shown; it is kept)"
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """An entry that is not committed yet. `held` are changes of memory that wait for the person."""
 
     entry: HistoryEntry

@@ -27,10 +27,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.bus.state import StateStore
 from nanobot.clock import Clock
@@ -59,8 +60,7 @@ _EVERYONE = ""
 """Whom a failure concerns where the model could not be asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Struct, frozen=True):
     """What a schedule goes by. Since when the next run is awaited: the end of the last run, or the
     time of the first entry where there was none; None where there is nothing to read. `last_run`
     is when one came to its end, `unread` counts history entries, and before `not_before` none is

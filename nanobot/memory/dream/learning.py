@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.memory.documents import FACTS
@@ -65,8 +66,7 @@ class BudgetSpent(NanobotError):
     """A run has asked as much as it may; what is left waits for the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class DreamLimits:
+class DreamLimits(Struct, frozen=True):
     """What one run may use. `batch` is entries a question; `max_tokens` counts questions and
     answers; `model` overrides the configured one."""
 

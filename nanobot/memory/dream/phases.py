@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.errors import ToolError
 from nanobot.memory.answers import json_object
@@ -51,8 +53,7 @@ _KINDS: Mapping[str, tuple[Kind, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """Something that phase 1 found.
 
     `text` is the new fact, for an obsolete one the line that goes; `replaces` the line that a
@@ -150,8 +151,7 @@ def says_no_more(line: str, *sources: str) -> bool:
     return not new or (len(new) <= max(1, len(own) // 4) and len(new) < len(own))
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """Something that goes into the file at `path`.
 
     `text` is the new fact, without a bullet, empty for an obsolete one. `target` is the line, just
@@ -172,8 +172,7 @@ class Update:
         return f"{self.kind}: {self.text}{instead}"
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """What was found in a batch, each once: `updates` for phase 2, `quoted` lines of the person's
     that go in word for word, and what waits for the owner, by file and origins. `read` and
     `skipped` are the keys of entries."""
@@ -270,8 +269,7 @@ def _found(line: str, files: Mapping[str, str]) -> tuple[str, str]:
     return facts.get(near, ""), near
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """What the model wants: add (`old` empty), take away (`new` empty) or change a line."""
 
     old: str

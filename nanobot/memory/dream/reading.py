@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from datetime import date, datetime, time, tzinfo
 from itertools import takewhile
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.memory.dream.state import ScopeState
 from nanobot.memory.forget import Forgotten
@@ -44,8 +46,7 @@ _BATCH_TOKENS = 16_000
 """Of entries in one question, so that the context window of a small model holds them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One entry of a batch.
 
     `key` names it in what is remembered about runs; `cursor` is that of the history, 0 for notes.

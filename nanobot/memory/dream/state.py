@@ -9,16 +9,16 @@ loses a fact nor learns one twice, and costs no second question to the model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument
 from nanobot.memory.lines import Operation
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """Operations on one file, of whose lines the `retired` ones are over."""
 
     path: str
@@ -26,8 +26,7 @@ class Write:
     retired: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """Operations on one file that wait for the owner's word."""
 
     path: str
@@ -35,8 +34,7 @@ class Hold:
     origins: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What a batch comes to. `done` are the keys of entries that need not be read again, `skipped`
     those that the model left for later; `entries` is how many it read. `run` is what the versions
     of one Dream share."""
@@ -49,8 +47,7 @@ class Plan:
     run: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeState:
+class ScopeState(Struct, frozen=True):
     """What is remembered of one scope.
 
     `last_run` is when a run last ended, in ISO 8601, empty for never. `note` is the last day whose
@@ -107,8 +104,7 @@ _SHOWN = 12
 """Lines of one kind in a message; the rest is counted."""
 
 
-@dataclass(slots=True)
-class DreamReport:
+class DreamReport(Struct):
     """What one run of Dream did for one scope; it grows as the run goes on.
 
     `entries` is how many were read through. `learned`, `retired` and `held_back` are lines without

@@ -11,18 +11,18 @@ file, `l:<path>:<n>` a passage of the library (the path is relative to the libra
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 from typing import Literal, Protocol
+
+from msgspec import Struct, field
 
 from nanobot.session.records import JsonValue
 
 Source = Literal["message", "history", "note", "memory", "library"]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A question to the index; empty fields do not filter.
 
     `scopes` are the names of the scopes that may be read, the one that asks first, and nothing
@@ -41,8 +41,7 @@ class Query:
     limit: int = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Struct, frozen=True):
     """A piece of what is remembered.
 
     `seq` is the message's number, the history entry's cursor, or the passage's place in its note or
@@ -65,8 +64,7 @@ class Passage:
     place: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """A passage found, with up to two passages of the same conversation on either side."""
 
     passage: Passage
@@ -75,8 +73,7 @@ class Hit:
     after: tuple[Passage, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """The hits, best first; the words looked for; and, for a miss, indexed words close to them."""
 
     hits: tuple[Hit, ...]
@@ -84,8 +81,7 @@ class SearchResult:
     near: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class IndexStats:
+class IndexStats(Struct, frozen=True):
     """How many passages of each source are indexed, and how many of them have vectors."""
 
     messages: int
@@ -112,8 +108,7 @@ def _no_memories() -> list[tuple[str, Path]]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """Where the text lies. The index only ever reads these.
 
     `sessions` is the folder of session files; `scope_of` gives the scope of a session by its key

@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from loguru import logger
+from msgspec import Struct, field
 
 from nanobot.errors import StorageError, ToolError
 from nanobot.security.paths import Entry, Place, Root
@@ -32,8 +32,7 @@ class PdfUnreadable(Exception):
     """This file cannot be read; `str(error)` says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class PdfLimits:
+class PdfLimits(Struct, frozen=True):
     """`seconds` for one file, `megabytes` of memory; `characters` are counted over all pages."""
 
     pages: int = 3_000
@@ -71,8 +70,7 @@ _HYPHEN = re.compile(r"(?<=[^\W\d_])[-\u00ad]\n(?=[a-z\u00df-\u00ff])")
 _SPACES = re.compile(r"[ \t\u00a0]+")
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryLimits:
+class LibraryLimits(Struct, frozen=True):
     """Sizes in bytes; `characters` bounds the text taken from one document."""
 
     entries: int = 20_000

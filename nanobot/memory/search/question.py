@@ -22,9 +22,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
+
+from msgspec import Struct
 
 
 def late(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
@@ -131,8 +132,7 @@ _DATES = [
 """The ways to name days, longer ones first: what one takes, the next does not see."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Days from `first` to `last`, both included."""
 
     first: date
@@ -204,8 +204,7 @@ _TIME_WORD = late(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """`words` to look for; `speakers` are names of one person, whose messages are likelier."""
 
     words: tuple[str, ...]

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, time, tzinfo
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -19,6 +18,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
 from nanobot.io import FileState, opened
@@ -65,8 +66,7 @@ def well_formed(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True):
     """A file below `folder` as it was a moment ago; `name` is relative to the folder."""
 
     folder: Path
@@ -231,8 +231,7 @@ def line_hash(raw: bytes) -> int:
     return (len(raw) & 0x7FFFFFFF) << 32 | crc32(raw)
 
 
-@dataclass(slots=True)
-class SessionReader:
+class SessionReader(Struct):
     """Reads the lines of one session's files in order.
 
     `number` is that of the last message, for messages without one; a message that one of the

@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal
 
+from msgspec import Struct
 from pydantic import Field
 
 from nanobot.errors import ToolError
@@ -75,8 +75,7 @@ _DESCRIPTION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SearchMemory(Tool):
+class SearchMemory(Tool, Struct, frozen=True):
     """Searches what the caller's scope may read. `readable` gives the scopes that a scope may read,
     itself first; `retired` the retired facts of one, in a thread, since it reads a file."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import date, datetime
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from nanobot.commands import Operation
 from nanobot.errors import NanobotError, StorageError, ToolError

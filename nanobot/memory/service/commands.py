@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 import msgspec
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import JournalReports
@@ -35,8 +36,7 @@ _LIMIT = 10_000_000
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What is to be forgotten and where; the code that says yes, and by which message it was asked.
     `is_last`: the person has said nothing since."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from typing import Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from nanobot.bus.journal import Usage
 from nanobot.memory.documents import LONG_TERM
@@ -33,8 +33,7 @@ _FACTS_SHOWN, _DIFF_SHOWN, _PATHS_SHOWN = 60, 200, 3
 _HELD, _HELD_SIZE = 8, 3_000
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What an operation found or did: `text` for people, `data` for machines."""
 
     text: str
@@ -42,17 +41,16 @@ class Report:
 
     @classmethod
     def of(cls, text: str, **data: object) -> Report:
-        """With data of any kind: dataclasses become objects."""
+        """With data of any kind: structs become objects."""
         return cls(text, msgspec.to_builtins(data))
 
     @classmethod
     def about(cls, text: str, value: object) -> Report:
-        """With the fields of a dataclass."""
+        """With the fields of a struct."""
         return cls(text, msgspec.to_builtins(value))
 
 
-@dataclass(frozen=True, slots=True)
-class FileView:
+class FileView(Struct, frozen=True):
     """A long-term file at a glance: `lines` are its facts with their headings, `facts` counts them.
     `author` changed it last."""
 
@@ -64,8 +62,7 @@ class FileView:
     author: Author | Literal[""] = ""
 
 
-@dataclass(slots=True)
-class Overview:
+class Overview(Struct):
     """What a scope holds. `history` counts entries and unread ones, `notes` days; `index` and the
     other `scopes` are for the owner; `trouble` is what cannot be read, and why."""
 

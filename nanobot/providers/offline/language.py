@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 ENOUGH = 0.6
 """The share of a question's words that a line must have to answer it."""
@@ -296,8 +297,7 @@ _PATTERNS: Mapping[str, re.Pattern[str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """One thing that is wanted. `facts` are what is to be remembered (none where "remember that"
     points at the message before)."""
 

@@ -16,8 +16,10 @@ import asyncio
 import ssl
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot import __version__
 from nanobot.security.egress.dialling import (
@@ -38,8 +40,7 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class EgressRequest:
+class EgressRequest(Struct, frozen=True):
     """One question. `headers` and `body` go to the first address and no further: a redirect to
     another one carries neither, and is not followed at all where there is a body."""
 
@@ -49,8 +50,7 @@ class EgressRequest:
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class EgressLimits:
+class EgressLimits(Struct, frozen=True):
     """`seconds` for everything, redirects included. `bytes` bound the body, both as it is sent and
     decompressed. `types` are the beginnings of the content types that are read at all; none means
     any. Redirects beyond `redirects` are an error."""
@@ -61,8 +61,7 @@ class EgressLimits:
     types: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EgressResponse:
+class EgressResponse(Struct, frozen=True):
     """What came back. `url` is where it came from in the end, `headers` have lower-case names, and
     `body` is decompressed."""
 

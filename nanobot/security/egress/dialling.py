@@ -10,10 +10,11 @@ import asyncio
 import base64
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
 
 from nanobot.security.egress.urls import (
     EgressError,
@@ -40,8 +41,7 @@ line of an HTTP request for a command."""
 _ONLY_THE_OWNER = "Only the owner can allow this, with tools.web.allow_hosts in the configuration."
 
 
-@dataclass(frozen=True, slots=True)
-class Exceptions:
+class Exceptions(Struct, frozen=True):
     """What the owner allows although it is not public: names and networks, each with a port or
     None for any."""
 
@@ -141,8 +141,7 @@ async def ask_the_system(host: str) -> Sequence[IpAddress]:
     return tuple(dict.fromkeys(ip_address(answer[4][0]) for answer in found))
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(Struct, frozen=True):
     """An HTTP proxy of the owner's; `credentials` is the value of its header, or empty."""
 
     host: str

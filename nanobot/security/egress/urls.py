@@ -16,9 +16,10 @@ others.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from urllib.parse import quote, urljoin
+
+from msgspec import Struct
 
 from nanobot.errors import ToolError
 from nanobot.text import printable
@@ -112,8 +113,7 @@ _KEPT = "%/:?[]@!$&'()*+,;=~-._"
 """What may stand in a path or query as it is; everything else is percent-encoded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(Struct, frozen=True):
     """A URL that was checked. `host` is a lower-case ASCII name or an address (IPv6 without its
     brackets), `target` path and query. There is no fragment: it is never sent."""
 

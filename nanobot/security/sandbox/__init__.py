@@ -16,10 +16,13 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cache
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
 
 from nanobot.errors import ToolError
 from nanobot.security.confine import RELAY_PORT, VARIABLE, Limits, Spec
@@ -31,8 +34,7 @@ class SandboxRefused(ToolError):
     """This sandbox cannot run a command in this way; nothing was started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Confined:
+class Confined(Struct, frozen=True):
     """The little that a command gets. All paths are absolute, save those of `read_only`.
 
     `workspace` exists and is shown at its own path; with `writable` it is all that can be written.
@@ -62,8 +64,7 @@ class Confined:
     ledger: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """What starts a command.
 
     The process is the leader of a group: end it by killing the group. What is left of it, in
@@ -144,7 +145,7 @@ class Sandbox:
     kind: Kind
     private: tuple[Path, ...] = ()
     program: str = ""
-    temporary: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    temporary: Path = dataclass_field(default_factory=lambda: Path(tempfile.gettempdir()))
 
     @property
     def notes(self) -> str:

@@ -11,9 +11,10 @@ import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from nanobot.errors import ToolError
 from nanobot.security.confine.seccomp import MACHINES
@@ -24,8 +25,7 @@ _PROBE = Path(__file__).parent.parent / "confine" / "probe.py"
 _SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A sandbox that was proven to hold, or none and what to do about it. A `problem` beside a
     sandbox is why a better one was not used."""
 

@@ -21,12 +21,12 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot import __version__
 from nanobot.channel.health import first_error
@@ -124,8 +124,7 @@ _GRACE = 2.0
 _KEPT_ERRORS = 600
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """What a program may say: `line` bytes in one message, and `bytes` and `messages` since it was
     last asked for something."""
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import asdict
 from pydantic import ConfigDict
 
 from nanobot.bus.state import StateStore
@@ -71,8 +72,7 @@ class McpTool(Tool):
         return await self._servers.call(self.server, self.card, given)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """How a server is doing. `listing` is None while it was never asked; `names` are those under
     which its tools are offered."""
 

@@ -19,8 +19,9 @@ import signal
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from nanobot.channel.health import within
 from nanobot.clock import Clock
@@ -122,8 +123,7 @@ away what the command left, and has its say."""
 How = Literal["exited", "timed out", "killed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How a command ended. `code` is its exit code, the negative number of a signal that ended it.
     `seconds` is the time limit."""
 

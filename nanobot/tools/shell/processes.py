@@ -18,9 +18,9 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 
 from loguru import logger
+from msgspec import Struct, field
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError
@@ -73,8 +73,7 @@ Prepared = Callable[["Running"], AbstractAsyncContextManager[Launch]]
 """Makes ready what a command needs, for as long as it runs."""
 
 
-@dataclass(slots=True, eq=False)
-class Running:
+class Running(Struct, eq=False):
     """A command that runs or ran. `ending` and `problem` are of worth once it is `over`: how it
     ended, or why it could not start. `notes` are what to tell besides its output. `mounted`: what
     it must not change is held by mounts, which a file that is replaced outside slips out of.
@@ -105,8 +104,7 @@ class Running:
         return self.ending
 
 
-@dataclass(slots=True, eq=False)
-class _Hold:
+class _Hold(Struct, eq=False):
     """A turn that has a scope's folder to itself, for one command: `command`, once it runs."""
 
     turn: tuple[str, str]

@@ -11,11 +11,12 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import dropwhile
 from pathlib import Path
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import Field
 
 from nanobot.channel.health import within
@@ -103,8 +104,7 @@ class ExecKillArguments(Arguments):
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """`seconds` for a command unless more is asked for, which may be at most `most_seconds`;
     `network` is whether the owner lets any command have it."""
 
@@ -113,8 +113,7 @@ class Limits:
     network: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Exec(Tool):
+class Exec(Tool, Struct, frozen=True):
     """Runs a command. `find` finds the sandbox. `confined_of` says what a caller's command may
     touch, with or without network; `egress` is its way there."""
 
@@ -265,8 +264,7 @@ def _refuse_unusable(command: str) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ExecRead(Tool):
+class ExecRead(Tool, Struct, frozen=True):
     """Reads what a background command printed."""
 
     processes: Processes
@@ -284,8 +282,7 @@ class ExecRead(Tool):
         return ToolResult(_with_state(output, "still running"), trusted=not output)
 
 
-@dataclass(frozen=True, slots=True)
-class ExecKill(Tool):
+class ExecKill(Tool, Struct, frozen=True):
     """Ends a background command."""
 
     processes: Processes

@@ -14,10 +14,10 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 
+from msgspec import Struct, field
 from pydantic import Field
 
 from nanobot.errors import ToolError
@@ -79,8 +79,7 @@ class WebFetchArguments(Arguments):
     start: int = Field(default=0, ge=0, description="Character to read on from.")
 
 
-@dataclass(slots=True)
-class Addresses:
+class Addresses(Struct):
     """The addresses in a conversation, as `parse_url` writes them.
 
     `known` are those that the person typed or a search returned. `typed` says in how many messages
@@ -230,8 +229,7 @@ def _size(answer: _Answer) -> int:
     return 0 if isinstance(answer, ToolError) else len(answer.body)
 
 
-@dataclass(frozen=True, slots=True)
-class WebFetch(Tool):
+class WebFetch(Tool, Struct, frozen=True):
     """Pages as Markdown, images as images, PDF as what `pdf_text` makes of it (blocks; raises
     `ToolError`), other text as it is. `seconds` and `megabytes` bound one request. `for_others` is
     the way into the network for callers other than the owner, where that is another one.

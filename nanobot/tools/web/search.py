@@ -10,11 +10,11 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from html import unescape
 from typing import Literal
 from urllib.parse import urlencode
 
+from msgspec import Struct, field
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from nanobot.errors import ToolError
@@ -42,8 +42,7 @@ _BAD_KEY = frozenset({401, 403, 422})
 _OWNERS = "Tell the owner: it is set with tools.web.search in the configuration."
 
 
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
+class SearchSettings(Struct, frozen=True):
     """Which engine. `base_url` replaces its own address and is needed for `searxng`."""
 
     provider: ProviderName = "duckduckgo"
@@ -61,8 +60,7 @@ class WebSearchArguments(Arguments):
     count: int = Field(default=5, ge=1, le=MAX_HITS)
 
 
-@dataclass(frozen=True, slots=True)
-class WebSearch(Tool):
+class WebSearch(Tool, Struct, frozen=True):
     """Asks the configured engine through `egress`, which must let its address pass."""
 
     egress: Egress

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.bus.events import Button, Media, OutboundMessage, OutboundPart
 from nanobot.bus.split import split_message

@@ -118,6 +118,7 @@ async def test_the_memory_that_strangers_take_is_bounded(
                 telegram.say(SAID, user=stranger)
                 telegram.block(telegram.person(stranger + 1))
             await all_taken(telegram)
+            await telegram.wait_for(lambda: len(telegram.called("sendMessage")) >= 50)
             await telegram.wait_for(lambda: telegram.polls)
             sizes.append(_size(gateway))
     assert sizes[1] - sizes[0] < 50, sizes

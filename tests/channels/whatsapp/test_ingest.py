@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage, Media, Quote
 from nanobot.channel import Admission, Chat, MenuEntry, Sender

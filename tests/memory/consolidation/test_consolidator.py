@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.errors import ProviderUnavailable
 from nanobot.memory.consolidation.planning import Limits

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.memory.documents import load_template, template_folder

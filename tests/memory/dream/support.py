@@ -155,6 +155,6 @@ class World:
 
 
 def _with(entry: HistoryEntry, fields: dict[str, Any]) -> HistoryEntry:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     return replace(entry, **fields)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.memory.dream.state import DreamState, Plan, Write
 from nanobot.memory.forget import Forgotten

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nanobot.errors import StorageError
 from nanobot.memory.dream.state import DreamState, Hold, Plan, Write

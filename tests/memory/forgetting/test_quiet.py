@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nanobot.memory.dream import Dream, DreamLimits
 from nanobot.memory.dream.state import DreamState, Plan, Write

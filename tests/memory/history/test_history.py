@@ -6,7 +6,6 @@ import json
 import resource
 import threading
 import tracemalloc
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.history import (

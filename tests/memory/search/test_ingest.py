@@ -7,13 +7,13 @@ import sqlite3
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nanobot.memory.search import Query
 from nanobot.memory.search.index import MemoryIndex

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.errors import ToolError
 from nanobot.memory.search import Hit, Passage, Query, SearchResult, Source

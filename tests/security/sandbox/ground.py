@@ -9,8 +9,10 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nanobot.security.sandbox import Confined, Launch, Sandbox
 from tests.support import PATIENCE
@@ -90,7 +92,7 @@ class Ground:
 
     async def run(self, sandbox: Sandbox, command: str, **changes: object) -> Ended:
         """Run a shell command to its end."""
-        confined = replace(self.confined, **changes)  # type: ignore[arg-type]
+        confined = replace(self.confined, **changes)
         return await ended(sandbox.launch(("/bin/sh", "-c", command), confined))
 
     async def attacked(self, sandbox: Sandbox, **changes: object) -> list[str]:
@@ -106,7 +108,7 @@ class Ground:
                 "abstract": doors.abstract,
             }
             before = self._state()
-            confined = replace(self.confined, extra_read_only=UNSEEN, **changes)  # type: ignore[arg-type]
+            confined = replace(self.confined, extra_read_only=UNSEEN, **changes)
             command = (*PYTHON, str(ATTACKER), json.dumps(target))
             end = await ended(sandbox.launch(command, confined))
             assert end.output, end.complaints

@@ -6,8 +6,9 @@ import asyncio
 import os
 import shlex
 import signal
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nanobot.security.sandbox import Sandbox
 from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, ended, started

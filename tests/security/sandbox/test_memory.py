@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.security.confine.watcher import is_used_up
 from nanobot.security.sandbox import Launch, Sandbox

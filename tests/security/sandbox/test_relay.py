@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from ipaddress import IPv4Address
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Sandbox, SandboxRefused

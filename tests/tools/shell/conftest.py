@@ -7,10 +7,10 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.messages import ToolCall
@@ -145,7 +145,7 @@ class Desk:
 
     def other(self, **changes: str) -> TurnContext:
         """Somebody else."""
-        return replace(self.me, **changes)  # type: ignore[arg-type]
+        return replace(self.me, **changes)
 
     async def _find(self) -> Found:
         return Found(self.sandbox, "" if self.sandbox else "install bubblewrap")
