@@ -320,17 +320,15 @@ class JsonlStore:
                 segment.path.unlink(missing_ok=True)
 
     def messages(self, key: str, first: int, last: int | None) -> Iterator[Message]:
-        path, folder = self._file_of(key), self._archive_of(key)
-        waiting = self._waiting(key)
-        if not waiting and state_of(path) is None and not folder.is_dir():
-            keys = [key_of(other.stem) for other in self._path.glob(f"*{SUFFIX}")]
-            raise UnknownSession(key, next(iter(get_close_matches(key, keys, 1)), ""))
-        return self._messages(path, folder, waiting, first, last)
+        return self._messages(key, self._waiting(key), first, last)
 
     def window(self, key: str, first: int, last: int | None) -> list[Message]:
+        waiting = self._waiting(
+            key
+        )  # before the file: else what goes there meanwhile is in neither
         gone = [*retractions_of(self._file_of(key), self._archive_of(key), first)]
-        gone += [r for r in map(decode, self._waiting(key)) if isinstance(r, Retraction)]
-        messages = self.messages(key, first, last)
+        gone += [r for r in map(decode, waiting) if isinstance(r, Retraction)]
+        messages = self._messages(key, waiting, first, last)
         return [m for m in messages if not any(retraction.covers(m) for retraction in gone)]
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
@@ -385,13 +383,24 @@ class JsonlStore:
         return self._writer.backlog(file).splitlines() if file else []
 
     def _messages(
-        self, path: Path, folder: Path, waiting: list[bytes], first: int, last: int | None
+        self, key: str, waiting: list[bytes], first: int, last: int | None
     ) -> Iterator[Message]:
-        newest = first - 1
-        for message in messages_of(path, folder, first, last):
-            newest = max(newest, message.seq)
-            yield message
-        for line in waiting:
-            record = decode(line)
-            if isinstance(record, Message) and newest < record.seq <= (last or record.seq):
-                yield record
+        path, folder = self._file_of(key), self._archive_of(key)
+        if not waiting and state_of(path) is None and not folder.is_dir():
+            keys = [key_of(other.stem) for other in self._path.glob(f"*{SUFFIX}")]
+            raise UnknownSession(key, next(iter(get_close_matches(key, keys, 1)), ""))
+        return _joined(messages_of(path, folder, first, last), waiting, first, last)
+
+
+def _joined(
+    stored: Iterable[Message], waiting: Iterable[bytes], first: int, last: int | None
+) -> Iterator[Message]:
+    """The messages in the files, and those that wait for the disk and are not in them."""
+    newest = first - 1
+    for message in stored:
+        newest = max(newest, message.seq)
+        yield message
+    for line in waiting:
+        record = decode(line)
+        if isinstance(record, Message) and newest < record.seq <= (last or record.seq):
+            yield record

@@ -261,10 +261,12 @@ _FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
 
 
 class _Backlog(Struct):
-    """What waits for one file. `refused`: the disk did not take it the last time."""
+    """What waits for one file. `refused`: the disk did not take it the last time; `gone` is set
+    once nothing waits any more, whoever was cancelled meanwhile."""
 
     lines: list[bytes] = field(default_factory=list)
     written: list[asyncio.Future[None]] = field(default_factory=list)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
     refused: bool = False
 
 
@@ -300,7 +302,7 @@ class Writer:
         self._jobs.append(file)
         try:
             while backlog := self._backlogs.get(file):
-                await asyncio.wait(backlog.written)
+                await backlog.gone.wait()
             if self._closing:
                 raise StorageError(file.path, "nanobot is ending")
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -339,6 +341,7 @@ class Writer:
                 if not written.done():
                     written.set_exception(error)
                     written.exception()  # nobody has to ask: the caller may be gone
+            backlog.gone.set()
         self._backlogs.clear()
         await self._background.drain(0)
         await asyncio.to_thread(self._thread.shutdown)
@@ -379,6 +382,7 @@ class Writer:
         del backlog.lines[:count], backlog.written[:count]
         if not backlog.lines:
             del self._backlogs[file]
+            backlog.gone.set()
         for future in written:
             if not future.done():  # else the caller was cancelled
                 future.set_result(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -246,3 +247,21 @@ async def test_a_restore_that_the_disk_refuses_says_so_and_can_be_repeated(
     disk.broken.clear()
     await managed().restore(KEY, lines)
     assert texts(list(managed().read_messages(KEY))) == ["before", "one"]
+
+
+async def test_work_that_waits_for_the_disk_costs_nothing_where_all_others_were_cancelled(
+    managed: Open, notices: Notices, disk: FailingDisk, folder: Path
+) -> None:
+    manager = managed(live_limit=0)
+    session = await say(manager, KEY, "one", "two")
+    disk.broken = {"write"}
+    manager.mark_consolidated(session, 1).cancel()
+    await notices.heard.wait()
+    archiving = asyncio.ensure_future(manager.archive(session))
+    used = time.process_time()
+    await asyncio.sleep(0.6)
+    assert time.process_time() - used < 0.05, "it looks again and again"
+    disk.broken.clear()
+    manager.retry()
+    await archiving
+    assert [path.name for path in (folder / "archive").rglob("*.jsonl")] == ["0001.jsonl"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,9 @@ from nanobot.errors import StorageError
 from nanobot.io import FileOps
 from nanobot.memory.matcher import ERASED, TextMatcher
 from nanobot.messages import Message
+from nanobot.session import jsonl_store
 from nanobot.session.jsonl_store import rewrite, rewrite_file
-from nanobot.session.records import decode, encode
+from nanobot.session.records import Retraction, decode, encode
 from tests.session.support import FailingDisk, Open, reply, say, texts
 
 SECRET = "walrus-4711"
@@ -162,3 +164,27 @@ async def test_a_session_that_cannot_be_rewritten_is_an_error(
     disk.broken = {"rename"}
     with pytest.raises(StorageError):
         await manager.rewrite("cli:direct", redact)
+
+
+async def test_what_is_retracted_while_the_window_is_read_is_not_in_it(
+    managed: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = managed(gather=0.2)
+    session = await say(manager, "cli:direct", "one", "two")
+    number = session.messages[0].seq
+    assert number is not None
+    retracting = asyncio.ensure_future(manager.retract(session, [number]))
+    await asyncio.sleep(0)
+    loop, read = asyncio.get_running_loop(), jsonl_store.retractions_of
+
+    def slow(*where: Any) -> list[Retraction]:
+        found = list(read(*where))
+        asyncio.run_coroutine_threadsafe(_awaited(retracting), loop).result(10)
+        return found
+
+    monkeypatch.setattr(jsonl_store, "retractions_of", slow)
+    assert texts(await asyncio.to_thread(manager.read_window, "cli:direct")) == ["two"]
+
+
+async def _awaited(task: asyncio.Future[None]) -> None:
+    await task
