@@ -257,12 +257,17 @@ class Sync:
     def _base(self, device: str, tip: str, own: str) -> str:
         """The commit of the last state that both sides know, empty for none."""
         versions = self._store.versions()
-        said = (Message.parse(one.message).change.known for one in self._repository.chain(tip))
-        merged_there = next((known[own] for known in said if own in known), 0)
+        theirs = [(one.id, Message.parse(one.message)) for one in self._repository.chain(tip)]
+        known_there = (said.change.known for _, said in theirs)
+        merged_there = next((known[own] for known in known_there if own in known), 0)
         merged_here = max((one.number for one in versions if device in one.change.known), default=0)
         if 0 < merged_there <= len(versions) and merged_there >= merged_here:
             return versions[merged_there - 1].commit
-        return self._repository.tip(device)
+        if (seen := self._repository.tip(device)) or not merged_here:
+            return seen
+        # An erasure took our copy of its branch; which of its versions we merged is still said.
+        upto = versions[merged_here - 1].change.known[device]
+        return next((commit for commit, said in theirs if said.number == upto), "")
 
     def _without_forgotten(self, path: str, theirs: str, mine: str) -> str:
         """Their text without the lines that were forgotten here."""

@@ -191,6 +191,21 @@ def test_what_one_device_erased_leaves_the_other_as_well(devices: tuple[Device, 
         assert device.facts == {"- lives in Ulm", "- likes tea", "- speaks Danish"}
 
 
+def test_what_was_taken_out_after_an_erasure_does_not_come_back(
+    devices: tuple[Device, Device],
+) -> None:
+    one, two = devices
+    two.add("- has a cat")
+    two.sync()
+    one.sync()
+    one.add("- pin is 1234")
+    erase_pin(one)
+    one.replace("- likes tea\n", "")
+    one.sync(forgotten="1234")
+    two.sync()
+    assert one.facts == two.facts == {"- lives in Ulm", "- has a cat"}
+
+
 def test_a_home_from_a_backup_overwrites_nothing_that_was_pushed(
     devices: tuple[Device, Device], tmp_path: Path
 ) -> None:
