@@ -148,7 +148,7 @@ class Readable:
         `StorageError`."""
         wanted = paragraph.encode("utf-8", "backslashreplace")
         standing = (self._place.read_bytes(LIMIT) or b"").replace(b"\r\n", b"\n")
-        if wanted in standing:
+        if b"\n\n%b\n\n" % wanted in b"\n\n%b\n\n" % standing:
             return
         torn = standing.rpartition(b"\n\n")[2]
         gap = b""

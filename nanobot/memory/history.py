@@ -253,6 +253,7 @@ class HistoryLog:
         self._readable = Readable(self._place(_READABLE))
         self._contents: dict[str, _Contents] = {}
         self._recovered = False
+        self._carried_out: int | None = None
 
     def append(self, entry: HistoryEntry) -> HistoryEntry:
         """Commit an entry; return it with its cursor. Raises `StorageError`: nothing was committed.
@@ -336,8 +337,9 @@ class HistoryLog:
         self._place(_DREAM_CURSOR).write_bytes(b"%d\n" % cursor)
 
     def unapplied(self) -> list[HistoryEntry]:
-        """The entries whose changes of memory are not known to be carried out: none where the mark
-        is missing or spoilt, so that an old change does not bring back what was forgotten since."""
+        """The entries whose changes of memory are not known to be carried out. Where the mark is
+        missing or spoilt, only what this process appended: so an old change does not bring back
+        what was forgotten since."""
         with self._lock:
             applied = self._applied()
             return [] if applied is None else self.entries(applied)
@@ -350,6 +352,7 @@ class HistoryLog:
 
     def set_applied(self, cursor: int) -> None:
         """Remember, durably, that the changes up to this entry are carried out."""
+        self._carried_out = cursor
         self._place(_APPLIED).write_bytes(b"%d\n" % cursor)
 
     def rewrite(self, redact: Callable[[str], str]) -> int:
@@ -473,7 +476,9 @@ class HistoryLog:
 
     def _applied(self) -> int | None:
         applied = self._hint(_APPLIED)
-        return applied if applied is not None and applied <= self.last_cursor() else None
+        if applied is None or applied > self.last_cursor():
+            return self._carried_out
+        return applied
 
     def _hint(self, path: str) -> int | None:
         """The number in a file; None where it cannot be read either."""

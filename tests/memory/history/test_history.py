@@ -266,6 +266,29 @@ def test_what_a_person_took_out_of_the_readable_history_stays_out(
     assert (folder / "HISTORY.md").read_text() == "my own words\n\n[2026-03-10 14:23] three\n\n"
 
 
+def test_a_paragraph_that_another_one_contains_is_told_as_well(
+    folder: Path, log: HistoryLog
+) -> None:
+    log.append(entry("[2026-03-10 14:23] Ana chose blue. Tom came."))
+    log.append(entry("[2026-03-10 14:23] Ana chose blue."))
+    assert (folder / "HISTORY.md").read_text() == (
+        "[2026-03-10 14:23] Ana chose blue. Tom came.\n\n[2026-03-10 14:23] Ana chose blue.\n\n"
+    )
+
+
+def test_what_waits_is_known_where_the_mark_cannot_be_written(
+    folder: Path, log: HistoryLog
+) -> None:
+    log.append(entry("old"))
+    (folder / ".applied").mkdir()
+    log.begin_applying()
+    new = log.append(entry("new"))
+    assert log.unapplied() == [new]
+    with pytest.raises(NanobotError):
+        log.set_applied(new.cursor)
+    assert log.unapplied() == []
+
+
 def test_an_entry_is_committed_although_the_readable_history_cannot_be_written(
     folder: Path, log: HistoryLog
 ) -> None:
