@@ -89,6 +89,9 @@ _AT_HOME: tuple[tuple[str, Kind], ...] = (
 _OWN = ("logs", "media", "sessions", "spill", "state", "workspace")
 """Folders of nanobot's own; any of them may be a link to another disk."""
 
+_OLD_VERSIONS = ("state/memory.git.damaged-*", "before-restore-*/state/memory.git*")
+_CLOSED = "versions that were set aside, which I cannot look into: delete it if you can do without"
+
 _TEMPORARY = re.compile(r"\..+\.tmp|.+\.nanobot-tmp")
 _IN_ADDRESS = re.compile(rf"(?:^|/)(?:sessions/|(?:people|groups)/[^/]*{re.escape(ERASED)})")
 
@@ -114,7 +117,8 @@ class Home(Struct, frozen=True):
     workspace: Path
 
     def occurrences(self, matcher: TextMatcher) -> list[Occurrence]:
-        """All files that hold the text, or have it in their name, and what could not be read."""
+        """All files that hold the text, or have it in their name, and what cannot be looked into:
+        what could not be read, and versions that are in use no more."""
         found, unread = list[Occurrence](), list[Path]()
         for path, kind in self.files(unread.append):
             try:
@@ -132,9 +136,12 @@ class Home(Struct, frozen=True):
                 stays = _stays(shown, kind, in_name=shown != name, is_text=is_text)
                 changes = in_text and kind != "settings" and (is_text or kind != "text")
                 found.append(Occurrence(path, shown, kind, changes, stays))
-        for path in unread:
+        closed = [(path, "it cannot be read") for path in unread]
+        versions = (path for pattern in _OLD_VERSIONS for path in self.folder.glob(pattern))
+        closed += [(path, _CLOSED) for path in sorted(versions) if path.is_dir()]
+        for path, reason in closed:
             shown = matcher.redact_plain(self._shown(path))
-            found.append(Occurrence(path, shown, "text", stays="it cannot be read"))
+            found.append(Occurrence(path, shown, "text", stays=reason))
         return found
 
     def files(self, on_unread: Callable[[Path], None]) -> Iterator[tuple[Path, Kind]]:

@@ -220,6 +220,21 @@ async def test_what_it_does_not_change_is_named(home: RealHome) -> None:
     assert (home.folder / "config.yaml").read_text() == f"name: {SECRET}\n"
 
 
+@pytest.mark.parametrize(
+    "folder", ["state/memory.git.damaged-20261124T080000", "before-restore-1/state/memory.git"]
+)
+async def test_versions_that_were_set_aside_are_named(home: RealHome, folder: str) -> None:
+    objects = home.folder / folder / "objects" / "ab"
+    objects.mkdir(parents=True)
+    (objects / "cdef").write_bytes(zlib.compress(SECRET.encode()))
+    await home.say(KEY, f"I call it {SECRET}")
+
+    report = await home.eraser.apply(SECRET)
+
+    assert not report.is_complete
+    assert f"- {folder}: versions that were set aside" in report.text
+
+
 async def test_broken_and_leftover_conversation_files_are_cleaned(home: RealHome) -> None:
     folder = home.folder / "sessions"
     line = json.dumps({"role": "user", "content": SECRET, "seq": 1}).encode()
