@@ -8,10 +8,10 @@ loses a fact nor learns one twice, and costs no second question to the model.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
-import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument
@@ -75,8 +75,7 @@ class DreamState(Document[dict[str, ScopeState]]):
     found out again, at the worst by a second reading. Blocks."""
 
     def __init__(self, store: StateStore) -> None:
-        encode, advice = msgspec.json.encode, "Dream reads again what is new."
-        super().__init__(store, "dream", _decoded, encode, {}, advice)
+        super().__init__(store, "dream", _decoded, _encoded, {}, "Dream reads again what is new.")
 
     def of(self, scope: str) -> ScopeState:
         """What is remembered of `scope`."""
@@ -93,10 +92,15 @@ class DreamState(Document[dict[str, ScopeState]]):
         )
 
 
+def _encoded(scopes: dict[str, ScopeState]) -> bytes:
+    # Half of an emoji, which a model may write, is no UTF-8.
+    return json.dumps(to_builtins(scopes)).encode("ascii")
+
+
 def _decoded(content: bytes) -> dict[str, ScopeState]:
     try:
-        return msgspec.json.decode(content, type=dict[str, ScopeState])
-    except msgspec.MsgspecError as error:
+        return convert(json.loads(content), dict[str, ScopeState])
+    except (ValueError, ValidationError) as error:
         raise UnfitDocument(str(error)) from None
 
 

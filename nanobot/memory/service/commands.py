@@ -7,6 +7,7 @@ owner, a person's own for anyone else, the group's in a group. What concerns a g
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -115,8 +116,8 @@ class Questions:
     def _read(self) -> dict[str, Question]:
         try:
             content = self._place.read_bytes(_LIMIT) or b"{}"
-            return msgspec.json.decode(content, type=dict[str, Question])
-        except (NanobotError, msgspec.MsgspecError) as error:
+            return msgspec.convert(json.loads(content), dict[str, Question])
+        except (NanobotError, ValueError, RecursionError) as error:
             logger.warning("{}: open questions are dropped: {}", self._place.shown, error)
             return {}
 
@@ -124,7 +125,7 @@ class Questions:
         self._know(questions)
         try:
             if questions:
-                self._place.write_bytes(msgspec.json.encode(questions))
+                self._place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
             elif self._place.stat() is not None:
                 self._place.remove()
         except NanobotError as error:

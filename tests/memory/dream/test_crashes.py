@@ -127,6 +127,24 @@ async def test_a_state_file_that_cannot_be_read_costs_a_second_reading_only(worl
     await assert_all_there_once(world)
 
 
+async def test_half_of_an_emoji_that_a_model_writes_is_no_obstacle(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.remembers("A talk.", "I like green tea.")
+    tea = "Likes green tea \ud83c"
+    with monkeypatch.context() as patch:
+        kill_at(patch, 2)
+        with pytest.raises(Killed):
+            await world.dreams(
+                found(user_updates=[{"text": tea, "entry": 0}], processed_entries=[0]),
+                edits({"old": "", "new": f"- {tea}"}),
+            )
+    world = world.restarted()
+    assert DreamState(world.state).of("owner").plan
+    await world.dreams()
+    assert world.read("USER.md").count("Likes green tea ?") == 1
+
+
 def test_a_document_of_earlier_versions_is_read(world: World) -> None:
     plan = {
         "writes": [{"path": LONG_TERM, "operations": [{"new": "- a", "cursor": 1}], "retired": []}],

@@ -35,6 +35,12 @@ async def test_all_commands_are_there(owned: Owned) -> None:
     }  # fmt: skip
 
 
+async def test_a_question_with_half_an_emoji_is_kept(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    assert "Ada likes blue." in await owned.type("/forget Ada likes blue \ud83d")
+    assert (await owned.type("/forget --yes code1")).startswith("Forgotten: ")
+
+
 async def test_each_person_works_on_their_own_memory(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
     await owned.remember("Bob likes red.", scope=PERSON)
