@@ -203,7 +203,11 @@ class Access:
 
     def withdraw(self, channel: str, sender: Sender, chat: Chat) -> None:
         """Forget what `stranger` has noted, since it could not be said."""
-        self._noted[_key(channel, sender, chat)] = None
+        key = _key(channel, sender, chat)
+        if self._changing.locked() or (self._stored and key in self._stored.asked):
+            self._noted[key] = None
+        else:  # so that a disk that refuses for long does not fill the memory
+            self._noted.pop(key, None)
 
     async def keep(self) -> None:
         """Write down who asked since the last time, if anybody did. Raises `StorageError`."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 
 import pytest
 
@@ -12,6 +14,10 @@ from nanobot.errors import NanobotError, StorageError
 from tests.security.homes import BOB, House, asks, lets_in
 
 CARL = Sender("9", "Carl")
+
+
+class Id(str):
+    """Tells whether anybody still has it."""
 
 
 async def test_wrong_codes_count_while_the_disk_refuses(house: House) -> None:
@@ -59,6 +65,23 @@ async def test_who_could_not_be_told_has_not_asked(house: House) -> None:
     await access.approve("telegram:8")
     access.withdraw("telegram", BOB, Chat(BOB.id))  # too late: they are in
     assert lets_in(access, BOB)
+
+
+async def test_a_flood_while_the_disk_refuses_stays_within_bounds(house: House) -> None:
+    access = house.start()
+    house.state.refuses = True
+    ids = weakref.WeakSet[Id]()
+    for number in range(200):
+        ids.add(id := Id(100 + number))
+        someone = Sender(id)
+        assert access.stranger("telegram", someone, Chat("1"))
+        with pytest.raises(StorageError):
+            await access.keep()
+        access.withdraw("telegram", someone, Chat("1"))
+    del id, someone
+    gc.collect()
+    assert len(ids) < 50
+    assert access.requests() == []
 
 
 async def test_a_name_that_was_erased_from_the_file_does_not_come_back(house: House) -> None:
