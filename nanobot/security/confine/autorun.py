@@ -241,6 +241,8 @@ _APPEARED = (
     " $TMPDIR; settings other than .git can be written with write_file)"
 )
 
+REPLACED = "a protected file was replaced while it ran"
+
 _LONGEST = 0.2
 """Seconds for what is known to have happened; where that takes longer, everything is looked at."""
 
@@ -264,6 +266,15 @@ class AutorunWatch:
         self._look_at = 0.0
         self.descriptor = kernel.inotify()
         self.known = {tree: set(self._survey(tree, "")) for tree in spec.trees}
+        # No mount protects what is made in the place of these, or of a folder above.
+        self._mounted = set[tuple[str, str]]()
+        if spec.kind == "bubblewrap":
+            own = ((spec.workspace, path) for path in self._guarded)
+            held = ((tree, path) for tree, path, _ in self.held())
+            for tree, path in (*own, *held):
+                names = path.split("/")
+                above = ("/".join(names[:count]) for count in range(1, len(names) + 1))
+                self._mounted.update((tree, one) for one in above)
         self._held = {(tree, path) for tree, path, _ in self.held()}
 
     def held(self) -> Iterator[tuple[str, str, str]]:
@@ -299,6 +310,8 @@ class AutorunWatch:
     def _looked_into(self, tree: str, folder: str, name: str, is_folder: bool) -> str:
         """What has come up in a folder under a name."""
         of_kind, path = kind(folder, name), f"{folder}{name}"
+        if (tree, path) in self._mounted:  # its number may be that of the old one
+            return REPLACED
         if path in self._guarded or (tree, path) in self._held:
             return ""
         if of_kind == "setting" or (of_kind == "repository" and not self._git):

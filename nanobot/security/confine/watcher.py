@@ -24,9 +24,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from nanobot.security.confine import MEMORY_FOLDERS, Spec, kernel
-from nanobot.security.confine.autorun import AutorunWatch
-
-_REPLACED = "a protected file was replaced while it ran"
+from nanobot.security.confine.autorun import REPLACED, AutorunWatch
 
 _QUICK, _SLOW = 0.1, 1.0
 _YOUNG = 300
@@ -111,7 +109,7 @@ class Watcher:
         return "the disk is nearly full" if full else ""
 
     def _replaced(self) -> str:
-        return _REPLACED if self._identities != _identities(self._spec) else ""
+        return REPLACED if self._identities != _identities(self._spec) else ""
 
 
 def _end(session: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 
 from nanobot.security.sandbox import Sandbox
@@ -42,3 +43,22 @@ async def test_one_that_is_replaced_outside_ends_the_command(
     _, complaints = await child.communicate()
     assert child.returncode == -signal.SIGKILL
     assert complaints == b"nanobot: stopped: a protected file was replaced while it ran\n"
+
+
+async def test_one_that_is_removed_and_made_anew_ends_the_command(
+    bubblewrap: Sandbox, ground: Ground
+) -> None:
+    # Many file systems give what is made next the number of what was removed last.
+    git = ground.workspace / "repo" / ".git"
+    git.mkdir(parents=True)
+    command = ("/bin/sh", "-c", "echo ready; sleep 2; echo evil > repo/.git/config; sleep 600")
+    for folder in (git, git.parent):
+        child = await started(bubblewrap.launch(command, ground.confined))
+        assert child.stdout is not None
+        assert await child.stdout.readline() == b"ready\n"
+        shutil.rmtree(folder)
+        git.mkdir(parents=True)
+        _, complaints = await child.communicate()
+        assert child.returncode == -signal.SIGKILL
+        assert complaints == b"nanobot: stopped: a protected file was replaced while it ran\n"
+        assert list(git.iterdir()) == []
