@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -31,11 +31,13 @@ _ATTEMPTS = 5
 
 
 def text_of(content: bytes | None) -> str:
-    """What a file says; empty where there is none. A byte order mark is no part of it, and a line
-    that is no UTF-8 is taken for Latin-1: an editor may save so."""
+    """What a file says; empty where there is none. A byte order mark is no part of it, and says
+    where it is UTF-16; a line that is no UTF-8 is taken for Latin-1: an editor may save so."""
     content = (content or b"").removeprefix(BOM_UTF8)
     try:
-        return content.decode()
+        return content.decode(
+            "utf-16" if content.startswith((BOM_UTF16_BE, BOM_UTF16_LE)) else "utf-8"
+        )
     except UnicodeDecodeError:
         return "\n".join(map(_decoded, content.split(b"\n")))
 

@@ -50,6 +50,15 @@ async def test_a_write_based_on_an_older_text_is_refused(
     assert "Typed by the person" in store.read("memory/MEMORY.md")
 
 
+async def test_a_file_in_utf_16_is_read_and_written_as_utf_8(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace / "USER.md").write_bytes("- wohnt in K\xf6ln\n- \u8336\n".encode("utf-16"))
+    assert store.facts("USER.md") == ["- wohnt in K\xf6ln", "- \u8336"]
+    await store.apply("USER.md", [Operation(new="- likes tea")], Change("agent"))
+    assert (workspace / "USER.md").read_text() == "- wohnt in K\xf6ln\n- \u8336\n- likes tea\n"
+
+
 async def test_lines_in_another_encoding_are_read_as_latin_1_and_written_as_utf_8(
     store: MemoryStore, workspace: Path
 ) -> None:
