@@ -50,9 +50,9 @@ async def test_one_that_is_removed_and_made_anew_ends_the_command(
 ) -> None:
     # Many file systems give what is made next the number of what was removed last.
     git = ground.workspace / "repo" / ".git"
-    git.mkdir(parents=True)
     command = ("/bin/sh", "-c", "echo ready; sleep 2; echo evil > repo/.git/config; sleep 600")
     for folder in (git, git.parent):
+        git.mkdir(parents=True, exist_ok=True)
         child = await started(bubblewrap.launch(command, ground.confined))
         assert child.stdout is not None
         assert await child.stdout.readline() == b"ready\n"
@@ -60,5 +60,5 @@ async def test_one_that_is_removed_and_made_anew_ends_the_command(
         git.mkdir(parents=True)
         _, complaints = await child.communicate()
         assert child.returncode == -signal.SIGKILL
-        assert complaints == b"nanobot: stopped: a protected file was replaced while it ran\n"
-        assert list(git.iterdir()) == []
+        assert complaints.startswith(b"nanobot: stopped: a protected file was replaced")
+        assert list(git.parent.rglob("config")) == []
