@@ -27,6 +27,10 @@ so it is put out of use when the command ends."""
 
 _REPOSITORY: Kind = "repository"
 
+_CLOSED = "closed"
+_TRIES = 200
+"""How often a folder is opened that another command closes meanwhile."""
+
 _MOST_ROUNDS = 1_000
 """So deep may these lie in each other."""
 
@@ -131,10 +135,16 @@ def survey(
         while waiting:
             path = waiting.pop()
             prefix = f"{path}/" if path else ""
-            with suppress(OSError), kernel.closing(_listable(root, path or ".")) as folder:
-                if entered:
-                    entered(folder, prefix)
-                triggers, inner = _looked_at(folder, prefix, without)
+            try:
+                with kernel.closing(_listable(root, path or ".")) as folder:
+                    if entered:
+                        entered(folder, prefix)
+                    triggers, inner = _looked_at(folder, prefix, without)
+            except PermissionError:  # it is closed whenever it is opened, and may hold anything
+                found.append(Trigger(path, "setting", _CLOSED, path))
+            except OSError:
+                continue
+            else:
                 found += triggers
                 waiting += inner
     return found
@@ -149,6 +159,7 @@ def retire(
 
     def new() -> list[Trigger]:
         found = (one for one in survey(tree, without=without) if one not in known)
+        found = (one for one in found if one.mark != _CLOSED)  # what is in it has no new name
         return [one for one in found if one not in tried and not (git and one.kind == _REPOSITORY)]
 
     for _ in range(_MOST_ROUNDS):  # there may be more of it inside what was renamed
@@ -166,20 +177,35 @@ def retire(
 
 
 def _listable(root: int, path: str) -> int:
-    """Open a folder, also one that may not be listed: that hides nothing from who owns it."""
+    """Open a folder, also one that may not be listed, or that lies in one that may not be entered:
+    that hides nothing from who owns it."""
     flags = os.O_RDONLY | os.O_DIRECTORY
-    try:
-        descriptor = kernel.opened(root, path, flags)
-    except PermissionError:
-        with kernel.closing(kernel.opened(root, path, os.O_PATH | os.O_DIRECTORY)) as named:
-            itself = f"/proc/self/fd/{named}"
-            os.chmod(itself, stat.S_IMODE(os.fstat(named).st_mode) | stat.S_IRWXU)
-            return os.open(itself, flags | os.O_CLOEXEC)
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    if not mode & stat.S_IXUSR:
-        with suppress(OSError):
-            os.fchmod(descriptor, mode | stat.S_IRWXU)
-    return descriptor
+    for _ in range(_TRIES):
+        with suppress(PermissionError):
+            descriptor = kernel.opened(root, path, flags)
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if not mode & stat.S_IXUSR:
+                with suppress(OSError):
+                    os.fchmod(descriptor, mode | stat.S_IRWXU)
+            return descriptor
+        with suppress(PermissionError):
+            _open_up(root, path)
+    return kernel.opened(root, path, flags)
+
+
+def _open_up(root: int, path: str) -> None:
+    """Let its owner enter a folder and those above it. Raises `OSError` for what is not ours."""
+    names = path.split("/")
+    for count in range(len(names) + 1):
+        above = "/".join(names[:count])
+        flags = os.O_PATH | os.O_DIRECTORY
+        with kernel.closing(kernel.opened(root, above, flags) if above else os.dup(root)) as named:
+            itself, status = f"/proc/self/fd/{named}", os.fstat(named)
+            if os.access(itself, os.X_OK if count < len(names) else os.X_OK | os.R_OK):
+                continue
+            if status.st_uid != os.geteuid():
+                raise FileNotFoundError(path)  # a command cannot enter it either
+            os.chmod(itself, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
 
 
 def _looked_at(

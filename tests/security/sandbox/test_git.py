@@ -131,3 +131,29 @@ def test_one_in_a_folder_that_cannot_be_listed_is_found(tmp_path: Path) -> None:
     arguments = (sys.executable, "-S", "-c", script, str(tmp_path))
     ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("2\n", "")
+
+
+def test_one_in_a_folder_that_is_closed_again_and_again_is_found(tmp_path: Path) -> None:
+    """A command could do that while another one starts, which must not have the repository."""
+    if os.getuid() == 0:
+        os.chown(tmp_path, 65_534, 65_534)
+    script = """if True:
+        import os, sys
+        from nanobot.security.confine import autorun
+        os.chdir(sys.argv[1])
+        if os.getuid() == 0:
+            os.setuid(65_534)
+        os.makedirs("a/b/.git")
+        for number in range(100):
+            os.mkdir(f"a/{number}")
+        closing = os.fork()
+        while not closing:
+            for path, mode in (("a/b", 0), ("a", 0), ("a", 0o700), ("a/b", 0o700)):
+                os.chmod(path, mode)
+        found = [{one.path for one in autorun.survey(".")} for _ in range(60)]
+        os.kill(closing, 9)
+        print(sum(not one & {"a", "a/b", "a/b/.git"} for one in found))
+    """
+    arguments = (sys.executable, "-S", "-c", script, str(tmp_path))
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("0\n", "")
