@@ -263,7 +263,11 @@ class Sync:
         merged_here = max((one.number for one in versions if device in one.change.known), default=0)
         if 0 < merged_there <= len(versions) and merged_there >= merged_here:
             return versions[merged_there - 1].commit
-        if (seen := self._repository.tip(device)) or not merged_here:
+        seen, there = self._repository.tip(device), {commit for commit, _ in theirs}
+        ours = [version.commit for version in versions]
+        if seen in ours and seen not in there:  # a twin's, whom we have not met: ours alone
+            return next((commit for commit in reversed(ours) if commit in there), "")
+        if seen or not merged_here:
             return seen
         # An erasure took our copy of its branch; which of its versions we merged is still said.
         upto = versions[merged_here - 1].change.known[device]

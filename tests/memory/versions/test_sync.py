@@ -225,6 +225,22 @@ def test_a_home_from_a_backup_overwrites_nothing_that_was_pushed(
     assert len(list((tmp_path / "shared.git/refs/heads").iterdir())) == 3
 
 
+def test_a_home_from_a_backup_that_has_erased_since_loses_nothing(
+    devices: tuple[Device, Device], tmp_path: Path
+) -> None:
+    one, _ = devices
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    copy = Device(tmp_path, "copy")
+    one.add("- has a cat")
+    one.sync()
+    asyncio.run(copy.clock.advance(60.0))
+    copy.add("- has a dog")
+    copy.store.rewrite(lambda text: text.replace("Ulm", "U."))
+    copy.edit(copy.text().replace("Ulm", "U."))
+    copy.sync()
+    assert copy.facts >= {"- likes tea", "- has a cat", "- has a dog"}
+
+
 def test_a_file_that_changes_during_the_merge_is_not_overwritten(
     devices: tuple[Device, Device],
 ) -> None:
