@@ -242,6 +242,9 @@ def _schedule(text: str, now: datetime) -> Schedule:
 
 _VERSION = 1
 _FIELDS = {field.name for field in fields(Job)} - {"extra"}
+_SINCE_LATER = {"reminder", "begun", "ceiling"}
+"""Fields that an entry need not have. No other one is made up: a job whose `origins` got lost does
+not become the owner's own."""
 
 
 def encoded(jobs: Jobs) -> bytes:
@@ -281,6 +284,8 @@ def decoded(content: bytes) -> Jobs:
 def _job(entry: object) -> Job:
     if not isinstance(entry, dict):
         raise UnfitDocument("it is not an object")
+    if lost := sorted(_FIELDS - _SINCE_LATER - entry.keys()):
+        raise UnfitDocument(f"it has no {lost[0]!r}")
     known = {name: value for name, value in entry.items() if name in _FIELDS}
     rest = {name: value for name, value in entry.items() if name not in _FIELDS}
     try:

@@ -78,6 +78,7 @@ def test_entries_and_fields_that_are_not_understood_stay(state: MemoryState) -> 
         good | {"id": "c", "begun": {"due": 1}},
         good | {"message": "the same id again"},
         good | {"id": ""},
+        {name: value for name, value in good.items() if name != "origins"} | {"id": "d"},
         {"kind": "webhook"},
         "?",
     ]
