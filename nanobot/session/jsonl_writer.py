@@ -282,7 +282,7 @@ class Writer:
         self._jobs: list[SessionFile] = []
         self._background = Background()
         self._writing: asyncio.Task[None] | None = None
-        self._closing = self._in_trouble = self._retry_planned = False
+        self._closing = self._in_trouble = self._retry_planned = self._asked_again = False
         self._delay = _FIRST_DELAY
 
     def append(self, file: SessionFile, lines: bytes) -> asyncio.Future[None]:
@@ -321,7 +321,8 @@ class Writer:
         return b"".join(backlog.lines.copy()) if backlog else b""
 
     def retry(self) -> None:
-        """Try again what the disk refused."""
+        """Try again what the disk refused, and what it refuses in the attempt under way."""
+        self._asked_again = True
         for backlog in self._backlogs.values():
             backlog.refused = False
         self._wake()
@@ -359,18 +360,19 @@ class Writer:
             batch = {file: self._backlogs[file].lines.copy() for file in ready[:_MOST_FILES]}
             if not batch:
                 return
+            self._asked_again = False
             loop = asyncio.get_running_loop()
             errors = await loop.run_in_executor(self._thread, self._append, batch)
             for file, lines in batch.items():
                 self._settle(file, len(lines), errors.get(file))
-            if not any(backlog.refused for backlog in self._backlogs.values()):
+            if not errors and not any(backlog.refused for backlog in self._backlogs.values()):
                 self._in_trouble, self._delay = False, _FIRST_DELAY
 
     def _settle(self, file: SessionFile, count: int, error: StorageError | None) -> None:
         """The first `count` lines for `file` are durable, or were refused."""
         backlog = self._backlogs[file]
         if error is not None:
-            backlog.refused = True
+            backlog.refused = not self._asked_again
             if not self._in_trouble:  # one notice, however many files and attempts
                 logger.error("{}; it is kept and tried again. {}", error, error.hint)
             self._in_trouble = True

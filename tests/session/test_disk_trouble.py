@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,3 +266,26 @@ async def test_work_that_waits_for_the_disk_costs_nothing_where_all_others_were_
     manager.retry()
     await archiving
     assert [path.name for path in (folder / "archive").rglob("*.jsonl")] == ["0001.jsonl"]
+
+
+async def test_a_retry_that_is_asked_for_while_the_disk_refuses_is_not_lost(
+    managed: Open, notices: Notices, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = managed()
+    session = await say(manager, KEY, "before")
+    loop = asyncio.get_running_loop()
+
+    def refuse_once(name: str) -> None:
+        if name in disk.broken:
+            asked = threading.Event()
+            loop.call_soon_threadsafe(manager.retry)
+            loop.call_soon_threadsafe(asked.set)
+            asked.wait(10)
+            disk.broken.clear()
+            raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(disk, "_step", refuse_once)
+    disk.broken = {"write"}
+    async with asyncio.timeout(10):
+        await asyncio.gather(*queue(manager, session, "after"))
+    assert len(notices.errors) == 1
