@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
+from hashlib import blake2b
 from pathlib import Path
 
 from msgspec import Struct
@@ -130,9 +131,11 @@ def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileStat
     """
     cut, present = header.last_consolidated, segments(folder)
     archived = max((segment.last for segment in present), default=0)
+    doubled = (one for one in present if one is present[-1] or one.last >= header.first_seq)
+    known = {_digest(_raw(line)) for segment in doubled for line in lines_of(segment.path)}
     # Opened once: what a person puts in its place meanwhile is not half of what is moved.
     with opened(path) as live:
-        going, staying = (_parted(live, cut, archived, stay=stay) for stay in (False, True))
+        going, staying = (_parted(live, cut, archived, known, stay=stay) for stay in (False, True))
         if cut > archived:  # else a crash came before the live file was replaced
             make_folder(folder, files)
             number = present[-1].number + 1 if present else 1
@@ -163,11 +166,15 @@ def _between(lines: Iterable[Line], first: int, last: int | None) -> Iterator[Me
             yield line.record
 
 
-def _parted(live: int, cut: int, archived: int, *, stay: bool) -> Iterator[bytes]:
+def _parted(
+    live: int, cut: int, archived: int, known: Container[bytes], *, stay: bool
+) -> Iterator[bytes]:
     """The lines of a file that stay in it, or those that do not and are not `archived` yet.
 
-    What is no message goes with the messages around it, unless it still says something about those
-    that stay. Metadata lines do neither: the new header replaces them.
+    A message with an archived number stays where it is not what was archived (`known` has the
+    digests of that): somebody put it there, and nothing else holds it. What is no message goes with
+    the messages around it, unless it still says something about those that stay. Metadata lines do
+    neither: the new header replaces them.
     """
     goes = (
         at
@@ -180,7 +187,9 @@ def _parted(live: int, cut: int, archived: int, *, stay: bool) -> Iterator[bytes
             case Metadata():
                 continue
             case Message(seq=seq) if seq <= archived:
-                continue
+                if _digest(_raw(line)) in known:
+                    continue
+                stays = True
             case Message(seq=seq):
                 stays = seq > cut
             case Epoch(seq=seq):
@@ -191,6 +200,10 @@ def _parted(live: int, cut: int, archived: int, *, stay: bool) -> Iterator[bytes
                 stays = at > border
         if stays == stay:
             yield _raw(line)
+
+
+def _digest(raw: bytes) -> bytes:
+    return blake2b(raw, digest_size=16).digest()
 
 
 def _raw(line: Line) -> bytes:

@@ -190,3 +190,28 @@ async def test_what_no_memory_takes_is_bounded_on_disk_and_numbering_goes_on(
     assert session.next_seq == 16
     assert (await managed().get_or_create(KEY)).next_seq == 16
     assert texts(list(managed().read_messages(KEY)))[-1] == "m15"
+
+
+async def test_what_somebody_put_in_place_of_a_file_is_not_lost_where_its_numbers_are_archived(
+    folder: Path, clock: FakeClock
+) -> None:
+    manager = SessionManager.in_folder(folder, clock, live_limit=0)
+    session = await say(manager, KEY, "m1", "m2", "m3")
+    await manager.mark_consolidated(session, 2)
+    await manager.archive(session)
+    await manager.close()
+    live = folder / "cli_direct.jsonl"
+    foreign = [f'{{"role": "user", "content": "foreign {n}"}}\n' for n in range(1, 5)]
+    live.write_text("".join(foreign))
+    manager = SessionManager.in_folder(folder, clock, live_limit=0)
+    session = await manager.get_or_create(KEY)
+    assert texts(session.messages) == ["foreign 3", "foreign 4"]
+    for _ in range(2):
+        await say(manager, KEY, "more")
+        await manager.mark_consolidated(session, session.next_seq - 1)
+        await manager.archive(session)
+    held = "".join(path.read_text() for path in files_in(folder, "**/*.jsonl"))
+    assert [held.count(f"foreign {n}") for n in range(1, 5)] == [1] * 4
+    told = ["m1", "m2", "foreign 3", "foreign 4", "more", "more"]
+    assert texts(list(manager.read_messages(KEY))) == told
+    await manager.close()
