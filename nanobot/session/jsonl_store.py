@@ -3,8 +3,8 @@
 Consolidated messages move to `archive/<name>/NNNN.jsonl`, so that a live file stays short. A
 segment is a session file of its own: a metadata line, whose `last_consolidated` is the last seq in
 it, then the lines unchanged. It is complete and synced before the live file is replaced, and lines
-that a crash in between leaves in both places are known by their seq, so nothing is lost and moving
-twice does nothing twice. Moving holds no more of a file in memory than a line.
+that a crash in between leaves in both places are known by their seq and what they say, so nothing
+is lost and moving twice does nothing twice. Moving holds no more of a file in memory than a line.
 
 Only `rewrite` ever changes a line once it is written, to erase a text (`/forget`). Segments are
 rewritten before the live file, each by replacement; doing it again finishes what a crash cut short.
