@@ -212,9 +212,9 @@ def _faults_of_files(home: Path) -> Iterator[str]:
         said = ("s1", *_EVENTS) if key == _CHAT else ()
         yield from faults_of_transcript(home, key, _PERSONS if said else _NEVER, said)
     store = JobStore(documents_of(home / "state"))
-    jobs = store.load().jobs
-    if store.problems or list((home / "state").glob("jobs.json.*")):
-        yield f"jobs.json: {store.problems}"
+    jobs = tuple(store.load().values())
+    if store.trouble or list((home / "state").glob("jobs.json.*")):
+        yield f"jobs.json: {store.trouble}"
     if [(job.message, job.begun, len(job.runs)) for job in jobs] != [("the tick", None, 2)]:
         yield f"the jobs are {jobs}"
 

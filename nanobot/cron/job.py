@@ -1,4 +1,4 @@
-"""Scheduled jobs: their values, how somebody's words become one, the document that keeps them, and
+"""Scheduled jobs: their values, how a person's words become one, the document that keeps them, and
 when they run. Pure but for the document.
 
 A job does not store its next due time. It stores up to when its due times are done with (`after`),
@@ -6,26 +6,22 @@ and the next one follows from its schedule, so that a changed time zone applies 
 
 - Each due time is run for once. Those that passed unattended are combined into one run.
 - A clock that is set back by up to three hours repeats nothing. If it is set back further, it had
-  been wrong: due times come again, except those already run for; and if it is set forward again,
-  nothing that was done before counts as missed.
+  been wrong: due times come again, except those already run for. A clock that shows a time before
+  the job was made is wrong itself, and nothing is due by it.
 - `every` counts elapsed time: setting the clock back does not change how soon it is due again.
-
-Nothing in the document is overwritten that was not understood: a document that cannot be parsed is
-quarantined, an entry that cannot be read is kept whole, and so are unknown fields.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from loguru import logger
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from nanobot.bus.events import Address
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
@@ -37,7 +33,6 @@ from nanobot.text import shortened
 KEPT_RUNS = 20
 """Due times that a job remembers to have run for."""
 
-
 _Moment = Annotated[datetime, Meta(tz=True)]
 _Name = Annotated[str, Meta(min_length=1)]
 
@@ -46,13 +41,12 @@ class Run(Struct, frozen=True):
     """A run that has begun: written down before its message is published, so that it is published
     once whatever happens in between.
 
-    `due` is the due time that names it, and `missed` the number of earlier ones it stands for as
-    well. With it every due time up to `through` is done with. All in UTC.
+    `due` is the due time that names it, the first that it stands for. With it every due time up to
+    `through` is done with. Both in UTC.
     """
 
     due: _Moment
     through: _Moment
-    missed: int = 0
 
 
 class Job(Struct, frozen=True):
@@ -61,10 +55,11 @@ class Job(Struct, frozen=True):
     The agent runs with it; where it is a `reminder` it is sent as it is, and no model runs. `zone`
     is an IANA name; where it is empty, that of the agent counts. `scope` is whose memory and files,
     `origins` the untrusted text that the job may come from, `created_by` the sender who wanted it.
-    Due times up to `after` are done with; so are those in `runs` (the latest ones, the newest
-    last), and once the clock is past `ceiling` all up to there: it was ahead before it was set back
-    to `after`. `begun` is a run whose end is not written down yet. `extra` is the JSON object of
-    fields in the file that this version does not know. Moments are in UTC.
+    Due times up to `after` are done with, and so are those in `runs` (the latest ones, the newest
+    last). `begun` is a run whose end is not written down yet. Moments are in UTC.
+
+    A stored job has every field but the last two: one whose `origins` got lost must not become the
+    owner's own.
     """
 
     id: _Name
@@ -79,13 +74,11 @@ class Job(Struct, frozen=True):
     created_by: str
     created_at: _Moment
     after: _Moment
-    origins: tuple[str, ...] = ()
+    origins: tuple[str, ...]
+    enabled: bool
+    runs: tuple[_Moment, ...]
     reminder: bool = False
-    enabled: bool = True
-    runs: tuple[_Moment, ...] = ()
     begun: Run | None = None
-    ceiling: _Moment | None = None
-    extra: str = "{}"
 
     @property
     def session_key(self) -> str:
@@ -103,34 +96,8 @@ class Job(Struct, frozen=True):
         return isinstance(self.schedule, At)
 
 
-class Jobs(Struct, frozen=True):
-    """All jobs. `unread` are entries of the file that were not understood, as JSON, and `extra` the
-    JSON object of its fields beside the jobs: both are kept as they are. `problems` say what is
-    wrong with the entries."""
-
-    jobs: tuple[Job, ...] = ()
-    unread: tuple[str, ...] = ()
-    extra: str = "{}"
-    problems: tuple[str, ...] = ()
-
-    def find(self, id: str) -> Job | None:
-        """The job with this id."""
-        return next((job for job in self.jobs if job.id == id), None)
-
-    def of(self, scope: str) -> tuple[Job, ...]:
-        """The jobs of one scope."""
-        return tuple(job for job in self.jobs if job.scope == scope)
-
-    def adding(self, job: Job) -> Jobs:
-        """With one more job."""
-        return replace(self, jobs=(*self.jobs, job))
-
-    def changing(self, id: str, change: Callable[[Job], Job | None]) -> Jobs:
-        """With one job changed, or without it where `change` gives None; the same where there is no
-        such job."""
-        changed = (change(job) if job.id == id else job for job in self.jobs)
-        return replace(self, jobs=tuple(job for job in changed if job is not None))
-
+Jobs = Mapping[str, Job]
+"""All jobs by their ids, the oldest first."""
 
 LEAST_INTERVAL = timedelta(seconds=60)
 MOST_NAME, MOST_MESSAGE = 60, 4_000
@@ -204,6 +171,8 @@ def draft_job(
         created_at=made_at,
         after=made_at.replace(microsecond=0),
         origins=place.origins,
+        enabled=True,
+        runs=(),
         reminder=reminder,
     )
 
@@ -241,94 +210,64 @@ def _schedule(text: str, now: datetime) -> Schedule:
 
 
 _VERSION = 1
-_FIELDS = {field.name for field in fields(Job)} - {"extra"}
-_SINCE_LATER = {"reminder", "begun", "ceiling"}
-"""Fields that an entry need not have. No other one is made up: a job whose `origins` got lost does
-not become the owner's own."""
-
-
-def encoded(jobs: Jobs) -> bytes:
-    """The whole file."""
-    entries = [*map(_entry, jobs.jobs), *map(json.loads, jobs.unread)]
-    content = {**json.loads(jobs.extra), "version": _VERSION, "jobs": entries}
-    return json.dumps(content, indent=1, default=datetime.isoformat).encode("ascii") + b"\n"
-
-
-def _entry(job: Job) -> dict[str, object]:
-    known = to_builtins(replace(job, extra=""), builtin_types=(datetime,))
-    del known["extra"]
-    return {**json.loads(job.extra), **known, "schedule": job.schedule.text}
-
-
-def decoded(content: bytes) -> Jobs:
-    """What a file holds. Raises `UnfitDocument` where it is no list of jobs of this version."""
-    top = versioned_object(content, _VERSION)
-    entries = top.get("jobs")
-    if not isinstance(entries, list):
-        raise UnfitDocument("it has no list 'jobs'")
-    jobs: dict[str, Job] = {}
-    unread, problems = [], []
-    for entry in entries:
-        try:
-            job = _job(entry)
-            if job.id in jobs:
-                raise UnfitDocument("another entry has the same id")  # noqa: TRY301 - kept like the others
-            jobs[job.id] = job
-        except UnfitDocument as error:
-            unread.append(json.dumps(entry))
-            problems.append(str(error))
-    rest = {name: value for name, value in top.items() if name not in ("version", "jobs")}
-    return Jobs(tuple(jobs.values()), tuple(unread), json.dumps(rest), tuple(problems))
-
-
-def _job(entry: object) -> Job:
-    if not isinstance(entry, dict):
-        raise UnfitDocument("it is not an object")
-    if lost := sorted(_FIELDS - _SINCE_LATER - entry.keys()):
-        raise UnfitDocument(f"it has no {lost[0]!r}")
-    known = {name: value for name, value in entry.items() if name in _FIELDS}
-    rest = {name: value for name, value in entry.items() if name not in _FIELDS}
-    try:
-        job = convert({**known, "extra": json.dumps(rest)}, Job, dec_hook=_stored)
-    except (ValidationError, ScheduleError) as error:
-        raise UnfitDocument(str(error)) from error
-    if find_zone(job.zone or "UTC") is None:
-        raise UnfitDocument(f"there is no time zone {job.zone!r:.60}")
-    return job
-
-
-def _stored(kind: type, value: object) -> object:
-    """What stands for a value of a type that the format does not know."""
-    assert kind is Schedule
-    return parse(str(value))
-
-
-_ADVICE = "Its jobs do not run. Fix it, save it as state/jobs.json, and start nanobot again."
+_ADVICE = "No job runs. Fix it, save it as state/jobs.json, and start nanobot again."
 
 
 class JobStore(Document[Jobs]):
     """The document `jobs`."""
 
     def __init__(self, store: StateStore) -> None:
-        super().__init__(store, "jobs", self._decoded, encoded, Jobs(), _ADVICE)
-        self._unread = ""
-
-    @property
-    def problems(self) -> str:
-        """What was not understood when it was read, and what to do; empty where all was."""
-        return " ".join(filter(None, (self.trouble, self._unread)))
-
-    def _decoded(self, content: bytes) -> Jobs:
-        jobs = decoded(content)
-        self._unread = " ".join(f"An entry is not used: {one}." for one in jobs.problems)
-        if self._unread:
-            self._unread += " It stays as it is."
-            logger.error("{}", self._unread)
-        return jobs
+        super().__init__(store, "jobs", decoded, lambda jobs: encoded(jobs.values()), {}, _ADVICE)
 
 
-MOST_COUNTED = 200
-"""Due times that are counted one by one; a run that stands for more says so."""
+class _File(Struct):
+    jobs: list[Job]
+
+
+def encoded(jobs: Iterable[Job]) -> bytes:
+    """The whole document."""
+    entries = [
+        {**to_builtins(job, builtin_types=(datetime,)), "schedule": job.schedule.text}
+        for job in jobs
+    ]
+    content = {"version": _VERSION, "jobs": entries}
+    return json.dumps(content, indent=1, default=datetime.isoformat).encode("ascii") + b"\n"
+
+
+def decoded(content: bytes) -> Jobs:
+    """What a document holds. Raises `UnfitDocument` where it is no list of jobs of this version."""
+    top = versioned_object(content, _VERSION)
+    try:
+        jobs = [_in_utc(job) for job in convert(top, _File, dec_hook=_schedule_of).jobs]
+    except (ValidationError, ScheduleError) as error:
+        raise UnfitDocument(str(error)) from error
+    for job in jobs:
+        if find_zone(job.zone or "UTC") is None:
+            raise UnfitDocument(f"there is no time zone {job.zone!r:.60}")
+    by_id = {job.id: job for job in jobs}
+    if len(by_id) < len(jobs):
+        raise UnfitDocument("two jobs have the same id")
+    return by_id
+
+
+def _schedule_of(kind: type, value: object) -> object:
+    """What stands for a value of a type that the format does not know."""
+    assert kind is Schedule
+    return parse(str(value))
+
+
+def _in_utc(job: Job) -> Job:
+    """With its moments in UTC: one that somebody wrote by hand may be in any zone, and the names of
+    runs are made from them."""
+    begun = job.begun
+    return replace(
+        job,
+        created_at=job.created_at.astimezone(UTC),
+        after=job.after.astimezone(UTC),
+        runs=tuple(moment.astimezone(UTC) for moment in job.runs),
+        begun=begun and Run(begun.due.astimezone(UTC), begun.through.astimezone(UTC)),
+    )
+
 
 SMALL_STEP = timedelta(hours=3)
 """A clock that is set back by no more repeats nothing; by more, it had been wrong."""
@@ -345,56 +284,47 @@ def zone_of(job: Job, now: datetime) -> tzinfo:
 
 def next_due(job: Job, now: datetime) -> datetime | None:
     """When it is due next, in UTC, perhaps before `now`; None for never again."""
-    is_past = job.ceiling and now >= job.ceiling
-    after = max(job.after, job.ceiling or job.after) if is_past else job.after
-    return _due_after(job, after, zone_of(job, now))
+    return due_after(job, job.after, now)
+
+
+def due_after(job: Job, moment: datetime, now: datetime) -> datetime | None:
+    """The first time after `moment`, in UTC, that was not run for."""
+    zone = zone_of(job, now)
+    due = job.schedule.next_after(moment, zone)
+    while due is not None and due.astimezone(UTC) in job.runs:
+        due = job.schedule.next_after(due, zone)
+    return None if due is None else due.astimezone(UTC)
 
 
 def due_run(job: Job, now: datetime) -> Run | None:
     """The run that is due by `now`, for all due times that were not run for; None where none is."""
-    due, zone = next_due(job, now), zone_of(job, now)
+    due = next_due(job, now)
     if due is None or due > now:
         return None
-    if isinstance(job.schedule, Every):
-        missed = (now - due) // job.schedule.interval
-        due += missed * job.schedule.interval
-        return Run(due, due, missed)
-    missed = 0
-    while (following := _due_after(job, due, zone)) is not None and following <= now:
-        due, missed = following, missed + 1
-        if missed == MOST_COUNTED:
-            return Run(due, now.astimezone(UTC), missed)
-    return Run(due, due, missed)
+    if isinstance(job.schedule, Every):  # keeps its step
+        interval = job.schedule.interval
+        return Run(due, due + (now - due) // interval * interval)
+    return Run(due, now.astimezone(UTC))
 
 
 def after_run(job: Job, run: Run) -> Job | None:
     """The job once `run` has been published; None where it is over."""
     if job.runs_once:
         return None
-    ceiling = job.ceiling if job.ceiling and job.ceiling > run.through else None
-    runs = (*job.runs, run.due)[-KEPT_RUNS:]
-    return replace(job, after=run.through, runs=runs, begun=None, ceiling=ceiling)
+    return replace(job, after=run.through, runs=(*job.runs, run.due)[-KEPT_RUNS:], begun=None)
 
 
 def set_back(job: Job, now: datetime) -> Job:
     """The job as it goes on where the clock shows a time before `after`; else the same."""
     step = _SMALL_STEP_OF_EVERY if isinstance(job.schedule, Every) else SMALL_STEP
-    if job.after - now <= step:
+    if job.after - now <= step or now < job.created_at:
         return job
-    ceiling = max(job.after, job.ceiling or job.after)
-    return replace(job, after=now.astimezone(UTC), ceiling=ceiling)
+    return replace(job, after=now.astimezone(UTC))
 
 
 def resumed(job: Job, now: datetime) -> Job:
     """A paused job that goes on: what came due meanwhile is not made up for."""
     return replace(job, enabled=True, after=max(job.after, now.astimezone(UTC)))
-
-
-def _due_after(job: Job, moment: datetime, zone: tzinfo) -> datetime | None:
-    due = job.schedule.next_after(moment, zone)
-    while due is not None and due.astimezone(UTC) in job.runs:
-        due = job.schedule.next_after(due, zone)
-    return None if due is None else due.astimezone(UTC)
 
 
 def schedule_text(job: Job) -> str:

@@ -25,12 +25,12 @@ from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.cron.job import (
-    MOST_COUNTED,
     Job,
     Jobs,
     JobStore,
     Run,
     after_run,
+    due_after,
     due_run,
     moment_text,
     next_due,
@@ -43,7 +43,7 @@ from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
 from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
 from nanobot.templates import render
-from nanobot.text import counted, one_line
+from nanobot.text import one_line
 from nanobot.tooling import OWNER
 
 LONGEST_WAIT = 60.0
@@ -94,17 +94,21 @@ class CronService:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the file of jobs, as far as it was read; empty where nothing is."""
-        return self._store.problems
+        """What was wrong with the document when it was read; empty where nothing was."""
+        return self._store.trouble
 
     async def jobs(self, scope: str) -> Sequence[Job]:
         """The jobs, the oldest first. Raises `StorageError`."""
         jobs = await asyncio.to_thread(self._store.load)
-        return jobs.jobs if scope == EVERYONES else jobs.of(scope)
+        return [job for job in jobs.values() if scope in (EVERYONES, job.scope)]
 
     async def find(self, id: str, scope: str) -> Job:
         """One job. Raises `NanobotError` where there is none, and `StorageError`."""
-        return _found(await asyncio.to_thread(self._store.load), id, scope)
+        wanted = id.strip().strip("`").casefold()
+        for job in await self.jobs(scope):
+            if job.id == wanted:
+                return job
+        raise NanobotError(f"there is no job {id[:40]!r}", hint="The list shows the ids of jobs.")
 
     async def add(self, draft: Job) -> Job:
         """Schedule what `draft_job` made, under an id of its own."""
@@ -113,31 +117,34 @@ class CronService:
             _refuse_too_often(draft.schedule)
         job = draft
 
-        def adding(jobs: Jobs) -> Jobs:
+        def add_to(jobs: Jobs) -> Jobs:
             nonlocal job
-            if len(jobs.of(draft.scope)) >= most:
+            if sum(one.scope == draft.scope for one in jobs.values()) >= most:
                 raise NanobotError(
                     f"there are {most} jobs, and more are not kept", hint="Remove one first."
                 )
             ids = (secrets.token_hex(3) for _ in count())
-            job = replace(draft, id=next(id for id in ids if jobs.find(id) is None))
-            return jobs.adding(job)
+            job = replace(draft, id=next(id for id in ids if id not in jobs))
+            return {**jobs, job.id: job}
 
-        await self._change(adding)
+        await asyncio.to_thread(self._store.change, add_to)
         self.nudge()
         return job
 
     async def remove(self, id: str, scope: str) -> Job:
         """Take a job away; as it was."""
-        return await self._change_one(id, scope, lambda _: None)
+        job = await self.find(id, scope)
+        await self._change(job, lambda _: None)
+        return job
 
     async def pause(self, id: str, scope: str) -> Job:
         """Let a job rest until `resume`; as it is then."""
-        return await self._change_one(id, scope, lambda job: replace(job, enabled=False))
+        job = await self.find(id, scope)
+        return await self._change(job, lambda job: replace(job, enabled=False)) or job
 
     async def resume(self, id: str, scope: str) -> Job:
         """Let a paused job go on from now; as it is then."""
-        now = self._clock.now()
+        now, job = self._clock.now(), await self.find(id, scope)
 
         def resume(job: Job) -> Job:
             going = job if job.enabled else resumed(job, now)
@@ -145,7 +152,7 @@ class CronService:
                 raise NanobotError("its time has passed", hint="Remove it, or schedule it again.")
             return going
 
-        job = await self._change_one(id, scope, resume)
+        job = await self._change(job, resume) or job
         self.nudge()
         return job
 
@@ -192,40 +199,30 @@ class CronService:
 
     async def _attend(self, job: Job) -> datetime | None:
         """Run a job if it is due; when it is due next, None where that cannot be said now."""
-        if job.begun is not None:
-            going_on = await self._finish(job, job.begun)
-            if going_on is None:
-                return None
-            job = going_on
         now = self._clock.now()
-        if not job.enabled:
-            return None
-        if set_back(job, now) != job:
-            job = await self._changed(job, lambda job: set_back(job, now)) or job
-        if due_run(job, now) is not None:
+        current: Job | None = job
+        if job.begun is None:
+            if not job.enabled:
+                return None
+            if set_back(job, now) == job and due_run(job, now) is None:
+                return next_due(job, now)
             if self._busy and await self._busy(job.session_key):
                 return None
-            begun = await self._changed(job, lambda job: _beginning(job, now))
-            if begun is None or begun.begun is None:
-                return None
-            ended = await self._finish(begun, begun.begun)
-            if ended is None or not ended.enabled:
-                return None
-            job = ended
-        return next_due(job, now)
+            current = await self._change(job, lambda job: _begin(set_back(job, now), now))
+        if current is not None and current.begun is not None:
+            current = await self._finish(current, current.begun)
+        return next_due(current, now) if current is not None and current.enabled else None
 
     async def _finish(self, job: Job, run: Run) -> Job | None:
         """Publish a run that has begun, and write down that it is over."""
         if not await self._is_wanted(job):
             there = job.address.key
             logger.warning("job {} is paused: {} may not be reached any more", job.id, there)
-            return await self._changed(job, lambda job: replace(job, enabled=False, begun=None))
+            return await self._change(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
         late = _lateness(job, run, now)
         await self._put_out(job, run.due.isoformat(), run.due, late, now)
-        return await self._changed(
-            job, lambda job: after_run(job, run) if job.begun == run else job
-        )
+        return await self._change(job, lambda job: after_run(job, run) if job.begun == run else job)
 
     async def _put_out(self, job: Job, event: str, due: datetime, late: str, now: datetime) -> None:
         put = self._remind if job.reminder else self._publish
@@ -235,22 +232,15 @@ class CronService:
         """Whether whoever it is for may still talk to the agent."""
         return job.scope == OWNER or await asyncio.to_thread(self._may_reach, job.address.key)
 
-    async def _changed(self, job: Job, change: Callable[[Job], Job | None]) -> Job | None:
-        jobs = await self._change(lambda jobs: jobs.changing(job.id, change))
-        return jobs.find(job.id)
-
-    async def _change_one(self, id: str, scope: str, change: Callable[[Job], Job | None]) -> Job:
-        was: list[Job] = []
+    async def _change(self, job: Job, change: Callable[[Job], Job | None]) -> Job | None:
+        """Change a job, or remove it where `change` gives None; as it is then, None where it is
+        gone."""
 
         def apply(jobs: Jobs) -> Jobs:
-            was[:] = [_found(jobs, id, scope)]
-            return jobs.changing(was[0].id, change)
+            changed = {id: change(one) if id == job.id else one for id, one in jobs.items()}
+            return {id: one for id, one in changed.items() if one is not None}
 
-        jobs = await self._change(apply)
-        return jobs.find(was[0].id) or was[0]
-
-    async def _change(self, change: Callable[[Jobs], Jobs]) -> Jobs:
-        return await asyncio.to_thread(self._store.change, change)
+        return (await asyncio.to_thread(self._store.change, apply)).get(job.id)
 
 
 def _refuse_too_often(schedule: Schedule) -> None:
@@ -265,17 +255,10 @@ def _refuse_too_often(schedule: Schedule) -> None:
         raise ScheduleError(schedule.text, reason)
 
 
-def _beginning(job: Job, now: datetime) -> Job:
+def _begin(job: Job, now: datetime) -> Job:
     if not job.enabled or job.begun is not None:
         return job
     return replace(job, begun=due_run(job, now))
-
-
-def _found(jobs: Jobs, id: str, scope: str) -> Job:
-    job = jobs.find(id.strip().strip("`").casefold())
-    if job is None or scope not in (EVERYONES, job.scope):
-        raise NanobotError(f"there is no job {id[:40]!r}", hint="The list shows the ids of jobs.")
-    return job
 
 
 def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) -> InboundMessage:
@@ -318,13 +301,12 @@ def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) ->
 
 def _lateness(job: Job, run: Run, now: datetime) -> str:
     """What a run is told where it is not on time; empty where it is."""
-    if run.missed:
-        count = "more than " if run.missed >= MOST_COUNTED and run.through != run.due else ""
-        times = counted(run.missed, "earlier time that was", "earlier times that were")
-        return f"; this run also stands for {count}{times} missed"
-    if now - run.due > _LATE:
-        return f"; it is late, now is {moment_text(now, zone_of(job, now))}"
-    return ""
+    following = due_after(job, run.due, now)
+    missed = following is not None and following <= run.through
+    if not missed and now - run.due <= _LATE:
+        return ""
+    late = f"; it is late, now is {moment_text(now, zone_of(job, now))}"
+    return f"{late}, and it stands for all times missed until now" if missed else late
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from nanobot.bus.events import TERMINAL, Address
 from nanobot.clock import Clock
 from nanobot.config import command_for
-from nanobot.cron.job import Job, Jobs, Place, address_of, draft_job, encoded
+from nanobot.cron.job import Job, Place, address_of, draft_job, encoded
 from nanobot.cron.schedule import Every
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import (
@@ -266,7 +266,7 @@ class Import:
             if note:
                 self._report.changed(f"The job “{name}”: {note}.")
         if taken:
-            self._files.write("state/jobs.json", [encoded(Jobs(tuple(taken)))])
+            self._files.write("state/jobs.json", [encoded(taken)])
         self._files.converted("jobs", store, "state/jobs.json" if taken else "", "", len(taken))
 
     def _workspace(self) -> None:

@@ -13,7 +13,23 @@ from nanobot.cron.schedule import parse
 from tests.doubles.state import MemoryState
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-JOB = Job("j1", "Water", parse("every 2h"), "", "m", "cli", "d", "", "owner", "u", NOW, NOW)
+JOB = Job(
+    "j1",
+    "Water",
+    parse("every 2h"),
+    "",
+    "m",
+    "cli",
+    "d",
+    "",
+    "owner",
+    "u",
+    NOW,
+    NOW,
+    origins=(),
+    enabled=True,
+    runs=(),
+)
 FULL = replace(
     JOB,
     id="j2",
@@ -25,8 +41,7 @@ FULL = replace(
     origins=("tool:web_fetch", "person:8"),
     enabled=False,
     runs=(NOW, NOW + timedelta(days=1)),
-    begun=Run(NOW + timedelta(days=2), NOW + timedelta(days=3), 4),
-    ceiling=NOW + timedelta(days=400),
+    begun=Run(NOW + timedelta(days=2), NOW + timedelta(days=3)),
 )
 
 
@@ -35,10 +50,14 @@ def state() -> MemoryState:
     return MemoryState()
 
 
+def put(state: MemoryState, *jobs: Job) -> None:
+    JobStore(state).change(lambda stored: {**stored, **{job.id: job for job in jobs}})
+
+
 def test_jobs_come_back_as_they_were(state: MemoryState) -> None:
-    JobStore(state).change(lambda jobs: jobs.adding(JOB).adding(FULL))
-    assert JobStore(state).load() == Jobs((JOB, FULL))
-    assert JobStore(state).problems == ""
+    put(state, JOB, FULL)
+    assert JobStore(state).load() == {"j1": JOB, "j2": FULL}
+    assert JobStore(state).trouble == ""
 
 
 @pytest.mark.parametrize(
@@ -60,53 +79,79 @@ def test_a_document_that_does_not_parse_is_kept_as_it_is_under_another_name(
 ) -> None:
     state.put("jobs", content)
     store = JobStore(state)
-    assert store.load() == Jobs()
-    store.change(lambda jobs: jobs.adding(JOB))
+    assert store.load() == {}
+    store.change(lambda jobs: {**jobs, JOB.id: JOB})
     assert state.aside == {"jobs.json.broken-1": content}
-    assert "jobs.json.broken-1" in store.problems
-    assert JobStore(state).load() == Jobs((JOB,))
+    assert "jobs.json.broken-1" in store.trouble
+    assert JobStore(state).load() == {"j1": JOB}
 
 
-def test_entries_and_fields_that_are_not_understood_stay(state: MemoryState) -> None:
-    JobStore(state).change(lambda jobs: jobs.adding(JOB))
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schedule": "whenever"},
+        {"zone": "Mars/Olympus"},
+        {"after": "yesterday"},
+        {"after": "2026-03-02T09:00:00"},
+        {"begun": {"due": 1}},
+        {"id": ""},
+        {"id": "j1"},
+        {"origins": None},
+    ],
+)
+def test_a_document_with_a_job_that_is_not_understood_is_kept_and_not_used(
+    state: MemoryState, change: dict[str, object]
+) -> None:
+    put(state, JOB, FULL)
     top = json.loads(state.text("jobs"))
-    good = top["jobs"][0] | {"color": {"of": "the future"}}
-    strange = [
-        good | {"id": "a", "schedule": "whenever"},
-        good | {"id": "b", "zone": "Mars/Olympus"},
-        good | {"id": "c", "after": "yesterday"},
-        good | {"id": "c", "begun": {"due": 1}},
-        good | {"message": "the same id again"},
-        good | {"id": ""},
-        {name: value for name, value in good.items() if name != "origins"} | {"id": "d"},
-        {"kind": "webhook"},
-        "?",
-    ]
-    state.put("jobs", json.dumps({"version": 1, "mood": [1], "jobs": [strange[0], good, *strange]}))
+    top["jobs"][1] |= change
+    if change == {"origins": None}:
+        del top["jobs"][1]["origins"]
+    content = json.dumps(top).encode()
+    state.put("jobs", content)
     store = JobStore(state)
-    assert [job.id for job in store.load().jobs] == ["j1"]
-    assert "Mars/Olympus" in store.problems
-    store.change(lambda jobs: jobs.changing("j1", lambda job: replace(job, name="Other")))
-    after = json.loads(state.text("jobs"))
-    assert after["mood"] == [1]
-    assert after["jobs"] == [good | {"name": "Other"}, strange[0], *strange]
+    assert store.load() == {}
+    assert state.aside == {"jobs.json.broken-1": content}
+    assert "No job runs" in store.trouble
+
+
+def test_moments_that_were_written_by_hand_are_read_as_utc(state: MemoryState) -> None:
+    """The name of a run is made from them: in another zone it would be published twice."""
+    put(state, FULL)
+    content = state.text("jobs").replace("09:00:00+00:00", "11:00:00+02:00")
+    assert "+00:00" not in content
+    state.put("jobs", content)
+    (job,) = JobStore(state).load().values()
+    assert job == FULL
+    assert job.begun is not None
+    assert job.begun.due.isoformat() == "2026-03-04T09:00:00+00:00"
+
+
+def test_a_document_of_before_is_read(state: MemoryState) -> None:
+    """Runs counted what was missed, jobs had a ceiling."""
+    put(state, FULL)
+    top = json.loads(state.text("jobs"))
+    top["jobs"][0]["begun"]["missed"] = 4
+    top["jobs"][0]["ceiling"] = "2027-03-02T09:00:00+00:00"
+    state.put("jobs", json.dumps(top))
+    assert JobStore(state).load() == {"j2": FULL}
 
 
 def test_what_somebody_writes_meanwhile_is_read_before_anything_is_written(
     state: MemoryState,
 ) -> None:
     store = JobStore(state)
-    store.change(lambda jobs: jobs.adding(JOB))
+    put(state, JOB)
     other = replace(JOB, id="j9")
 
     def slow(jobs: Jobs) -> Jobs:
-        if jobs.find("j9") is None:
-            JobStore(state).change(lambda jobs: jobs.adding(other))
-        return jobs.changing("j1", lambda job: replace(job, name="Renamed"))
+        if "j9" not in jobs:
+            put(state, other)
+        return {**jobs, "j1": replace(jobs["j1"], name="Renamed")}
 
-    assert [job.name for job in store.change(slow).jobs] == ["Renamed", "Water"]
+    assert [job.name for job in store.change(slow).values()] == ["Renamed", "Water"]
     state.put("jobs", state.text("jobs").replace("Renamed", "By hand"))
-    assert [job.name for job in store.load().jobs] == ["By hand", "Water"]
+    assert [job.name for job in store.load().values()] == ["By hand", "Water"]
     state.put("jobs", b"{ half")
-    assert store.change(lambda jobs: jobs.adding(FULL)).find("j2") == FULL
+    assert store.change(lambda jobs: {**jobs, FULL.id: FULL})["j2"] == FULL
     assert state.aside == {"jobs.json.broken-1": b"{ half"}

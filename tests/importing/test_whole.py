@@ -93,8 +93,7 @@ def test_settings_and_secrets_are_usable_and_apart(imported: Imported) -> None:
 
 def test_jobs_come_when_they_would_have_come(imported: Imported) -> None:
     jobs = decoded((imported.new / "state" / "jobs.json").read_bytes())
-    assert jobs.unread == ()
-    by_message = {job.message: job for job in jobs.jobs}
+    by_message = {job.message: job for job in jobs.values()}
     morning, stretch = by_message["Say good morning"], by_message["Remind me to stretch"]
     assert (morning.schedule.text, morning.zone) == ("0 8 * * *", "Europe/Berlin")
     assert (morning.address.key, morning.scope) == ("telegram:15551234", "owner")

@@ -46,12 +46,11 @@ def test_what_was_kept_in_files_is_found_in_the_documents(home: Path) -> None:
     assert inspect_journal(state / "journal.db").documents == before
     with contextlib.closing(documents_of(state)) as documents:
         jobs = JobStore(documents).load()
-        assert [job.message for job in jobs.jobs] == [
+        assert [job.message for job in jobs.values()] == [
             "Stretch",
             "Say good morning",
             "Water the plants",
         ]
-        assert jobs.problems == ()
         access = Access(documents, {"telegram": AccessRules()}, {}, clock)
         assert (access.load(), [one.name for one in access.approved()]) == ("", ["Anna"])
         (skill,) = [

@@ -27,7 +27,7 @@ def file(tmp_path: Path) -> Path:
     ("jobs", "trouble"),
     [
         ('{"version": 1, "jobs": [', "the jobs cannot be used: it is not JSON"),
-        ('{"version": 1, "jobs": [7]}', "entries of the jobs cannot be used: "),
+        ('{"version": 1, "jobs": [7]}', "the jobs cannot be used: "),
     ],
 )
 def test_what_would_not_work_is_told_by_its_place_in_the_home_and_left_as_it_is(
