@@ -13,7 +13,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -145,6 +145,28 @@ def write_all(descriptor: int, data: bytes, files: FileOps = DISK) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[files.write(descriptor, rest) :]
+
+
+def append_line(path: Path, line: bytes) -> int:
+    """Add a line, without its end, to a file of lines, and make the file for its owner alone where
+    there is none; the file's size then. A line that a full disk or a crash cut short does not run
+    into it. Raises `OSError`."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        is_torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
+        write_all(descriptor, (b"\n" if is_torn else b"") + line + b"\n")
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def rotate_files(names: Sequence[Path]) -> None:
+    """Give each of these files the name after its own; the last one goes. Raises `OSError`."""
+    for newer, older in zip(names[-2::-1], names[:0:-1], strict=True):
+        with suppress(FileNotFoundError):
+            newer.replace(older)
 
 
 def read_up_to(descriptor: int, limit: int) -> bytes:

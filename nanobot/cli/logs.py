@@ -73,7 +73,7 @@ def show(
     """Print the last `count` lines from `level` on, those of one turn where it is named; with
     `follow` new ones too, until somebody interrupts it."""
     from nanobot.io import storage_errors
-    from nanobot.logs import LEVELS, LOG_FILE, Tail, newest_lines
+    from nanobot.logs import LEVELS, LOG_FILE, LogReader
 
     def holds(line: LogLine) -> bool:
         important = LEVELS.index(line.level) >= LEVELS.index(level)
@@ -81,17 +81,17 @@ def show(
 
     path = home / "logs" / LOG_FILE
     with storage_errors(path):
-        lines, mark = newest_lines(path, holds, count)
+        reader = LogReader(path)
+        lines = reader.newest_lines(holds, count)
     put(_shown(lines, as_json=as_json))
-    tail = Tail(path, mark)
     while follow:
         sys.stdout.flush()
         time.sleep(_PAUSE)
         with storage_errors(path):
-            new = [line for line in tail.new_lines() if holds(line)]
+            new = [line for line in reader.new_lines() if holds(line)]
         put(_shown(new, as_json=as_json))
     if not lines and not as_json:
-        print_text(_NOTHING.format("logged") if mark.inode else _NO_LOG.format(path))
+        print_text(_NOTHING.format("logged") if path.exists() else _NO_LOG.format(path))
     return 0
 
 

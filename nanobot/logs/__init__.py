@@ -13,7 +13,7 @@ line), `message`, and `error` (a traceback, if there is one). The log is set up 
 the command that starts it; what other packages log through the standard library goes the same way.
 
 Reading works on the files alone, so a gateway may run or not. A line that cannot be read is left
-out. Files are told apart by their number on the disk, because their names move on.
+out. Files are told apart by their inode, because their names move on.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from itertools import islice
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Literal, TextIO
 from zoneinfo import ZoneInfo
 
 from loguru import logger
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
-from nanobot.io import write_all
+from nanobot.io import append_line, rotate_files
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
 
 LOG_FILE = "nanobot.log"
 """The name of the log in a home's `logs/`."""
-
-_OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 """Longer ones are dates: copies that somebody keeps."""
@@ -65,7 +62,7 @@ def _complain(text: str) -> None:
 
 
 class LogFile:
-    """The log at `path` as JSON, of up to `max_bytes`, with `keep` older files beside it.
+    """The log at `path` as JSON, of up to about `max_bytes`, with `keep` older files beside it.
     `complain` is told of trouble. Calls come from one thread at a time."""
 
     def __init__(
@@ -77,73 +74,31 @@ class LogFile:
     ) -> None:
         self._path, self._max_bytes, self._keep = path, max_bytes, keep
         self._complain = complain
-        self._descriptor = -1
-        self._refused = False
-        self._stuck = False
+        self._in_trouble = False
 
     def put(self, line: LogLine) -> None:
         """Add a line. Never raises."""
         self.write(line.to_json())
 
     def write(self, line: str) -> None:
-        """Add a line. Never raises."""
-        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        """Add a line. Never raises: where the disk refuses a new file, the old one grows."""
         try:
-            self._open()
-            size = os.fstat(self._descriptor).st_size
-            if size and size + len(data) > self._max_bytes:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if append_line(self._path, line.encode("utf-8", "backslashreplace")) >= self._max_bytes:
                 self._rotate()
-            write_all(self._descriptor, data)
         except OSError as error:
-            self.close()  # the next line opens and checks it again
-            if not self._refused:
+            if not self._in_trouble:
                 self._complain(f"the log {self._path} cannot be written: {error.strerror or error}")
-            self._refused = True
+            self._in_trouble = True
         else:
-            self._refused = False
-
-    def close(self) -> None:
-        """Let go of the file; the next line opens it again."""
-        if self._descriptor >= 0:
-            with suppress(OSError):
-                os.close(self._descriptor)
-        self._descriptor = -1
-
-    def _open(self) -> None:
-        """Open the file, also where somebody has moved it away or removed it."""
-        if self._descriptor >= 0 and self._is_in_place():
-            return
-        self.close()
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._descriptor = os.open(self._path, _OPEN, 0o600)
-        size = os.fstat(self._descriptor).st_size
-        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            write_all(self._descriptor, b"\n")
-
-    def _is_in_place(self) -> bool:
-        ours = os.fstat(self._descriptor)
-        try:
-            return os.path.samestat(ours, os.stat(self._path))  # noqa: PTH116 - for each line
-        except FileNotFoundError:
-            return False
+            self._in_trouble = False
 
     def _rotate(self) -> None:
-        """Begin a new file; where the disk refuses that, the old one grows."""
-        try:
-            for surplus in older_files(self._path)[self._keep :]:
-                surplus.unlink(missing_ok=True)
-            numbers = range(1, self._keep + 1)
-            names = [self._path, *(self._path.with_name(f"{self._path.name}.{n}") for n in numbers)]
-            for newer, older in zip(names[-2::-1], names[:0:-1], strict=True):
-                with suppress(FileNotFoundError):
-                    newer.replace(older)
-        except OSError as error:
-            if not self._stuck:
-                self._complain(f"no new log can be begun: {error.strerror or error}")
-            self._stuck = True
-        else:
-            self._stuck = False
-        self._open()
+        for surplus in older_files(self._path)[self._keep :]:
+            surplus.unlink(missing_ok=True)
+        numbers = range(1, self._keep + 1)
+        older = (self._path.with_name(f"{self._path.name}.{number}") for number in numbers)
+        rotate_files((self._path, *older))
 
 
 def older_files(path: Path) -> list[Path]:
@@ -156,7 +111,8 @@ def older_files(path: Path) -> list[Path]:
     return [found[number] for number in sorted(found)]
 
 
-LEVELS = ("debug", "info", "warning", "error")
+Level = Literal["debug", "info", "warning", "error"]
+LEVELS: Sequence[Level] = ("debug", "info", "warning", "error")
 """From the least to the most important."""
 
 _MOST_MESSAGE = 10_000
@@ -170,7 +126,7 @@ class LogLine(Struct, frozen=True):
     """A line, redacted. `turn` and `error` are empty where there is none."""
 
     time: str
-    level: str
+    level: Level
     where: str
     message: str
     turn: str = ""
@@ -202,14 +158,9 @@ class LogLine(Struct, frozen=True):
     def parse(cls, stored: bytes) -> LogLine | None:
         """What `to_json` made; None for anything else."""
         try:
-            data = json.loads(stored)
-        except (ValueError, RecursionError):
+            return convert(json.loads(stored), cls)
+        except (ValueError, RecursionError, ValidationError):
             return None
-        if not isinstance(data, dict):
-            return None
-        names = ("time", "level", "where", "message", "turn", "error")
-        values = [value for name in names if isinstance(value := data.get(name, ""), str)]
-        return cls(*values) if len(values) == len(names) and data.get("level") in LEVELS else None
 
     def to_json(self) -> str:
         """The stored form, without the end of the line."""
@@ -233,7 +184,7 @@ class LogLine(Struct, frozen=True):
         return f"{time} {level} {turn}{message}{where}{error}"
 
 
-def level_of(number: int) -> str:
+def level_of(number: int) -> Level:
     """The level that loguru's or the standard library's number stands for."""
     return LEVELS[max(0, min(number // 10, 4) - 1)]
 
@@ -366,80 +317,53 @@ class Counted:
             self.warnings += 1
 
 
-Wanted = Callable[[LogLine], bool]
+class LogReader:
+    """Reads the log at `path`: its newest lines, and then those that are added to it. What it
+    raises is `OSError`."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = self._offset = 0
+        """How far it was read: the file and the bytes in it."""
 
-class Mark(Struct, frozen=True):
-    """How far the log was read: a file's number on the disk, and bytes."""
+    def newest_lines(self, wanted: Callable[[LogLine], bool], limit: int) -> list[LogLine]:
+        """The last `limit` lines that are `wanted`, the oldest first; `new_lines` goes on there."""
+        lines = list(filter(wanted, self.new_lines()))
+        for file in older_files(self._path):
+            if len(lines) >= limit:
+                break
+            with suppress(FileNotFoundError), file.open("rb") as stream:
+                if os.fstat(stream.fileno()).st_ino != self._inode:  # it has not just moved here
+                    lines[:0] = filter(wanted, _lines(stream.read()))
+        return lines[max(0, len(lines) - limit) :]
 
-    inode: int = 0
-    offset: int = 0
+    def new_lines(self) -> list[LogLine]:
+        """What was added since the last time, over any number of files; the first time, what the
+        newest file holds."""
+        unread: dict[int, BinaryIO] = {}
+        with ExitStack() as stack:
+            for file in (self._path, *older_files(self._path)):
+                with suppress(FileNotFoundError):
+                    stream = stack.enter_context(file.open("rb"))
+                    unread.setdefault(os.fstat(stream.fileno()).st_ino, stream)
+                if self._inode in unread:
+                    break
+            else:  # the file that was read last is gone
+                self._inode = 0
+                unread = dict(list(unread.items())[:1])
+            files = reversed(unread.items())
+            return [line for inode, stream in files for line in self._rest(inode, stream)]
 
-
-def newest_lines(path: Path, wanted: Wanted, limit: int) -> tuple[tuple[LogLine, ...], Mark]:
-    """The last `limit` lines of the log at `path` that are `wanted`, the oldest first, and where
-    they end. Raises `OSError`."""
-    found: list[LogLine] = []
-    mark = Mark()
-    seen = set[int]()
-    for file in (path, *older_files(path)):
-        read = _read(file)
-        if read is None or read[0].inode in seen:  # it moved on while we looked
-            continue
-        start, content = read
+    def _rest(self, inode: int, stream: BinaryIO) -> Iterator[LogLine]:
+        """The whole lines of a file that were not read; all where it was truncated."""
+        if inode != self._inode or os.fstat(stream.fileno()).st_size < self._offset:
+            self._inode, self._offset = inode, 0
+        stream.seek(self._offset)
+        content = stream.read()
         whole = content[: content.rfind(b"\n") + 1]
-        mark = mark if seen else Mark(start.inode, len(whole))
-        seen.add(start.inode)
-        lines = filter(wanted, filter(None, map(LogLine.parse, reversed(whole.split(b"\n")))))
-        found.extend(islice(lines, limit - len(found)))
-        if len(found) >= limit:
-            break
-    return tuple(reversed(found)), mark
+        self._offset += len(whole)
+        return _lines(whole)
 
 
-class Tail:
-    """What is added to the log at `path` after a mark."""
-
-    def __init__(self, path: Path, mark: Mark) -> None:
-        self._path, self._mark = path, mark
-
-    def new_lines(self) -> Iterator[LogLine]:
-        """What was added since the last time, over any number of files. Raises `OSError`."""
-        files = self._files()
-        if not files:  # it was removed: numbers on the disk are used again
-            self._mark = Mark()
-        for file, inode in files:
-            read = _read(file, self._mark)
-            if read is None or read[0].inode != inode:  # a new one was begun just now: next time
-                return
-            start, content = read
-            whole = content[: content.rfind(b"\n") + 1]
-            self._mark = Mark(inode, start.offset + len(whole))
-            yield from filter(None, map(LogLine.parse, whole.split(b"\n")))
-
-    def _files(self) -> list[tuple[Path, int]]:
-        """The file that was read last and those that were begun after it; only the newest where
-        that one is gone."""
-        files = []
-        for file in (self._path, *older_files(self._path)):
-            with suppress(FileNotFoundError):
-                files.append((file, file.stat().st_ino))
-                if files[-1][1] == self._mark.inode:
-                    return files[::-1]
-        return files[:1]
-
-
-_BEGINNING = Mark()
-
-
-def _read(file: Path, since: Mark = _BEGINNING) -> tuple[Mark, bytes] | None:
-    """Where reading began, and what the file holds from there: from the mark on where that is of
-    this file, which may have been truncated since. None where there is no such file."""
-    try:
-        with file.open("rb") as stream:
-            status = os.fstat(stream.fileno())
-            goes_on = status.st_ino == since.inode and status.st_size >= since.offset
-            offset = stream.seek(since.offset if goes_on else 0)
-            return Mark(status.st_ino, offset), stream.read()
-    except FileNotFoundError:
-        return None
+def _lines(content: bytes) -> Iterator[LogLine]:
+    return filter(None, map(LogLine.parse, content.split(b"\n")))

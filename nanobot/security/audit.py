@@ -17,7 +17,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.io import json_line
+from nanobot.io import append_line, json_line, rotate_files
 from nanobot.security.redaction import Redactor
 
 FILE = "audit.jsonl"
@@ -28,7 +28,6 @@ KEPT = 3
 
 _MAX_TEXT = 2_000
 _MAX_LINE = 100_000
-_OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Value = str | int | bool
 Record = Mapping[str, Value]
@@ -49,7 +48,9 @@ class AuditLog:
         now = self._clock.now().isoformat(timespec="milliseconds")
         cleaned = {"time": now, **{key: self._cleaned(value) for key, value in record.items()}}
         try:
-            self._append(json_line(cleaned, compact=False).encode() + b"\n")
+            line = json_line(cleaned, compact=False).encode()
+            if append_line(self._path, line) >= self._max_bytes:
+                rotate_files(audit_files(self._path))
         except OSError as error:
             if not self._failing:
                 logger.error("the audit log cannot be written: {}", error.strerror or error)
@@ -66,18 +67,6 @@ class AuditLog:
         # At the end of a line: half of a name would be what no erasing finds.
         end = max(text.rfind("\n", 0, _MAX_TEXT), text.rfind("\\n", 0, _MAX_TEXT), 0)
         return f"{text[:end]}… ({len(value):,} characters)"
-
-    def _append(self, line: bytes) -> None:
-        descriptor = os.open(self._path, _OPEN, 0o600)
-        try:
-            size = os.fstat(descriptor).st_size
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                line = b"\n" + line  # the line before was cut short by a full disk or a crash
-            os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
-        if size + len(line) >= self._max_bytes:
-            _begin_new(self._path)
 
 
 def audit_files(path: Path) -> tuple[Path, ...]:
@@ -102,7 +91,7 @@ def expire(path: Path, horizon: datetime) -> int:
     with suppress(FileNotFoundError), current.open("rb") as lines:
         oldest = _time(lines)
         if oldest and oldest < horizon:
-            _begin_new(path)
+            rotate_files(audit_files(path))
     return removed
 
 
@@ -135,13 +124,6 @@ def _time(lines: Iterable[bytes]) -> datetime | None:
             if time.tzinfo:
                 return time
     return None
-
-
-def _begin_new(path: Path) -> None:
-    names = audit_files(path)
-    for newer, older in zip(names[-2::-1], names[:0:-1], strict=True):
-        with suppress(FileNotFoundError):
-            newer.replace(older)
 
 
 def _parsed(line: bytes) -> Record | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nanobot.cli.main import main
-from nanobot.logs import LogFile, LogLine, Mark, Tail, newest_lines
+from nanobot.logs import Level, LogFile, LogLine, LogReader
 
 
 class Writer:
@@ -20,7 +20,7 @@ class Writer:
         self._file = LogFile(self.path, 450, 5, pytest.fail)
         self._next = 0
 
-    def write(self, count: int = 1, level: str = "info", turn: str = "") -> None:
+    def write(self, count: int = 1, level: Level = "info", turn: str = "") -> None:
         for _ in range(count):
             time = f"2026-03-02T09:00:{self._next:02}.000+00:00"
             line = LogLine(time, level, "a.b:1", str(self._next), turn)
@@ -41,14 +41,14 @@ def test_the_last_lines_are_found_over_several_files(writer: Writer) -> None:
     writer.write(12)
     with writer.path.open("ab") as stream:
         stream.write(b'not JSON\n[3]\n{"time": "cut sh')
-    lines, _ = newest_lines(writer.path, everything, 7)
+    lines = LogReader(writer.path).newest_lines(everything, 7)
     assert [line.message for line in lines] == ["5", "6", "7", "8", "9", "10", "11"]
 
 
 def test_following_misses_nothing_and_repeats_nothing_over_new_files(writer: Writer) -> None:
     writer.write(2)
-    lines, mark = newest_lines(writer.path, everything, 50)
-    tail = Tail(writer.path, mark)
+    tail = LogReader(writer.path)
+    lines = tail.newest_lines(everything, 50)
     seen = [line.message for line in lines]
     for count in (0, 1, 3, 9, 0, 1):
         writer.write(count)
@@ -59,7 +59,7 @@ def test_following_misses_nothing_and_repeats_nothing_over_new_files(writer: Wri
 def test_following_waits_for_a_log_that_is_not_there_and_survives_one_that_is_removed(
     writer: Writer,
 ) -> None:
-    tail = Tail(writer.path, Mark())
+    tail = LogReader(writer.path)
     assert not list(tail.new_lines())
     writer.write()
     assert [line.message for line in tail.new_lines()] == ["0"]
@@ -70,7 +70,7 @@ def test_following_waits_for_a_log_that_is_not_there_and_survives_one_that_is_re
 
 
 def test_following_tells_each_line_once_though_the_log_was_truncated(writer: Writer) -> None:
-    tail = Tail(writer.path, Mark())
+    tail = LogReader(writer.path)
     writer.write(3)
     assert [line.message for line in tail.new_lines()] == ["0", "1", "2"]
     lines = writer.path.read_bytes().splitlines(keepends=True)
@@ -83,7 +83,7 @@ def test_following_tells_each_line_once_though_the_log_was_truncated(writer: Wri
 
 
 def test_a_line_is_not_told_before_it_is_whole(writer: Writer) -> None:
-    tail = Tail(writer.path, Mark())
+    tail = LogReader(writer.path)
     writer.write()
     whole = writer.path.read_bytes()
     writer.path.write_bytes(whole[:20])
