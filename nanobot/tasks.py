@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from loguru import logger
 
 from nanobot.clock import Clock
+from nanobot.errors import NanobotError
 
 T = TypeVar("T")
 
@@ -113,6 +115,17 @@ class Repeated(Periodic):
     async def once(self) -> None:
         """Make it."""
         await self._work()
+
+
+@contextmanager
+def surviving(what: str) -> Iterator[None]:
+    """Log what goes wrong inside: the next time it may go well."""
+    try:
+        yield
+    except NanobotError as error:
+        logger.error("{} has to wait: {} {}", what, error, error.hint)
+    except Exception as error:  # noqa: BLE001 - the boundary: one piece of work must not stop others
+        logger.opt(exception=error).error("{} failed", what)
 
 
 def is_cancelled() -> bool:

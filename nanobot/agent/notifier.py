@@ -218,9 +218,8 @@ class Notifier:
         undo = [Button("Undo", f"/dream-restore --version {number}")] if number else []
         await self.tell(report.scope, report.digest, undo)
 
-    async def tell_trouble(self, scope: str, text: str) -> None:
+    async def tell_trouble(self, text: str) -> None:
         """Why Dream could not work."""
-        logger.warning("dream for {}: {}", scope, text)
         await self.tell(OWNER, text)
 
     async def tell_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:

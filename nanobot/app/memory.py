@@ -119,7 +119,6 @@ def build_memory(
         memories=memories,
         clock=clock,
         evidence=sessions.read_window,
-        versions=versions,
         limits=DreamLimits(
             dreaming.batch, dreaming.max_calls, dreaming.max_tokens, remembered.model
         ),

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -42,6 +42,7 @@ from nanobot.cron.job import (
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
 from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
+from nanobot.tasks import surviving
 from nanobot.templates import render
 from nanobot.text import one_line
 from nanobot.tooling import OWNER
@@ -307,14 +308,3 @@ def _lateness(job: Job, run: Run, now: datetime) -> str:
         return ""
     late = f"; it is late, now is {moment_text(now, zone_of(job, now))}"
     return f"{late}, and it stands for all times missed until now" if missed else late
-
-
-@contextmanager
-def surviving(what: str) -> Iterator[None]:
-    """Log what goes wrong inside: the next time it may go well."""
-    try:
-        yield
-    except NanobotError as error:
-        logger.error("{} has to wait: {} {}", what, error, error.hint)
-    except Exception as error:  # noqa: BLE001 - the boundary: one job must not stop the others
-        logger.opt(exception=error).error("{} failed", what)

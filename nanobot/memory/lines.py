@@ -51,6 +51,16 @@ def is_heading(line: str) -> bool:
     return _HEADING.match(line) is not None
 
 
+def find_heading(wanted: str, text: str) -> str:
+    """The heading of `text` with these words, whatever its #s and case; empty for none."""
+
+    def name_of(line: str) -> str:
+        return " ".join(line.split()).strip("# ").casefold()
+
+    headings = (line.rstrip() for line in split(text) if is_heading(line))
+    return next((line for line in headings if name_of(line) == name_of(wanted)), "")
+
+
 def lines_of(text: str) -> Iterator[tuple[str, str]]:
     """The non-blank lines, each with the nearest heading above it."""
     section = ""

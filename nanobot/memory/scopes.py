@@ -146,7 +146,8 @@ class Memory(Struct, frozen=True):
     """What is remembered for one scope.
 
     `prefix` is where its files lie in the workspace; `root` is that folder, for the file tools of a
-    turn that serves the scope. It exists once something was written.
+    turn that serves the scope. It exists once something was written. `versions` is None where
+    changes are not kept.
     """
 
     scope: str
@@ -155,6 +156,7 @@ class Memory(Struct, frozen=True):
     store: MemoryStore
     history: HistoryLog
     pending: Pending
+    versions: GitStore | None = None
 
 
 class Memories:
@@ -226,4 +228,4 @@ class Memories:
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
         pending = Pending(store, scope, self._tell_held)
-        return Memory(scope, prefix, root, store, history, pending)
+        return Memory(scope, prefix, root, store, history, pending, self._versions)

@@ -42,10 +42,11 @@ class ScriptedDream(Dream):
 
     def __init__(self) -> None:
         self.report = DreamReport(OWNER)
-        self.runs: list[tuple[str, str]] = []
+        self.runs: list[str] = []
 
-    async def run(self, scope: str, *, trigger: str) -> DreamReport:
-        self.runs.append((scope, trigger))
+    async def run(self, scope: str, *, asked: bool = False) -> DreamReport:
+        assert asked
+        self.runs.append(scope)
         return self.report
 
     def unread(self, scope: str) -> int:

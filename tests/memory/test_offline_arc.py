@@ -49,7 +49,6 @@ class Arc:
             memories=memories,
             clock=self.clock,
             evidence=self.sessions.read_window,
-            versions=self.versions,
             limits=DreamLimits(),
             state=MemoryState(),
         )
@@ -76,7 +75,7 @@ class Arc:
         self.memory.history.append(entry)
 
     async def dream(self) -> DreamReport:
-        return await self._dream.run(OWNER, trigger="command")
+        return await self._dream.run(OWNER, asked=True)
 
     def read(self, path: str) -> str:
         return (self.workspace / path).read_text()

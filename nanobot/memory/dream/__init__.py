@@ -25,8 +25,8 @@ the machine was off comes due once, soon after the start. Between times nothing 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 
 from loguru import logger
@@ -34,27 +34,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.bus.state import StateStore
+from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ProviderError, ProviderRejected
-from nanobot.memory.dream.learning import BudgetSpent, DreamLimits, Thinker, Writer
+from nanobot.memory.dream.learning import BudgetSpent, DreamLimits, Thinker, carry_out
 from nanobot.memory.dream.reading import Evidence, Reader
-from nanobot.memory.dream.state import DreamReport, DreamState, Plan, ScopeState
-from nanobot.memory.gitstore import GitStore
+from nanobot.memory.dream.state import DreamReport, DreamState, Plan
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.providers.port import Provider
-from nanobot.tasks import Background
+from nanobot.tasks import surviving
 
-__all__ = ["COMMAND", "Dream", "DreamLimits", "DreamReport", "DreamSchedule"]
+__all__ = ["Dream", "DreamLimits", "DreamReport", "DreamSchedule"]
 
 OnDigest = Callable[[DreamReport], Awaitable[None]]
-OnTrouble = Callable[[str, str], Awaitable[None]]
+OnTrouble = Callable[[str], Awaitable[None]]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(minutes=10), timedelta(days=1)
 _TROUBLE = 3
 """Failures in a row after which the owner is told."""
-
-COMMAND = "command"
-"""The trigger of a run that a person asked for: they get the report as the answer."""
 
 _EVERYONE = ""
 """Whom a failure concerns where the model could not be asked."""
@@ -76,10 +73,9 @@ class Dream:
     """One for all scopes; one run at a time.
 
     `evidence` reads raw messages. `state` is where runs are remembered. `on_digest` is awaited
-    after a run of the owner's scope that nobody asked for and that learned something; nobody else
-    gets messages that they did not ask for. `on_trouble` is awaited with the scope and a text for
-    the owner after three failures in a row. How often it failed is known as long as the process
-    lives.
+    after a run of the owner's scope that nobody asked for and that learned something; others get no
+    messages that they did not ask for. `on_trouble` is awaited with a text for the owner after
+    three failures in a row. How often it failed is known as long as the process lives.
     """
 
     def __init__(
@@ -89,21 +85,14 @@ class Dream:
         memories: Memories,
         clock: Clock,
         evidence: Evidence,
-        versions: GitStore | None,
         limits: DreamLimits,
         state: StateStore,
         on_digest: OnDigest | None = None,
         on_trouble: OnTrouble | None = None,
     ) -> None:
-        self._provider = provider
-        self._memories = memories
-        self._clock = clock
-        self._evidence = evidence
-        self._versions = versions
-        self._limits = limits
-        self._state = DreamState(state)
-        self._on_digest = on_digest
-        self._on_trouble = on_trouble
+        self._provider, self._memories, self._clock = provider, memories, clock
+        self._evidence, self._limits, self._state = evidence, limits, DreamState(state)
+        self._on_digest, self._on_trouble = on_digest, on_trouble
         self._running, self._writing = asyncio.Lock(), asyncio.Lock()
         self._forgotten = 0
         self._failures: dict[str, tuple[int, datetime]] = {}
@@ -141,9 +130,9 @@ class Dream:
             finally:
                 self._forgotten += 1
 
-    async def run(self, scope: str, *, trigger: str) -> DreamReport:
-        """Read and learn, as far as the limits allow. `trigger` says who wants it: `command` for a
-        person, who then gets no digest.
+    async def run(self, scope: str, *, asked: bool = False) -> DreamReport:
+        """Read and learn, as far as the limits allow. Where a person `asked` for it, they get the
+        report and no digest.
 
         Failures are in the report (`problem`), not raised.
         """
@@ -164,9 +153,8 @@ class Dream:
                 self._failures.pop(scope, None)
                 if report.entries:  # so the model answered
                     self._failures.pop(_EVERYONE, None)
-                logger.info("Dream ({}) of {}: {} entries", trigger, scope, report.entries)
-        unasked = trigger != COMMAND and scope == OWNER
-        if self._on_digest is not None and report.is_news and unasked:
+                logger.info("Dream of {}: {} entries", scope, report.entries)
+        if self._on_digest is not None and report.is_news and scope == OWNER and not asked:
             await self._on_digest(report)
         return report
 
@@ -184,9 +172,7 @@ class Dream:
         except BudgetSpent as spent:
             logger.info("Dream of {} goes on another time: {}", memory.scope, spent)
         async with self._writing:
-            now = self._clock.now()
-            state = replace(self._state.of(memory.scope), last_run=now.isoformat())
-            await self._remember(memory, state)
+            await self._remember(memory, last_run=self._clock.now().isoformat())
 
     async def _read_on(self, reader: Reader, memory: Memory, run: str, report: DreamReport) -> None:
         """Batch by batch until nothing is left. Raises what asking the model raises."""
@@ -215,7 +201,7 @@ class Dream:
                     continue  # it may hold what was forgotten meanwhile
                 answered = answered or bool(entries)
                 plan = replace(plan, run=run)
-                await self._remember(memory, replace(self._state.of(memory.scope), plan=plan))
+                await self._remember(memory, plan=plan)
                 await self._finish(reader, memory, plan, report)
         # What was given up before was so while others were answered.
         counted = refused if answered else refused & self._state.of(memory.scope).skipped.keys()
@@ -235,11 +221,12 @@ class Dream:
         again: bool = False,
     ) -> None:
         """Carry out a plan that is remembered, then move on."""
-        await Writer(memory, self._versions, report).carry_out(plan, again=again)
-        state = self._state.of(memory.scope).after(plan)
-        await self._remember(memory, await asyncio.to_thread(reader.advance, state))
+        await carry_out(memory, plan, report, again=again)
+        state = await asyncio.to_thread(reader.advance, self._state.of(memory.scope).after(plan))
+        await asyncio.to_thread(self._state.put, memory.scope, state)
 
-    async def _remember(self, memory: Memory, state: ScopeState) -> None:
+    async def _remember(self, memory: Memory, **changes: object) -> None:
+        state = replace(self._state.of(memory.scope), **changes)
         await asyncio.to_thread(self._state.put, memory.scope, state)
 
     async def _failed(self, report: DreamReport) -> None:
@@ -252,9 +239,8 @@ class Dream:
         if failures == _TROUBLE and self._on_trouble is not None:
             name = "you" if report.scope == OWNER else report.scope
             await self._on_trouble(
-                report.scope,
                 f"I have tried to dream {failures} times in a row for {name} and could not: "
-                f"{report.problem}\nNothing is lost; I go on trying, once a day at the least.",
+                f"{report.problem}\nNothing is lost; I go on trying, once a day at the least."
             )
 
 
@@ -300,14 +286,17 @@ class DreamSchedule:
 
     async def run_forever(self) -> None:
         """Run what is due, one scope after the other, until `stop`."""
-        await self._wait(START_DELAY)
+        seconds = START_DELAY
         while not self._stopping:
+            with suppress(TimeoutError):
+                await within(self._clock, max(seconds, 1.0), self._wake.wait())
+            self._wake.clear()
             nearest = self._clock.now() + _LONGEST_WAIT
-            with _surviving("looking for what is due"):
+            with surviving("looking for what Dream can read"):
                 for scope in await asyncio.to_thread(self._memories.existing):
-                    with _surviving(scope):
+                    with surviving(f"the Dream of {scope}"):
                         nearest = min(nearest, await self._run_if_due(scope) or nearest)
-            await self._wait(max((nearest - self._clock.now()).total_seconds(), 1.0))
+            seconds = (nearest - self._clock.now()).total_seconds()
 
     def nudge(self) -> None:
         """There is a new entry."""
@@ -321,45 +310,19 @@ class DreamSchedule:
     async def _run_if_due(self, scope: str) -> datetime | None:
         """Dream for `scope` if its time has come; when it is due next, None where that is not in
         sight."""
-        when, trigger = await asyncio.to_thread(self._due, scope)
+        when = await asyncio.to_thread(self._due, scope)
         if when is not None and when <= self._clock.now() and not self._stopping:
-            await self._dream.run(scope, trigger=trigger)
-            when, _ = await asyncio.to_thread(self._due, scope)
+            await self._dream.run(scope)
+            when = await asyncio.to_thread(self._due, scope)
         return when
 
-    def _due(self, scope: str) -> tuple[datetime | None, str]:
-        """When `scope` is due, and why. Blocks."""
+    def _due(self, scope: str) -> datetime | None:
+        """When `scope` is due. Blocks."""
         due = self._dream.due_from(scope)
         if due.since is None:
-            return None, ""
-        times = [(when, "schedule")] if (when := self._next_due(due.since)) else []
+            return None
+        times = [when] if (when := self._next_due(due.since)) else []
         if due.unread >= self._max_unread:
-            soon = due.last_run + _PAUSE if due.last_run else self._clock.now()
-            times.append((soon, "unread"))
-        when, trigger = min(times, default=(None, ""))
-        return (max(when, due.not_before) if when and due.not_before else when), trigger
-
-    async def _wait(self, seconds: float) -> None:
-        """Until that time, or until someone calls."""
-        if self._stopping:
-            return
-        sleeping = Background()
-        sleeping.start(self._sleep(seconds), name="dream schedule")
-        try:
-            await self._wake.wait()
-        finally:
-            self._wake.clear()
-            sleeping.cancel()
-            await sleeping.drain(0.0)
-
-    async def _sleep(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        self._wake.set()
-
-
-@contextmanager
-def _surviving(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - the boundary: learning goes on another time
-        logger.opt(exception=error).error("no Dream ({})", what)
+            times.append(due.last_run + _PAUSE if due.last_run else self._clock.now())
+        first = min(times, default=None)
+        return max(first, due.not_before) if first and due.not_before else first

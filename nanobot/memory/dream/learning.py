@@ -23,9 +23,9 @@ from nanobot.memory.documents import FACTS
 from nanobot.memory.dream.phases import (
     MANNER,
     Findings,
-    Integrator,
     Item,
     extraction_request,
+    integrate,
     integration_request,
     judge,
     read_edits,
@@ -34,9 +34,8 @@ from nanobot.memory.dream.phases import (
 from nanobot.memory.dream.reading import Entry
 from nanobot.memory.dream.state import DreamReport, Hold, Plan, Write
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import bare
-from nanobot.memory.lines import Operation, apply_operations
+from nanobot.memory.lines import apply_operations
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.version import Change
@@ -139,22 +138,23 @@ class Thinker:
     def _is_wanted(self, item: Item, group: Sequence[Entry], newest: datetime) -> bool:
         """Whether it was not forgotten since it was said; what is over may go in any case."""
         said_at = newest if item.entry is None else group[item.entry].said_at
-        return item.kind == "obsolete" or not self._forgotten.hides_line(item.text, said_at)
+        return not item.new or not self._forgotten.hides_line(item.new, said_at)
 
     async def _integrate(self, path: str, text: str, found: Findings) -> Write:
         """Phase 2. Without budget for it, updates go in as phase 1 worded them."""
-        updates = [update for update in found.updates if update.path == path]
+        updates = [update for there, update in found.updates if there == path]
         edits = None
-        if any(update.text for update in updates):
+        if any(update.new for update in updates):
             request = integration_request(path, text, updates)
             try:
                 edits = read_edits(await self._ask(self._opening("dream_phase2.md", request)))
             except BudgetSpent as spent:
                 logger.info("{} is not edited by the model: {}", path, spent)
-        write = Integrator(path, text, updates, found).integrate(edits)
-        quoted = (update for update in found.quoted if update.path == path)
-        said = (Operation("", f"- {update.text}", "", update.cursor) for update in quoted)
-        return replace(write, operations=(*write.operations, *said))
+        write, unsupported = integrate(path, text, updates, edits)
+        for step in unsupported:
+            found.hold(path, ("dream",), step)
+        quoted = (step for there, step in found.quoted if there == path)
+        return replace(write, operations=(*write.operations, *quoted))
 
     def _opening(self, template: str, request: str) -> list[PromptMessage]:
         return [system_message(render(template, today=self._today)), user_message(request)]
@@ -175,76 +175,64 @@ class Thinker:
         return reply.text
 
 
-class Writer:
-    """Carries plans of one run out, into its report. `versions` is None where changes are not kept.
+async def carry_out(memory: Memory, plan: Plan, report: DreamReport, *, again: bool) -> None:
+    """Do all of `plan`, and report it; `again` where a part of it may have been done before a
+    crash.
 
     Raises `WriteConflict` where a file does not hold still, `StorageError` when the disk does not
     take it; the plan can then be carried out again.
     """
-
-    def __init__(self, memory: Memory, versions: GitStore | None, report: DreamReport) -> None:
-        self._memory, self._versions, self._report = memory, versions, report
-
-    async def carry_out(self, plan: Plan, *, again: bool = False) -> None:
-        """Do all of `plan`; `again` where a part of it may have been done before a crash."""
-        self._report.entries += plan.entries
-        held = [fact for hold in plan.holds for fact in await self._hold(hold, plan.run)]
-        for write in plan.writes:
-            if again and (number := await asyncio.to_thread(self._version_of, write)):
-                self._note(write, number)
-            else:
-                held += await self._write(write, plan.run)
-        if held:
-            await self._memory.pending.tell(held, "")
-
-    async def _hold(self, hold: Hold, run: str) -> list[PendingFact]:
-        """Let changes wait for the owner; those that were new."""
-        if not hold.operations:
-            return []
-        change = Change("dream", "held back for the person to confirm", run=run)
-        lines = (bare(one.new) or f"no longer: {bare(one.old)}" for one in hold.operations)
-        self._report.held_back += tuple(lines)
-        pending = self._memory.pending
-        return await pending.hold(hold.operations, hold.path, hold.origins, change)
-
-    async def _write(self, write: Write, run: str) -> list[PendingFact]:
-        """Make the changes of a file; what could not be written waits for the person."""
-        store, left = self._memory.store, write.operations
-        text = await asyncio.to_thread(store.read, write.path)
-        if apply_operations(text, write.operations).text == text:
-            return []
-        try:
-            number, left = await store.apply(
-                write.path, write.operations, _change(write, run), retired=write.retired
-            )
-        except WriteConflict:
-            raise
-        except ToolError as error:  # the guard: the file is full, or would lose too much
-            logger.warning("Dream could not write: {}", error)
+    report.entries += plan.entries
+    held = [fact for hold in plan.holds for fact in await _hold(memory, hold, plan.run, report)]
+    for write in plan.writes:
+        if again and (number := await asyncio.to_thread(_version_of, memory, write)):
+            report.add(write, number)
         else:
-            done = tuple(one for one in write.operations if one not in left)
-            self._note(replace(write, operations=done), number)
-        self._report.refused += tuple(bare(one.old) for one in left if not one.new)
-        facts = tuple(one for one in left if one.new)
-        return await self._hold(Hold(write.path, facts, ("dream",)), run)
+            held += await _write(memory, write, plan.run, report)
+    if held:
+        await memory.pending.tell(held, "")
 
-    def _version_of(self, write: Write) -> int:
-        """The version that made this change already, 0 where none did. Blocks."""
-        log = self._versions.log(self._memory.prefix, _LATELY) if self._versions else []
-        path = self._memory.prefix + write.path
-        for version in log:
-            made = set(version.change.operations) >= set(write.operations)
-            if version.author == "dream" and path in version.paths and made:
-                return version.number
-        return 0
 
-    def _note(self, write: Write, number: int) -> None:
-        """Report what was written."""
-        over = {bare(line) for line in write.retired}
-        old = (bare(one.old) for one in write.operations if one.old)
-        self._report.learned += tuple(bare(one.new) for one in write.operations if one.new)
-        self._report.retired += tuple(line for line in old if line in over)
-        self._report.versions += (number,) if number else ()
+async def _hold(memory: Memory, hold: Hold, run: str, report: DreamReport) -> list[PendingFact]:
+    """Let changes wait for the owner; those that were new."""
+    if not hold.operations:
+        return []
+    change = Change("dream", "held back for the person to confirm", run=run)
+    lines = (bare(one.new) or f"no longer: {bare(one.old)}" for one in hold.operations)
+    report.held_back += tuple(lines)
+    return await memory.pending.hold(hold.operations, hold.path, hold.origins, change)
+
+
+async def _write(memory: Memory, write: Write, run: str, report: DreamReport) -> list[PendingFact]:
+    """Make the changes of a file; what could not be written waits for the person."""
+    store, left = memory.store, write.operations
+    text = await asyncio.to_thread(store.read, write.path)
+    if apply_operations(text, write.operations).text == text:
+        return []
+    try:
+        number, left = await store.apply(
+            write.path, write.operations, _change(write, run), retired=write.retired
+        )
+    except WriteConflict:
+        raise
+    except ToolError as error:  # the guard: the file is full, or would lose too much
+        logger.warning("Dream could not write: {}", error)
+    else:
+        done = tuple(one for one in write.operations if one not in left)
+        report.add(replace(write, operations=done), number)
+    report.refused += tuple(bare(one.old) for one in left if not one.new)
+    facts = tuple(one for one in left if one.new)
+    return await _hold(memory, Hold(write.path, facts, ("dream",)), run, report)
+
+
+def _version_of(memory: Memory, write: Write) -> int:
+    """The version that made this change already, 0 where none did. Blocks."""
+    path, steps = memory.prefix + write.path, set(write.operations)
+    for version in memory.versions.log(memory.prefix, _LATELY) if memory.versions else ():
+        made = steps <= set(version.change.operations)
+        if version.author == "dream" and path in version.paths and made:
+            return version.number
+    return 0
 
 
 def _change(write: Write, run: str) -> Change:

@@ -12,18 +12,18 @@ retired ones; a line is added or reworded only in the words of an update. Small 
 free; a number, a link, the name of a file or an address is not. So a model that obeys an attacker
 can lose nothing and add nothing. An update whose edit cannot be made goes in as phase 1 worded it.
 
-Nothing that a model answers is trusted to have the right shape: what cannot be read is left out,
-and an answer without any of the known keys is no answer.
+An update is an `Operation` whose `new` is the fact without a list mark, and whose `old` is the line
+that is over or replaced, as it stands in the file; an edit is one as the model gave it. Nothing
+that a model answers is trusted to have the right shape: what cannot be read is left out, and an
+answer without any of the known keys is no answer.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from nanobot.errors import ToolError
 from nanobot.memory.answers import json_object
@@ -31,7 +31,7 @@ from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.dream.reading import Entry
 from nanobot.memory.dream.state import Hold, Write
 from nanobot.memory.guard import bare, fact_lines, indent, lost_facts, standing
-from nanobot.memory.lines import Operation, is_heading, lines_of
+from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.taint import quotation
 from nanobot.memory.wording import most_similar, share, similar, words
 from nanobot.providers.endpoint import items, mapping, string
@@ -43,29 +43,28 @@ _LONGEST_FACT = 500
 """Characters; a fact is a sentence."""
 _LONGEST_HEADING = 40
 
-Kind = Literal["add", "replace", "obsolete"]
-_KINDS: Mapping[str, tuple[Kind, str]] = {
-    "user_updates": ("add", PERSON),
-    "memory_updates": ("add", LONG_TERM),
-    "soul_updates": ("add", MANNER),
-    "contradictions": ("replace", ""),
-    "obsolete": ("obsolete", ""),
+_FILES = {
+    "user_updates": PERSON,
+    "memory_updates": LONG_TERM,
+    "soul_updates": MANNER,
+    "contradictions": LONG_TERM,
+    "obsolete": LONG_TERM,
 }
+"""The lists of an answer, each with the file of a fact that takes the place of none."""
 
 
 class Item(Struct, frozen=True):
     """Something that phase 1 found.
 
-    `text` is the new fact, for an obsolete one the line that goes; `replaces` the line that a
-    contradicting fact takes the place of. `path` is empty where that line decides. `entry` is the
-    number the model gave, None where it gave none that exists. `quote` are words of a line of the
-    person's that says it.
+    `new` is the fact, empty for a line that is only over; `old` the line that is over or that the
+    fact replaces, in the model's words; `path` the file of a fact that replaces none. `entry` is
+    the number the model gave, None where it gave none that exists. `quote` are words of a line of
+    the person's that says it.
     """
 
-    kind: Kind
-    text: str
-    path: str = ""
-    replaces: str = ""
+    new: str
+    old: str = ""
+    path: str = LONG_TERM
     entry: int | None = None
     quote: str = ""
 
@@ -86,7 +85,7 @@ def aged(text: str, ages: Mapping[str, int]) -> str:
     """`text` with the age in days behind each line that has one."""
     lines = []
     for line in text.strip().splitlines():
-        days = ages.get(line, ages.get(line.strip()))
+        days = ages.get(line.strip())
         lines.append(line if days is None else f"{line}  ← {days} d")
     return "\n".join(lines)
 
@@ -94,10 +93,10 @@ def aged(text: str, ages: Mapping[str, int]) -> str:
 def read_extraction(answer: str, count: int) -> tuple[list[Item], frozenset[int]] | None:
     """What the model found in `count` entries, and the numbers of those that it read through; None
     where its answer is none."""
-    found = json_object(answer, {*_KINDS, "processed_entries"})
+    found = json_object(answer, {*_FILES, "processed_entries"})
     if found is None:
         return None
-    collected = [item for key in _KINDS for item in _items(key, found.get(key), count)]
+    collected = [item for key in _FILES for item in _items(key, found.get(key), count)]
     listed = found.get("processed_entries")
     # Not said: an answer to a question about all of them is about all of them.
     read = [_number(one, count) for one in listed] if isinstance(listed, list) else range(count)
@@ -105,14 +104,17 @@ def read_extraction(answer: str, count: int) -> tuple[list[Item], frozenset[int]
 
 
 def _items(key: str, value: object, count: int) -> Iterator[Item]:
-    kind, path = _KINDS[key]
     for raw in items(value) if isinstance(value, list) else [value]:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
-        quote = bare_line(fields.get("quote"))
-        text = bare_line(fields.get("text")) or quote
-        if bare(text).strip("#-*_ "):
-            replaces = bare_line(fields.get("replaces")) or bare_line(fields.get("old"))
-            yield Item(kind, text, path, replaces, _number(fields.get("entry"), count), quote)
+        quote, entry = bare_line(fields.get("quote")), _number(fields.get("entry"), count)
+        text = bare(bare_line(fields.get("text")) or quote)
+        if not text.strip("#-*_ "):
+            continue
+        if key == "obsolete":
+            yield Item("", text, entry=entry)
+            continue
+        replaced = fields.get("replaces") or fields.get("old") if key == "contradictions" else ""
+        yield Item(text, bare_line(replaced), _FILES[key], entry, quote)
 
 
 def bare_line(value: object) -> str:
@@ -151,34 +153,13 @@ def says_no_more(line: str, *sources: str) -> bool:
     return not new or (len(new) <= max(1, len(own) // 4) and len(new) < len(own))
 
 
-class Update(Struct, frozen=True):
-    """Something that goes into the file at `path`.
-
-    `text` is the new fact, without a bullet, empty for an obsolete one. `target` is the line, just
-    as it stands in the file, that is replaced or obsolete. `cursor` is the history entry behind it.
-    """
-
-    kind: Kind
-    path: str
-    text: str = ""
-    target: str = ""
-    cursor: int = 0
-
-    def shown(self) -> str:
-        """The update as phase 2 reads it."""
-        if self.kind == "obsolete":
-            return f"obsolete: {self.target.strip()}"
-        instead = f" (instead of: {self.target.strip()})" if self.kind == "replace" else ""
-        return f"{self.kind}: {self.text}{instead}"
-
-
 class Findings(Struct):
-    """What was found in a batch, each once: `updates` for phase 2, `quoted` lines of the person's
-    that go in word for word, and what waits for the owner, by file and origins. `read` and
-    `skipped` are the keys of entries."""
+    """What was found in a batch, each once and by file: `updates` for phase 2, `quoted` lines of
+    the person's that go in word for word, and what waits for the owner, by its origins as well.
+    `read` and `skipped` are the keys of entries."""
 
-    updates: dict[Update, None] = field(default_factory=dict)
-    quoted: dict[Update, None] = field(default_factory=dict)
+    updates: dict[tuple[str, Operation], None] = field(default_factory=dict)
+    quoted: dict[tuple[str, Operation], None] = field(default_factory=dict)
     held: dict[tuple[str, tuple[str, ...]], dict[Operation, None]] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
@@ -210,28 +191,27 @@ def judge(
         entry = _behind(item, entries)
         if tainted and (line := _quoted(item, entry)):
             if not any(standing(line, text) for text in files.values()):
-                found.quoted[Update("add", item.path, line, cursor=entry.cursor)] = None
-        elif (update := _located(item, files, owner=owner)) is None:
+                found.quoted[item.path, Operation("", f"- {line}", "", entry.cursor)] = None
             continue
-        elif tainted:
-            new = f"- {update.text}" if update.text else ""
-            waiting = Operation(update.target, new, "", entry.cursor)
-            found.hold(update.path, entry.origins or ("unknown",), waiting)
-        else:
-            found.updates[replace(update, cursor=entry.cursor)] = None
+        path, old, new = _located(item, files, owner=owner)
+        if tainted and (old or new):
+            waiting = Operation(old, f"- {new}" if new else "", "", entry.cursor)
+            found.hold(path, entry.origins or ("unknown",), waiting)
+        elif old or new:
+            found.updates[path, Operation(old, new, "", entry.cursor)] = None
 
 
 def _behind(item: Item, entries: Sequence[Entry]) -> Entry:
     """The entry that an item comes from: the one named, else the one that shares most with it."""
     if item.entry is not None and item.entry < len(entries):
         return entries[item.entry]
-    return max(entries, key=lambda entry: share(words(item.text), entry.text))
+    return max(entries, key=lambda entry: share(words(item.new or item.old), entry.text))
 
 
 def _quoted(item: Item, entry: Entry) -> str:
     """The line of the person's that a new fact quotes, empty where it quotes none. How the agent
     behaves is not decided by what was said once."""
-    if item.kind != "add" or item.path == MANNER or not item.quote:
+    if item.old or item.path == MANNER or not item.quote:
         return ""
     try:
         return quotation(item.quote, entry.said, entry.said_at.date())
@@ -239,21 +219,17 @@ def _quoted(item: Item, entry: Entry) -> str:
         return ""
 
 
-def _located(item: Item, files: Mapping[str, str], *, owner: bool) -> Update | None:
-    """The item as an update of a file; None where there is nothing to do."""
-    text = bare(item.text)
-    if item.kind == "add":
+def _located(item: Item, files: Mapping[str, str], *, owner: bool) -> tuple[str, str, str]:
+    """The file that an item changes, the line of it that goes, and the new fact; without either
+    there is nothing to do."""
+    path, old = _found(item.old, files)
+    if not old:
         path = PERSON if item.path == MANNER and not owner else item.path
-        stands = any(standing(text, known) for known in files.values())
-        return None if stands else Update("add", path, text)
-    path, target = _found(item.text if item.kind == "obsolete" else item.replaces, files)
-    if item.kind == "obsolete":
-        return Update("obsolete", path, "", target) if target else None
-    if not target:
-        return _located(replace(item, kind="add", path=LONG_TERM), files, owner=owner)
-    if standing(text, files[path]):
-        return None if bare(target) == text else Update("obsolete", path, "", target)
-    return Update("replace", path, text, target)
+        stands = any(standing(item.new, text) for text in files.values())
+        return path, "", "" if stands else item.new
+    if item.new and standing(item.new, files[path]):
+        return path, "" if bare(old) == item.new else old, ""
+    return path, old, item.new
 
 
 def _found(line: str, files: Mapping[str, str]) -> tuple[str, str]:
@@ -269,22 +245,21 @@ def _found(line: str, files: Mapping[str, str]) -> tuple[str, str]:
     return facts.get(near, ""), near
 
 
-class Edit(Struct, frozen=True):
-    """What the model wants: add (`old` empty), take away (`new` empty) or change a line."""
-
-    old: str
-    new: str
-    section: str = ""
-
-
-def integration_request(path: str, text: str, updates: Iterable[Update]) -> str:
+def integration_request(path: str, text: str, updates: Sequence[Operation]) -> str:
     """The message that shows the file and what is new."""
-    numbered = "\n".join(f"[{number}] {update.shown()}" for number, update in enumerate(updates))
+    numbered = "\n".join(f"[{number}] {_shown(update)}" for number, update in enumerate(updates))
     file = text.strip() or "(empty)"
     return f"## File: {path}\n\n## Current text\n\n{file}\n\n## Updates\n\n{numbered}"
 
 
-def read_edits(answer: str) -> list[Edit] | None:
+def _shown(update: Operation) -> str:
+    old, new = update.old.strip(), update.new
+    if not new:
+        return f"obsolete: {old}"
+    return f"replace: {new} (instead of: {old})" if old else f"add: {new}"
+
+
+def read_edits(answer: str) -> list[Operation] | None:
     """The edits of an answer; None where it is none."""
     whole = f'{{"edits": {answer.strip()}}}'
     found = json_object(answer, {"edits"}) or json_object(whole, {"edits"})
@@ -294,107 +269,73 @@ def read_edits(answer: str) -> list[Edit] | None:
     for raw in items(found.get("edits")):
         old, new, section = (bare_line(mapping(raw).get(key)) for key in ("old", "new", "section"))
         if old or new:
-            edits.append(Edit(old, new, section))
+            edits.append(Operation(old, new, section))
     return edits
 
 
-class Integrator:
-    """Decides on the edits of the file at `path` that says `text`; what no update supports is held
-    back in `found`."""
+def integrate(
+    path: str, text: str, updates: Sequence[Operation], edits: Sequence[Operation] | None
+) -> tuple[Write, list[Operation]]:
+    """What the edits of the file `text` come to, one operation for each update at most, and those
+    that no update supports. None: the model gave none, so each update goes in as it is.
 
-    def __init__(self, path: str, text: str, updates: Sequence[Update], found: Findings) -> None:
-        self._path, self._text, self._updates, self._findings = path, text, updates, found
-        self._sections = dict(lines_of(text))
-        self._headings = {_name(line): line for line in self._sections if is_heading(line)}
-        self._told: set[int] = set()
-        self._replaced: set[int] = set()
-        self._operations: dict[Operation, None] = {}
-        self._retired: list[str] = []
-
-    def integrate(self, edits: Sequence[Edit] | None) -> Write:
-        """What the edits come to; None: the model gave none, so each update goes in as it is.
-
-        What the updates say happens whatever the model made of them: lines that are over go.
-        """
-        plainly: set[int | None] = set(range(len(self._updates))) if edits is None else set()
-        for edit in edits or ():
-            if not self._make(edit) and edit.new:
-                plainly.add(self._nearest(edit.new))
-        for number, update in enumerate(self._updates):
-            if number in plainly and update.text and number not in self._told:
-                self._add(number, update.text, self._sections.get(update.target, ""))
-        for number, update in enumerate(self._updates):
-            over = update.kind == "obsolete" or (update.kind == "replace" and number in self._told)
-            if over and update.target not in self._retired:
-                self._retire(update.target, "", update.cursor)
-        return Write(self._path, tuple(self._operations), tuple(self._retired))
-
-    def _make(self, edit: Edit) -> bool:
-        """Whether an edit could be made, or needs not be."""
-        old = standing(edit.old, self._text)
-        if (edit.old and not old) or is_heading(edit.new):
-            return False
-        if not bare(edit.new):
-            return True  # what may go goes in any case
-        number = self._nearest(edit.new)
-        if number is None or not says_no_more(edit.new, old, self._updates[number].text):
-            self._findings.hold(self._path, ("dream",), Operation(old, f"- {bare(edit.new)}"))
-            return True
-        if old:
-            return self._change(number, edit.new, old)
-        self._add(number, edit.new, self._section(edit.section))
-        return True
-
-    def _change(self, number: int, new: str, old: str) -> bool:
-        """Reword a line, or put another in its place; False where that would lose what it says."""
-        update = self._updates[number]
-        if bare(old) == bare(new):
-            return True
-        like = _like(old, new)
-        if share(words(old), new) == 1.0 and data_tokens(old) <= data_tokens(new):
-            self._told.add(number)
-            self._operations[Operation(old, like, self._sections[old], update.cursor)] = None
-            return True
-        unasked = update.target != old and (number in self._replaced or lost_facts(old, like))
-        if unasked or old in self._retired:
-            return False
-        self._replaced.add(number)
-        self._told.add(number)
-        self._retire(old, like, update.cursor)
-        return True
-
-    def _add(self, number: int, line: str, section: str) -> None:
-        self._told.add(number)
-        if not standing(line, self._text):
-            fact = line if line != bare(line) else f"- {line}"
-            operation = Operation("", fact, section, self._updates[number].cursor)
-            self._operations[operation] = None
-
-    def _retire(self, line: str, new: str, cursor: int) -> None:
-        self._operations[Operation(line, new, self._sections.get(line, ""), cursor)] = None
-        self._retired.append(line)
-
-    def _nearest(self, line: str) -> int | None:
-        """The update that `line` is most likely about."""
-        found = [
-            (share(words(line), update.text), -number)
-            for number, update in enumerate(self._updates)
-            if update.text
-        ]
-        shared, number = max(found, default=(0.0, 0))
-        return -number if shared > 0 else None
-
-    def _section(self, wanted: str) -> str:
-        if known := self._headings.get(_name(wanted)):
-            return known
-        return wanted if is_heading(wanted) and len(wanted) <= _LONGEST_HEADING else ""
+    What the updates say happens whatever the model made of them: lines that are over go.
+    """
+    sections = dict(lines_of(text))
+    made, retired, unsupported = dict[int, Operation](), list[str](), list[Operation]()
+    plain = set(range(len(updates))) if edits is None else set[int]()
+    for edit in edits or ():
+        number, old = _nearest(edit.new, updates), standing(edit.old, text)
+        update = updates[number] if number >= 0 else Operation()
+        fits = not (edit.old and not old) and not is_heading(edit.new)
+        if not bare(edit.new) or bare(old) == bare(edit.new) or number in made:
+            continue
+        if fits and not (update.new and says_no_more(edit.new, old, update.new)):
+            unsupported.append(Operation(old, f"- {bare(edit.new)}"))
+        elif fits and not old:
+            made[number] = _added(edit.new, _section(edit.section, text), update)
+        elif fits and (step := _reworded(old, edit.new, sections[old], update, retired)):
+            made[number] = step
+        else:
+            plain.add(number)
+    for number, update in enumerate(updates):
+        if update.new and number in plain and number not in made:
+            made[number] = _added(update.new, sections.get(update.old, ""), update)
+    steps = dict.fromkeys(one for one in made.values() if one.old or not standing(one.new, text))
+    for number, update in enumerate(updates):
+        over = update.old and (not update.new or number in made)
+        if over and update.old not in retired:
+            retired.append(update.old)
+            steps[Operation(update.old, "", sections.get(update.old, ""), update.cursor)] = None
+    return Write(path, tuple(steps), tuple(retired)), unsupported
 
 
-def _name(heading: str) -> str:
-    return heading.strip("# ").casefold()
+def _added(line: str, section: str, update: Operation) -> Operation:
+    return Operation("", line if line != bare(line) else f"- {line}", section, update.cursor)
 
 
-def _like(old: str, new: str) -> str:
-    """`new` as far from the margin as `old`, and with its list mark where it has none."""
+def _reworded(
+    old: str, new: str, section: str, update: Operation, retired: list[str]
+) -> Operation | None:
+    """A line in other words, or another in its place, which retires it; None where that would lose
+    what it says."""
     mark = "" if bare(new) != new else old.strip().removesuffix(bare(old))
-    return f"{indent(old)}{mark}{new}"
+    like = f"{indent(old)}{mark}{new}"
+    if share(words(old), new) < 1.0 or not data_tokens(old) <= data_tokens(new):
+        if old in retired or (update.old != old and lost_facts(old, like)):
+            return None
+        retired.append(old)
+    return Operation(old, like, section, update.cursor)
+
+
+def _nearest(line: str, updates: Sequence[Operation]) -> int:
+    """The number of the update that `line` is most likely about, -1 for none."""
+    shares = [share(words(line), update.new) for update in updates]
+    best = max(shares, default=0.0)
+    return shares.index(best) if best > 0 else -1
+
+
+def _section(wanted: str, text: str) -> str:
+    """The heading that is meant, or the new one; empty for none."""
+    is_new = is_heading(wanted) and len(wanted) <= _LONGEST_HEADING
+    return find_heading(wanted, text) or (wanted if is_new else "")

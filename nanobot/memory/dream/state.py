@@ -15,6 +15,7 @@ from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument
+from nanobot.memory.guard import bare
 from nanobot.memory.lines import Operation
 
 
@@ -127,6 +128,14 @@ class DreamReport(Struct):
     problem: str = ""
     refused: tuple[str, ...] = ()
     is_outage: bool = False
+
+    def add(self, write: Write, version: int) -> None:
+        """Report what was written, and the version that it became, 0 for none."""
+        old = (bare(one.old) for one in write.operations if one.old)
+        over = {bare(line) for line in write.retired}
+        self.learned += tuple(bare(one.new) for one in write.operations if one.new)
+        self.retired += tuple(line for line in old if line in over)
+        self.versions += (version,) if version else ()
 
     @property
     def is_news(self) -> bool:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nanobot.commands import Operation
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.documents import FACTS, LONG_TERM
-from nanobot.memory.dream import COMMAND, Dream
+from nanobot.memory.dream import Dream
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter, Forgotten
 from nanobot.memory.gitstore import GitStore
@@ -244,7 +244,7 @@ class MemoryService:
 
     async def dream(self, scope: str) -> Report:
         """Learn now from what was not read yet."""
-        report = await self._dream.run(self.memory(scope).scope, trigger=COMMAND)
+        report = await self._dream.run(self.memory(scope).scope, asked=True)
         return Report.about(report.digest, report)
 
     async def forget(

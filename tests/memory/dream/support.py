@@ -58,7 +58,7 @@ class World:
         self.conversations: dict[str, list[Message]] = {}
         self.memories = Memories(Root(self.workspace), clock, {}, self.versions)
         self.told: list[DreamReport] = []
-        self.troubles: list[tuple[str, str]] = []
+        self.troubles: list[str] = []
 
     def memory(self, scope: str = OWNER) -> Memory:
         return self.memories.of(scope)
@@ -125,7 +125,6 @@ class World:
             memories=self.memories,
             clock=self.clock,
             evidence=self.evidence,
-            versions=self.versions,
             limits=DreamLimits(**limits),
             state=self.state,
             on_digest=self._hear,
@@ -136,7 +135,7 @@ class World:
     async def dreams(self, *script: Any, scope: str = OWNER, **how: Any) -> DreamReport:
         """One run with this script, all of which must be played."""
         dream, model = self.dream(*script, **how)
-        report = await dream.run(scope, trigger="schedule")
+        report = await dream.run(scope)
         assert model.left == 0
         return report
 
@@ -150,8 +149,8 @@ class World:
     async def _hear(self, report: DreamReport) -> None:
         self.told.append(report)
 
-    async def _complain(self, scope: str, text: str) -> None:
-        self.troubles.append((scope, text))
+    async def _complain(self, text: str) -> None:
+        self.troubles.append(text)
 
 
 def _with(entry: HistoryEntry, fields: dict[str, Any]) -> HistoryEntry:

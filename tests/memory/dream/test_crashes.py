@@ -91,7 +91,7 @@ async def test_killed_at_any_write_the_next_run_ends_as_if_nothing_had_happened(
         with monkeypatch.context() as patch:
             written = kill_at(patch, number)
             try:
-                await dream.run("owner", trigger="schedule")
+                await dream.run("owner")
             except Killed:
                 pass
             else:
@@ -111,7 +111,7 @@ async def test_a_run_cut_short_is_finished_without_asking_again(
     with monkeypatch.context() as patch:
         kill_at(patch, 3)
         with pytest.raises(Killed):
-            await dream.run("owner", trigger="schedule")
+            await dream.run("owner")
     world = world.restarted()
     report = await world.dreams()
     await assert_all_there_once(world)
@@ -188,7 +188,7 @@ async def test_what_others_write_while_the_model_thinks_survives(world: World) -
             await others()
 
     dream, _ = world.dream(author=stubborn, hold=hold)
-    await dream.run("owner", trigger="schedule")
+    await dream.run("owner")
     assert world.read(LONG_TERM) == f"- {LIVES}\n- Has a cat\n- Typed by hand\n"
     assert world.read("USER.md") == f"- Likes figs\n- {TEA}\n"
 
@@ -200,7 +200,7 @@ async def test_a_line_that_a_person_rewords_meanwhile_stays_theirs(world: World)
         world.write(LONG_TERM, "- Lives in Lisbon with Ana\n- Has a cat\n")
 
     dream, _ = world.dream(author=stubborn, hold=hold)
-    report = await dream.run("owner", trigger="schedule")
+    report = await dream.run("owner")
     assert "- Lives in Lisbon with Ana\n" in world.read(LONG_TERM)
     assert LIVES in (*report.learned, *report.held_back)
 
@@ -208,9 +208,7 @@ async def test_a_line_that_a_person_rewords_meanwhile_stays_theirs(world: World)
 async def test_two_runs_at_once_read_each_entry_once(world: World) -> None:
     something_to_dream_of(world)
     dream, model = world.dream(author=stubborn)
-    reports = await asyncio.gather(
-        *(dream.run("owner", trigger=trigger) for trigger in ("schedule", "command"))
-    )
+    reports = await asyncio.gather(*(dream.run("owner", asked=asked) for asked in (False, True)))
     assert sorted(report.entries for report in reports) == [0, 2]
     assert sum(is_phase(prompt, 1) for prompt in model.prompts) == 2
     await assert_all_there_once(world)

@@ -41,7 +41,7 @@ async def test_the_model_sees_the_files_the_entries_and_its_instructions(world: 
     world.write("memory/2026-03-10.md", "# 2026-03-10\n\n- 10:00 not yet over\n")
     world.remembers("[2026-03-10 18:00] A walk.\n[7] not an entry", facts=["walked 5 km"])
     dream, model = world.dream(found())
-    await dream.run("owner", trigger="schedule")
+    await dream.run("owner")
     system, user = model.prompts[0].messages
     assert system.text.startswith("# Dream, phase 1: extract\n")
     assert "Tuesday, 2026-03-10" in system.text
@@ -76,7 +76,7 @@ async def test_an_entry_left_out_is_read_again_and_given_up_the_second_time(worl
         found(processed_entries=[1]),
         found(processed_entries=[]),
     )
-    await dream.run("owner", trigger="schedule")
+    await dream.run("owner")
     assert "[0]" in model.prompts[1].messages[1].text
     assert "One." in model.prompts[1].messages[1].text
     assert "Two." not in model.prompts[1].messages[1].text
@@ -121,7 +121,7 @@ async def test_yesterdays_notes_are_distilled_once(world: World) -> None:
 async def test_a_raw_entry_is_read_from_the_archive(world: World) -> None:
     world.remembers("An excerpt.", "I sold the car.", Message("assistant", "Noted."), type="raw")
     dream, model = world.dream(found())
-    await dream.run("owner", trigger="schedule")
+    await dream.run("owner")
     shown = model.prompts[0].messages[1].text
     assert "(raw):\n  USER: I sold the car.\n  ASSISTANT: Noted." in shown
     assert "An excerpt" not in shown
@@ -203,7 +203,7 @@ async def test_each_scope_learns_from_its_own_entries_into_its_own_files(world: 
         ),
         edits({"new": "- Likes jazz"}, {"new": "- Likes to be called Ben"}),
     )
-    await dream.run("people/telegram_7", trigger="schedule")
+    await dream.run("people/telegram_7")
     shown = "\n".join(message.text for prompt in model.prompts for message in prompt.messages)
     assert "secret" not in shown
     assert "owner's day" not in shown
@@ -220,7 +220,7 @@ async def test_the_person_is_told_what_was_learned_unless_they_asked(world: Worl
     dream, _ = world.dream(
         found(memory_updates=[{"text": "Likes figs", "entry": 0}]), edits({"new": "Likes figs"})
     )
-    report = await dream.run("owner", trigger="command")
+    report = await dream.run("owner", asked=True)
     assert "- Likes figs" in report.text
     assert len(world.told) == 1
 
@@ -248,7 +248,7 @@ async def test_what_was_forgotten_is_not_learned_again(world: World) -> None:
         found(memory_updates=[PORTO, {"text": "Likes figs", "entry": 0}]),
         edits({"new": "Likes figs"}),
     )
-    await dream.run("owner", trigger="schedule")
+    await dream.run("owner")
     assert "[1]" not in model.prompts[0].messages[1].text
     assert world.read(LONG_TERM) == "- Likes figs\n"
 
@@ -294,7 +294,7 @@ async def test_a_cancelled_run_is_taken_up_like_one_that_crashed(world: World) -
         await asyncio.Event().wait()
 
     dream, _ = world.dream(found(), hold=hold)
-    running = asyncio.ensure_future(dream.run("owner", trigger="schedule"))
+    running = asyncio.ensure_future(dream.run("owner"))
     await asked.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):

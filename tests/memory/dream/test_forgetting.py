@@ -71,7 +71,7 @@ async def test_what_is_forgotten_while_the_model_thinks_is_thought_anew(world: W
         found(),
         hold=hold,
     )
-    running = asyncio.ensure_future(dream.run("owner", trigger="schedule"))
+    running = asyncio.ensure_future(dream.run("owner"))
     await asked.wait()
     async with dream.forgetting():
         go_on.set()
@@ -91,7 +91,7 @@ async def test_a_plan_is_dropped_from_the_disk_and_its_entries_are_read_again(wo
     assert dream.unread("owner") == 1  # it has seen the plan by now
     async with dream.forgetting():
         assert "Porto" not in world.state.text("dream")
-    report = await dream.run("owner", trigger="schedule")
+    report = await dream.run("owner")
     assert (report.learned, model.left) == ((), 0)
     assert "Porto" not in world.state.text("dream")
 
@@ -105,4 +105,4 @@ async def test_forgetting_goes_on_where_there_is_no_plan_and_no_file(world: Worl
             raise StorageError("x", "full")
     async with dream.forgetting():
         pass
-    assert (await dream.run("owner", trigger="schedule")).problem == ""
+    assert (await dream.run("owner")).problem == ""

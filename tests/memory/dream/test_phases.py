@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.memory.dream.phases import (
-    Edit,
     Findings,
-    Integrator,
     Item,
-    Update,
     aged,
     bare_line,
+    integrate,
     judge,
     read_edits,
     read_extraction,
@@ -26,7 +24,7 @@ from nanobot.memory.dream.state import Write
 from nanobot.memory.guard import standing
 from nanobot.memory.lines import Operation, apply_operations
 
-TEA = Item("add", "Likes tea", "USER.md", "", 0)
+TEA = Item("Likes tea", "", "USER.md", 0)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +78,7 @@ def test_ages_stand_behind_the_lines_and_are_taken_off_again() -> None:
 
 
 def test_edits_are_read_with_or_without_the_object_around_them() -> None:
-    edit = Edit("- a", "- b", "## C")
+    edit = Operation("- a", "- b", "## C")
     plain = '[{"old": "- a", "new": "- b", "section": "## C"}, {"old": "", "new": ""}, 3]'
     assert read_edits(plain) == [edit]
     assert read_edits(f'```{{"edits": {plain}}}```') == [edit]
@@ -108,41 +106,45 @@ def test_what_says_more_than_its_sources(line: str, sources: list[str], expected
 
 
 TEXT = "# Memory\n\n## Home\n\n- Has a cat\n- Lives in Lisbon\n\n## Work\n\n- Is a baker\n"
-PORTO = Update("add", "memory/MEMORY.md", "Lives in Porto", "", 7)
+PORTO = Operation("", "Lives in Porto", "", 7)
 
 
-def integrated(*edits: Edit, updates: tuple[Update, ...] = (PORTO,), text: str = TEXT) -> Write:
-    return Integrator("memory/MEMORY.md", text, updates, Findings()).integrate(edits)
+def integrated(
+    *edits: Operation, updates: tuple[Operation, ...] = (PORTO,), text: str = TEXT
+) -> Write:
+    write, unsupported = integrate("memory/MEMORY.md", text, updates, edits)
+    assert not unsupported
+    return write
 
 
 def test_a_new_line_goes_under_the_heading_that_was_named() -> None:
-    result = integrated(Edit("", "Lives in Porto", "home"))
+    result = integrated(Operation("", "Lives in Porto", "home"))
     assert result.operations == (Operation("", "- Lives in Porto", "## Home", 7),)
 
 
 def test_a_new_heading_is_made_where_it_is_one_and_short() -> None:
-    edit = Edit("", "- Lives in Porto", "## Places")
+    edit = Operation("", "- Lives in Porto", "## Places")
     assert integrated(edit).operations[0].section == "## Places"
-    long = Edit("", "- Lives in Porto", f"## {'Places ' * 9}")
+    long = Operation("", "- Lives in Porto", f"## {'Places ' * 9}")
     assert integrated(long).operations[0].section == ""
 
 
 def test_a_line_that_keeps_all_it_said_is_reworded() -> None:
-    update = Update("add", "memory/MEMORY.md", "The cat is called Mia", "", 7)
-    result = integrated(Edit("Has a cat", "Has a cat called Mia"), updates=(update,))
+    update = Operation("", "The cat is called Mia", "", 7)
+    result = integrated(Operation("Has a cat", "Has a cat called Mia"), updates=(update,))
     assert result.operations == (Operation("- Has a cat", "- Has a cat called Mia", "## Home", 7),)
     assert result.retired == ()
 
 
 def test_a_line_that_another_takes_the_place_of_is_retired_though_nobody_called_it_so() -> None:
-    result = integrated(Edit("- Lives in Lisbon", "- Lives in Porto"))
+    result = integrated(Operation("- Lives in Lisbon", "- Lives in Porto"))
     assert result.operations == (Operation("- Lives in Lisbon", "- Lives in Porto", "## Home", 7),)
     assert result.retired == ("- Lives in Lisbon",)
 
 
 def test_a_replaced_line_goes_though_the_model_only_added_the_new_one() -> None:
-    update = Update("replace", "memory/MEMORY.md", "Lives in Porto", "- Lives in Lisbon", 7)
-    result = integrated(Edit("", "- Lives in Porto", "## Home"), updates=(update,))
+    update = Operation("- Lives in Lisbon", "Lives in Porto", "", 7)
+    result = integrated(Operation("", "- Lives in Porto", "## Home"), updates=(update,))
     assert result.operations == (
         Operation("", "- Lives in Porto", "## Home", 7),
         Operation("- Lives in Lisbon", "", "## Home", 7),
@@ -152,18 +154,17 @@ def test_a_replaced_line_goes_though_the_model_only_added_the_new_one() -> None:
 
 def test_one_update_takes_the_place_of_one_line_only() -> None:
     result = integrated(
-        Edit("- Lives in Lisbon", "- Lives in Porto"), Edit("- Is a baker", "- Lives in Porto")
+        Operation("- Lives in Lisbon", "- Lives in Porto"),
+        Operation("- Is a baker", "- Lives in Porto"),
     )
     assert result.operations == (Operation("- Lives in Lisbon", "- Lives in Porto", "## Home", 7),)
 
 
 def test_an_edit_that_cannot_be_made_puts_its_update_in_as_it_is() -> None:
     plain = (Operation("", "- Lives in Porto", "", 7),)
-    assert integrated(Edit("- Lived somewhere", "- Lives in Porto")).operations == plain
-    assert (
-        Integrator("memory/MEMORY.md", TEXT, (PORTO,), Findings()).integrate(None).operations
-        == plain
-    )
+    assert integrated(Operation("- Lived somewhere", "- Lives in Porto")).operations == plain
+    write, _ = integrate("memory/MEMORY.md", TEXT, (PORTO,), None)
+    assert write.operations == plain
     assert integrated().operations == ()
 
 
@@ -173,13 +174,15 @@ NESTED = "# Memory\n\n- Family\n  - Ana lives in Lisbon\n"
 @pytest.mark.parametrize("old", ["- Ana lives in Lisbon", "  * ana lives in lisbon"])
 def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
     files = {"memory/MEMORY.md": NESTED}
-    wanted = Item("replace", "Ana lives in Porto", "", old, 0)
+    wanted = Item("Ana lives in Porto", old, entry=0)
     entry = of_note(date(2026, 3, 9), "- Ana lives in Porto, not in Lisbon", None)
     assert entry is not None
     findings = Findings()
     judge([wanted], [entry], files, findings, owner=True)
     written = integrated(
-        Edit(old, "Ana lives in Porto"), updates=tuple(findings.updates), text=NESTED
+        Operation(old, "Ana lives in Porto"),
+        updates=tuple(step for _, step in findings.updates),
+        text=NESTED,
     )
     applied = apply_operations(NESTED, written.operations)
     assert applied.left == ()
@@ -187,12 +190,12 @@ def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
 
 
 def test_a_nested_line_is_reworded_and_removed_like_any_other() -> None:
-    more = Update("add", "memory/MEMORY.md", "Ana lives in Lisbon since 2020", "", 3)
-    edit = Edit("- Ana lives in Lisbon", "- Ana lives in Lisbon since 2020")
+    more = Operation("", "Ana lives in Lisbon since 2020", "", 3)
+    edit = Operation("- Ana lives in Lisbon", "- Ana lives in Lisbon since 2020")
     written = integrated(edit, updates=(more,), text=NESTED)
     applied = apply_operations(NESTED, written.operations)
     assert applied.text.endswith("- Family\n  - Ana lives in Lisbon since 2020\n")
 
-    over = Update("obsolete", "memory/MEMORY.md", "", standing("Ana lives in Lisbon", NESTED))
+    over = Operation(standing("Ana lives in Lisbon", NESTED))
     written = integrated(updates=(over,), text=NESTED)
     assert apply_operations(NESTED, written.operations).text == "# Memory\n\n- Family\n"

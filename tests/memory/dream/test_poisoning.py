@@ -63,7 +63,7 @@ async def test_an_instruction_found_elsewhere_reaches_no_file(
         facts=[EVIL],
     )
     dream, _ = world.dream(author=compromised)
-    report = await dream.run("owner", trigger="schedule")
+    report = await dream.run("owner")
     assert_clean(world)
     assert world.read(LONG_TERM) == "- Likes coffee\n"
     assert EVIL in report.held_back
@@ -81,7 +81,7 @@ async def test_blaming_an_innocent_entry_does_not_help(world: World) -> None:
         return found() if is_phase(prompt, 1) else edits({"new": f"- {EVIL}"})
 
     dream, model = world.dream(author=obeying)
-    await dream.run("owner", trigger="schedule")
+    await dream.run("owner")
     assert_clean(world)
     asked = [prompt.messages[1].text for prompt in model.prompts if is_phase(prompt, 1)]
     assert len(asked) == 2
@@ -145,7 +145,7 @@ async def test_what_the_person_said_beside_a_page_is_learned_as_they_said_it(wor
             soul_updates=[{"quote": "by the way", "entry": 0}],
         ),
     )
-    report = await dream.run("owner", trigger="schedule")
+    report = await dream.run("owner")
     assert f"> {said}" in model.prompts[0].messages[1].text
     assert world.read("USER.md") == f"- “{said}” (2026-03-10)\n"
     assert report.learned == (f"“{said}” (2026-03-10)",)

@@ -98,7 +98,7 @@ async def test_a_clock_that_was_a_year_ahead_silences_nothing(world: World) -> N
     world.clock.jump(365 * 24 * HOUR)
     world.remembers("One.")
     dream, _ = world.dream(author=lambda _: found())
-    await dream.run("owner", trigger="schedule")
+    await dream.run("owner")
     world.remembers("Two.")
     world.clock.jump(-365 * 24 * HOUR)
     watched = Watched(world)

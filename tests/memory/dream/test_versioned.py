@@ -66,7 +66,7 @@ async def test_the_model_sees_how_old_each_line_is(world: World) -> None:
     world.clock.jump(12 * 86_400)
     world.remembers("A walk.")
     dream, model = world.dream(found())
-    await dream.run("owner", trigger="schedule")
+    await dream.run("owner")
     assert f"- {LIVES}  ← 12 d\n" in model.prompts[0].messages[1].text
 
 

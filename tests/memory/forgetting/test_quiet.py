@@ -30,7 +30,6 @@ def dreaming(home: RealHome, stored: MemoryState, *scopes: str) -> Dream:
         memories=home.memories,
         clock=home.clock,
         evidence=home.sessions.read_window,
-        versions=home.versions,
         limits=DreamLimits(),
         state=stored,
     )
@@ -56,7 +55,7 @@ async def test_a_dream_cut_short_does_not_learn_what_was_forgotten_since(tmp_pat
         dream = dreaming(home, stored, "owner")
         forgetter = forgetting(home, dream)
         await forgetter.apply(await forgetter.plan(SECRET, "owner"))
-        report = await dream.run("owner", trigger="schedule")
+        report = await dream.run("owner")
         assert (report.problem, report.learned) == ("", ())
         assert SECRET not in home.memory().store.read(FILE)
 
@@ -84,6 +83,6 @@ async def test_a_dream_cut_short_in_any_scope_does_not_write_back_what_was_erase
         report = await eraser.apply(SECRET)
         assert report.left == ()
         for scope in ("owner", guest):
-            assert not (await dream.run(scope, trigger="schedule")).learned
+            assert not (await dream.run(scope)).learned
             assert SECRET not in home.memory(scope).store.read(FILE)
         assert SECRET not in stored.text("dream")

@@ -296,7 +296,7 @@ async def test_dream_runs_for_the_scope_of_who_asks(owned: Owned) -> None:
     await owned.type("/dream")
     await owned.type("/dream", sender="7")
     await owned.type("/dream", group="-100")
-    assert [scope for scope, _ in owned.dream.runs] == [OWNER, PERSON, GROUP]
+    assert owned.dream.runs == [OWNER, PERSON, GROUP]
 
 
 async def test_dream_log_and_restore_show_and_undo_a_change(owned: Owned) -> None:

@@ -327,7 +327,7 @@ async def test_why_leads_to_the_version(owned: Owned) -> None:
 async def test_dream_runs_for_the_scope_and_says_how_to_undo_it(owned: Owned) -> None:
     owned.dream.report = type(owned.dream.report)(OWNER, 2, ("Ada likes blue.",), versions=(4,))
     report = await owned.service.dream(OWNER)
-    assert owned.dream.runs == [(OWNER, "command")]
+    assert owned.dream.runs == [OWNER]
     assert "/dream-restore --version 4" in report.text
     assert json.loads(json.dumps(report.data))["learned"] == ["Ada likes blue."]
 
