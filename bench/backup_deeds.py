@@ -10,8 +10,8 @@ import sqlite3
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from nanobot.bus.journal_file import inspect_journal
-from nanobot.bus.sqlite_journal import SCHEMA, SqliteJournal
+from nanobot.bus.journal_file import SCHEMA, inspect_journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.state import DOCUMENTS
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError

@@ -56,7 +56,7 @@ from nanobot.agent.notifier import GAVE_UP
 from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.bus.journal import GIVE_UP_AFTER
-from nanobot.bus.sqlite_journal import documents_of
+from nanobot.bus.journal_file import SqliteState
 from nanobot.config.load import load_settings
 from nanobot.cron.job import JobStore
 from nanobot.providers.offline.model import OfflineModel
@@ -211,7 +211,7 @@ def _faults_of_files(home: Path) -> Iterator[str]:
         key = key_of(path.stem)
         said = ("s1", *_EVENTS) if key == _CHAT else ()
         yield from faults_of_transcript(home, key, _PERSONS if said else _NEVER, said)
-    store = JobStore(documents_of(home / "state"))
+    store = JobStore(SqliteState(home / "state"))
     jobs = tuple(store.load().values())
     if store.trouble or list((home / "state").glob("jobs.json.*")):
         yield f"jobs.json: {store.trouble}"

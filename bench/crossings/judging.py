@@ -12,7 +12,7 @@ from bench.crossings.callers import Attacked
 from bench.crossings.canaries import OWNER, Canary, seen
 from bench.crossings.stage import SCOPES, Stage
 from bench.crossings.world import Crossing, Snapshot, World, changed, files_below, snapshot
-from nanobot.bus.sqlite_journal import documents_of
+from nanobot.bus.journal_file import SqliteState
 from nanobot.bus.state import Stored
 from nanobot.testing import calls
 
@@ -159,7 +159,7 @@ def _scope_of(name: Path, scope: str) -> str:
 
 
 def _documents(world: World) -> dict[str, Stored | None]:
-    with closing(documents_of(world.home / "state")) as stored:
+    with closing(SqliteState(world.home / "state")) as stored:
         return {name: stored.read(name) for name in ("access", "mcp", "skills")}
 
 

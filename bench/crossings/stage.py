@@ -19,7 +19,7 @@ from nanobot.agent.runner import TurnEvent
 from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Media, Quote, TurnEnded
-from nanobot.bus.sqlite_journal import documents_of
+from nanobot.bus.journal_file import SqliteState
 from nanobot.clock import Clock
 from nanobot.config.load import load_settings
 from nanobot.providers.port import Prompt, Reply
@@ -234,7 +234,7 @@ async def _living(gateway: Gateway) -> AsyncIterator[None]:
 
 
 async def _enable_a_skill(world: World, clock: Clock) -> None:
-    loader = SkillsLoader(Root(world.workspace), documents_of(world.home / "state"))
+    loader = SkillsLoader(Root(world.workspace), SqliteState(world.home / "state"))
     skill = loader.find("on")
     if skill is not None and not skill.enabled:
         await SkillsService(loader, clock).enable("on", skill.digest, everyone=False)

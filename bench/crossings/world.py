@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.crossings.canaries import GROUP, GUEST, OWNER, STRANGER, Canary
 from bench.crossings.listeners import FOREIGN, Listeners, listening
-from nanobot.bus.sqlite_journal import documents_of
+from nanobot.bus.journal_file import SqliteState
 from nanobot.security.confine import autorun
 
 VARIABLE = "CROSSINGS_CANARY"
@@ -243,7 +243,7 @@ def _starts(path: Path) -> bool:
 
 def jobs_of(world: World) -> dict[str, Mapping[str, object]]:
     """The scheduled jobs as they are on disk, by id, without what running them changes."""
-    with closing(documents_of(world.home / "state")) as documents:
+    with closing(SqliteState(world.home / "state")) as documents:
         stored = documents.read("jobs")
     entries = json.loads(stored.content)["jobs"] if stored else []
     kept = (

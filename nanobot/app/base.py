@@ -400,12 +400,12 @@ def build_base(
 
 def build_models(base: Base, provider: Provider | None, learner: Provider | None) -> Models:
     """The models, within the day's budget; those given instead of the configured one."""
-    settings, clock, reports = base.settings, base.clock, base.stores.journal.reports
+    settings, clock, journal = base.settings, base.clock, base.stores.journal
     served = served_by(settings.model, clock, asks=provider is None)
     provider = provider or build_provider(settings.model, clock, base.rng)
     budget = DayBudget(
         DayLimit(settings.limits.tokens_per_day, settings.limits.warn_at),
-        reports,
+        journal,
         clock,
         base.background,
         warn=base.notifier.warn,
@@ -413,7 +413,7 @@ def build_models(base: Base, provider: Provider | None, learner: Provider | None
 
     def record(usage: Usage) -> None:
         used = TokenUsage(1, usage.prompt, usage.cached, usage.completion)
-        reports.add_learning(clock.now().date(), used)
+        journal.add_learning(clock.now().date(), used)
 
     counter, load_ratio = build_counter(settings.model, base.stores.journal.state, base.background)
     transcriber = build_transcriber(settings.model.transcription, clock, base.rng)

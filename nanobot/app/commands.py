@@ -58,7 +58,7 @@ def build_operations(
     queue = Operations(
         model_name(settings.model),
         prices(settings),
-        stores.journal.reports,
+        stores.journal,
         stores.sessions,
         base.bus,
     )
@@ -111,7 +111,7 @@ def register_commands(
             memory.service, base.scopes, base.stores.undo, toolbox.registry.has_effects
         ),
         scopes=base.scopes,
-        reports=base.stores.journal.reports,
+        journal=base.stores.journal,
         clock=base.clock,
         questions=Questions(
             Root(base.stores.state).place("questions.json"),

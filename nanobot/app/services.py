@@ -232,11 +232,11 @@ class Upkeep(Struct, frozen=True):
 def build_upkeep(base: Base) -> Upkeep:
     """Room on the disk, what is not kept for ever, backups."""
     settings, clock, home = base.settings, base.clock, base.settings.home
-    kept, reports = settings.retention, base.stores.journal.reports
+    kept, journal = settings.retention, base.stores.journal
     limits = Limits(kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days)
     tell = partial(base.notifier.warn_elsewhere, "")
     room = DiskReserve(home, kept.disk_reserve_megabytes, base.bus, clock, tell)
-    retention = Retention(home, limits, clock, partial(reports.mentioned, MEDIA_NAME))
+    retention = Retention(home, limits, clock, partial(journal.mentioned, MEDIA_NAME))
     operations = BackupOperations(home, base.stores.journal, clock, live=True)
     if not settings.backup.schedule:
         return Upkeep(room, retention, operations, None)
@@ -305,8 +305,7 @@ def build_watching(
     monitor = HealthMonitor(supervisor.states, stores.journal, clock, base.background, others)
     counted = Counted()
     live = Live(clock.monotonic(), lambda: len(turns.running), monitor, chronicle, counted)
-    reports = stores.journal.reports
-    status = Status(about(settings), reports, stores.sessions, prices(settings), clock, live)
+    status = Status(about(settings), stores.journal, stores.sessions, prices(settings), clock, live)
     systemd = SystemdNotifier(os.environ)
     watchdog = Watchdog(monitor, systemd, clock)
     health = settings.health

@@ -1,4 +1,4 @@
-"""The journal: what must survive a crash, as a port (`Journal`, `JournalReports`) and its values.
+"""The journal: what must survive a crash, as a port (`Journal`) and its values.
 
 The contract of every implementation:
 
@@ -196,11 +196,8 @@ class Spent(Struct, frozen=True):
 
 
 class Journal(Protocol):
-    """Messages on their way in, turns under way, replies on their way out."""
-
-    @property
-    def reports(self) -> JournalReports:
-        """What people ask of it."""
+    """Messages on their way in, turns under way, replies on their way out; at the end what people
+    ask of it, and what is counted beside turns."""
 
     @property
     def has_died(self) -> bool:
@@ -304,10 +301,6 @@ class Journal(Protocol):
 
     async def lost_helpers(self) -> list[tuple[str, InboundMessage]]:
         """The helpers of an earlier process, each with the message that reports its loss."""
-
-
-class JournalReports(Protocol):
-    """What people ask of the journal, and what is counted beside turns."""
 
     async def counts(self) -> QueueCounts:
         """How much is under way or in trouble."""

@@ -1,26 +1,335 @@
-"""The journal as a file of a home: what backups, restores, `doctor` and commands that run without a
-gateway have to know of it. Whoever works with messages knows the port `Journal` alone.
+"""The journal's file, `state/journal.db`: its tables, the documents in it, and what is done with it
+as a file (backups, restores, `doctor`, erasing). Who works with messages knows the port `Journal`.
+
+Documents of a home: after each change all of them are written to `state/documents.json` as well. A
+database that is made anew, because the one before was damaged and moved away, takes them from
+there. A file `state/NAME.json` with the name of a document is taken in when the database is opened,
+and called `NAME.json.imported` then. That is how documents of earlier versions come in, within the
+transaction that brings the database forward, and how a person puts one in place by hand.
+
+Erasing: `redact_rows` changes texts in a transaction; `compact` then rebuilds the file, because
+SQLite keeps old bytes in free pages and in the write-ahead log. Doing both again is safe.
 """
 
 from __future__ import annotations
 
-import contextlib
+import json
+import os
 import sqlite3
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 
+from loguru import logger
 from msgspec import Struct, field
 
-from nanobot.bus.journal import QueueCounts
-from nanobot.bus.sqlite import check_file, reading
-from nanobot.bus.sqlite_journal import SCHEMA, documents_of
-from nanobot.bus.sqlite_records import queue_counts, set_aside_rows, stored_documents
-from nanobot.errors import StorageError
+from nanobot.bus.events import InboundMessage, decode_inbound
+from nanobot.bus.journal import QueueCounts, Redact
+from nanobot.bus.sqlite import Schema, check_file, open_file, reading, storable
+from nanobot.bus.state import DOCUMENTS, Stored, UnfitDocument, versioned_object
+from nanobot.errors import StorageError, WriteConflict
+from nanobot.io import replace_file, storage_errors
 
-__all__ = ["FORMAT", "JournalFound", "documents_of", "inspect_journal", "set_aside"]
+_TABLES = """
+    CREATE TABLE inbox (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        channel TEXT NOT NULL,
+        chat_id TEXT NOT NULL,
+        event_id TEXT NOT NULL,
+        session_key TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'received'
+            CHECK (state IN ('received', 'working', 'done', 'failed', 'stopped')),
+        attempts INTEGER NOT NULL DEFAULT 0,
+        runs INTEGER NOT NULL DEFAULT 0,
+        not_before REAL NOT NULL DEFAULT 0,
+        group_id TEXT NOT NULL DEFAULT '',
+        turn_id TEXT NOT NULL DEFAULT '',
+        reason TEXT NOT NULL DEFAULT '',
+        received_at TEXT NOT NULL,
+        payload TEXT,
+        UNIQUE (channel, chat_id, event_id)
+    );
+    CREATE INDEX inbox_open ON inbox (state) WHERE state IN ('received', 'working', 'failed');
+
+    CREATE TABLE cursor (channel TEXT PRIMARY KEY, value TEXT NOT NULL);
+
+    CREATE TABLE turn (
+        id TEXT PRIMARY KEY,
+        session_key TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('running', 'done', 'failed', 'stopped')),
+        progress INTEGER NOT NULL DEFAULT 0,
+        started_at TEXT NOT NULL,
+        report TEXT NOT NULL DEFAULT ''
+    );
+    CREATE INDEX turn_running ON turn (state) WHERE state = 'running';
+
+    CREATE TABLE step (
+        turn_id TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        PRIMARY KEY (turn_id, number)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE prompt (id TEXT PRIMARY KEY, text TEXT NOT NULL, used_at TEXT NOT NULL);
+
+    CREATE TABLE unfiled (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_key TEXT NOT NULL,
+        lines TEXT NOT NULL
+    );
+
+    CREATE TABLE outbox (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        turn_id TEXT NOT NULL,
+        call TEXT NOT NULL,
+        part INTEGER NOT NULL,
+        channel TEXT NOT NULL,
+        chat_id TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'pending'
+            CHECK (state IN ('pending', 'sending', 'sent', 'dead')),
+        attempts INTEGER NOT NULL DEFAULT 0,
+        next_try_at REAL NOT NULL DEFAULT 0,
+        platform_id TEXT NOT NULL DEFAULT '',
+        reason TEXT NOT NULL DEFAULT '',
+        payload TEXT,
+        created_at TEXT NOT NULL,
+        UNIQUE (turn_id, call, part)
+    );
+    CREATE INDEX outbox_open ON outbox (state) WHERE state IN ('pending', 'sending', 'dead');
+
+    CREATE TABLE learning (
+        day TEXT PRIMARY KEY,
+        calls INTEGER NOT NULL,
+        prompt INTEGER NOT NULL,
+        cached INTEGER NOT NULL,
+        completion INTEGER NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE button (
+        id TEXT PRIMARY KEY,
+        channel TEXT NOT NULL,
+        chat_id TEXT NOT NULL,
+        sender_id TEXT NOT NULL,
+        value TEXT NOT NULL,
+        created_at TEXT NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE helper (
+        id TEXT PRIMARY KEY,
+        started_at TEXT NOT NULL,
+        if_lost TEXT NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE spending (
+        day TEXT PRIMARY KEY,
+        tokens INTEGER NOT NULL,
+        warned INTEGER NOT NULL
+    ) WITHOUT ROWID
+"""
+
+_DOCUMENTS = """
+    CREATE TABLE document (
+        name TEXT PRIMARY KEY,
+        content TEXT NOT NULL,
+        revision INTEGER NOT NULL
+    ) WITHOUT ROWID
+"""
+
+COPY = "documents.json"
+"""The copy of all documents, beside the database."""
+
+_COPY_VERSION = 1
+_PUT = """
+    INSERT INTO document VALUES (?1, ?2, 1)
+    ON CONFLICT DO UPDATE SET content = ?2, revision = revision + 1 WHERE content != ?2
+"""
+
+
+def waiting_files(folder: Path) -> list[Path]:
+    """The files in `folder` that are to be taken in."""
+    paths = (folder / f"{name}.json" for name in DOCUMENTS)
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def take_in(db: sqlite3.Connection, folder: Path, version: int) -> list[Path]:
+    """Store the documents that lie in `folder` as files, within the caller's transaction; the
+    files, to be renamed once that is durable. `version`: of the database before, 0 for none.
+
+    A file that replaces a stored document must be JSON. Raises `OSError` where one cannot be read.
+    """
+    if version == 0:
+        _take_copy(db, folder / COPY)
+    taken = []
+    for path in waiting_files(folder):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            content = file.read().decode("utf-8", "backslashreplace")
+        if _stored(db, path.stem) and not _is_json(content):
+            logger.error("{} is not taken in: it is not JSON", path)
+            continue
+        db.execute(_PUT, (path.stem, content))
+        taken.append(path)
+    return taken
+
+
+def _take_copy(db: sqlite3.Connection, path: Path) -> None:
+    """Store the documents in the copy at `path`, which is moved aside where it cannot be used."""
+    documents: object = None
+    reason = "it holds no documents"
+    try:
+        documents = versioned_object(path.read_bytes(), _COPY_VERSION).get("documents")
+    except FileNotFoundError:
+        return
+    except UnfitDocument as error:
+        reason = str(error)
+    if isinstance(documents, dict):
+        logger.warning("{} were taken from {}", ", ".join(documents), path)
+        for name, document in documents.items():
+            db.execute(_PUT, (name, json.dumps(document, indent=1)))
+        return
+    aside = path.replace(path.with_name(f"{path.name}.broken"))
+    logger.error(
+        "{} cannot be used ({}) and is kept as {}. Until you let them in again, only the people"
+        " in config.yaml may talk, no skill of yours is enabled, and no job runs.",
+        *(path, reason, aside.name),
+    )
+
+
+def _stored(db: sqlite3.Connection, name: str) -> Stored | None:
+    query = "SELECT content, revision FROM document WHERE name = ?"
+    row = db.execute(query, (name,)).fetchone()
+    return Stored(row[0].encode(), row[1]) if row else None
+
+
+def _is_json(content: str) -> bool:
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+SCHEMA = Schema(
+    first=5,
+    migrations=(
+        _TABLES,
+        # Whether an earlier attempt may have arrived.
+        "ALTER TABLE outbox ADD COLUMN in_doubt INTEGER NOT NULL DEFAULT 0",
+        # How often a turn that was taken up asked the model since it last made progress.
+        "ALTER TABLE turn ADD COLUMN asked INTEGER NOT NULL DEFAULT 0",
+        _DOCUMENTS,
+    ),
+    carry=take_in,
+)
 
 FORMAT = SCHEMA.version
 """The format that this version writes; it reads those from `SCHEMA.first` on."""
+
+
+class SqliteState:
+    """The documents in `folder/journal.db`, which is opened when it is first needed; `folder` has
+    the copy as well. Implements `nanobot.bus.state.StateStore`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._db: sqlite3.Connection | None = None
+        self._using = threading.RLock()
+
+    def close(self) -> None:
+        """Let go of the database; it is opened again when it is needed."""
+        with self._using:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def read(self, name: str) -> Stored | None:
+        with self._database() as db:
+            return _stored(db, name)
+
+    def write(self, name: str, content: bytes, expected: int) -> int:
+        with self._replacing(name, expected) as db:
+            row = (name, storable(content.decode()), expected + 1)
+            db.execute("INSERT OR REPLACE INTO document VALUES (?, ?, ?)", row)
+        return expected + 1
+
+    def set_aside(self, name: str) -> str:
+        stored = self.read(name)
+        if stored is None:
+            return "nothing"
+        paths = (self._folder / f"{name}.json.broken-{number}" for number in count(1))
+        aside = next(path for path in paths if not os.path.lexists(path))
+        with storage_errors(aside):
+            replace_file(aside, stored.content)
+        with self._replacing(name, stored.revision) as db:
+            db.execute("DELETE FROM document WHERE name = ?", (name,))
+        return aside.name
+
+    def copy(self) -> None:
+        """Bring the copy for people up to date. One that the disk refuses is made with the next
+        change."""
+        with self._database() as db:
+            rows = db.execute("SELECT name, content FROM document ORDER BY name").fetchall()
+        found = {name: json.loads(content) for name, content in rows if _is_json(content)}
+        copy = {"version": _COPY_VERSION, "documents": found}
+        content = json.dumps(copy, indent=1).encode() + b"\n"
+        path = self._folder / COPY
+        try:
+            if not path.exists() or path.read_bytes() != content:
+                replace_file(path, content)
+        except OSError as error:
+            logger.warning("{} is not up to date: {}", path, error.strerror)
+
+    @contextmanager
+    def _replacing(self, name: str, expected: int) -> Iterator[sqlite3.Connection]:
+        """A transaction that replaces revision `expected`; then the copy is brought up to date."""
+        with self._database() as db, db:
+            db.execute("BEGIN IMMEDIATE")
+            stored = _stored(db, name)
+            if (stored.revision if stored else 0) != expected:
+                raise WriteConflict(f"the stored document {name!r}")
+            yield db
+        self.copy()
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        with self._using:
+            if self._db is None:
+                self._db = open_file(self._folder / "journal.db", SCHEMA)
+                self.copy()
+            try:
+                yield self._db
+            except sqlite3.Error as error:
+                raise StorageError("state/journal.db", str(error)) from error
+
+
+NOTICE = "undelivered-"
+
+NOTICES = f"{NOTICE}%"
+"""The turn ids of notices that a part could not be delivered, as a pattern for LIKE."""
+
+UNDELIVERED = (
+    f"state IN ('pending', 'sending') OR (state = 'dead' AND turn_id NOT LIKE '{NOTICES}')"
+)
+"""Which rows of the outbox are under way or wait for a decision."""
+
+
+def queue_counts(db: sqlite3.Connection) -> QueueCounts:
+    """How much is under way or in trouble."""
+    inbox = db.execute(
+        "SELECT total(state != 'failed' AND (state = 'received' OR not_before)),"
+        " total(state = 'working' AND NOT not_before), total(state = 'failed'),"
+        " total(state != 'failed' AND not_before > 0)"
+        " FROM inbox WHERE state IN ('received', 'working', 'failed')"
+    ).fetchone()
+    outbox = db.execute(
+        f"SELECT total(state != 'dead'), total(state = 'dead') FROM outbox WHERE {UNDELIVERED}"  # noqa: S608 - from above
+    ).fetchone()
+    received, working, failed, put_off = map(int, inbox)
+    pending, dead = map(int, outbox)
+    return QueueCounts(received, working, failed, pending, dead, put_off)
 
 
 class JournalFound(Struct, frozen=True):
@@ -42,22 +351,109 @@ def inspect_journal(path: Path) -> JournalFound:
     if damage:
         return JournalFound(version, damage)
     try:
-        if not version:
-            return JournalFound(documents=stored_documents(None, path.parent))
-        with reading(path) as db:
-            return JournalFound(version, "", queue_counts(db), stored_documents(db, path.parent))
+        counts, documents = QueueCounts(), dict[str, bytes]()
+        with reading(path) if version else nullcontext() as db:
+            if db:
+                counts = queue_counts(db)
+            if db and db.execute("SELECT 1 FROM sqlite_master WHERE name = 'document'").fetchone():
+                rows = db.execute("SELECT name, content FROM document")
+                documents = {name: content.encode() for name, content in rows}
+        documents |= {file.stem: file.read_bytes() for file in waiting_files(path.parent)}
+        return JournalFound(version, "", counts, documents)
     except (sqlite3.Error, OSError) as error:
         return JournalFound(version, str(error))
+
+
+REASON = "it was under way when the backup was made, and may have been done since"
 
 
 def set_aside(path: Path) -> int:
     """In the journal at `path`, of any version, let every message that waits, every part of a
     reply, and what is to be said of every helper that was at work, be one that failed; how many.
-    Raises `StorageError`."""
+    What was under way in a journal that was restored has in all likelihood been finished since, and
+    waits for a person's decision. That a helper was lost is no news by itself. Raises
+    `StorageError`."""
     if not path.exists():
         return 0
     try:
-        with contextlib.closing(sqlite3.connect(path)) as db, db:
-            return set_aside_rows(db)
+        with closing(sqlite3.connect(path)) as db, db:
+            for helper_id, started_at, text in db.execute("SELECT * FROM helper").fetchall():
+                if lost := decode_helper(helper_id, text):
+                    db.execute(
+                        "INSERT INTO inbox (channel, chat_id, event_id, session_key, received_at,"
+                        " payload) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                        (
+                            lost.channel,
+                            lost.chat_id,
+                            lost.event_id,
+                            lost.session_key,
+                            started_at,
+                            text,
+                        ),
+                    )
+            db.execute("DELETE FROM helper")
+            db.execute("UPDATE turn SET state = 'failed' WHERE state = 'running'")
+            under_way = (
+                "UPDATE inbox SET state = 'failed', reason = ?"
+                " WHERE state IN ('received', 'working')",
+                "UPDATE outbox SET state = 'dead', reason = ?"
+                " WHERE state IN ('pending', 'sending')",
+            )
+            return sum(db.execute(rows, (REASON,)).rowcount for rows in under_way)
     except sqlite3.Error as error:
         raise StorageError(path, str(error)) from error
+
+
+def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
+    """What is to be said of a helper; None where it cannot be read."""
+    try:
+        return decode_inbound(if_lost)
+    except ValueError as error:
+        logger.warning("what is to be said of helper {} cannot be read: {}", helper_id, error)
+        return None
+
+
+TEXTS = (
+    ("inbox", "payload"),
+    ("inbox", "reason"),
+    ("turn", "report"),
+    ("step", "payload"),
+    ("prompt", "text"),
+    ("unfiled", "lines"),
+    ("outbox", "payload"),
+    ("outbox", "reason"),
+    ("button", "value"),
+    ("helper", "if_lost"),
+    ("document", "content"),
+)
+"""Where the journal keeps what people and models said. All else are ids, states and times."""
+_KEYS = {"step": "turn_id, number", "document": "name"}
+
+
+def redact_rows(db: sqlite3.Connection, redact: Redact) -> int:
+    """Pass every text through `redact`, in the caller's transaction; how many changed."""
+    changed = 0
+    for table, column in TEXTS:
+        keys = _KEYS.get(table, "id")
+        also = ", revision = revision + 1" if table == "document" else ""
+        rows = db.execute(f"SELECT {column}, {keys} FROM {table} WHERE {column} != ''")  # noqa: S608 - names from above
+        for text, *key in rows.fetchall():
+            new = storable(redact(text))
+            if new != text:
+                changed += db.execute(
+                    f"UPDATE {table} SET {column} = ?{also}"  # noqa: S608 - names from above
+                    f" WHERE ({keys}) = ({', '.join('?' * len(key))})",
+                    (new, *key),
+                ).rowcount
+    return changed
+
+
+def compact(db: sqlite3.Connection) -> None:
+    """Make the file anew without free pages, and empty the log. Outside any transaction."""
+    db.execute("PRAGMA secure_delete=ON")
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        db.execute("PRAGMA secure_delete=OFF")

@@ -49,32 +49,15 @@ def copy_to(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def keep_before(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    """Before the database at `path` is brought forward from `version`: keep it as
-    `<name>.before-<version>`, and none of those from earlier times. Raises as `copy_to` does."""
-    aside = path.with_name(f"{path.name}.before-{version}")
-    building = path.with_name(f"{path.name}.before-new")
-    building.unlink(missing_ok=True)
-    copy_to(connection, building)
-    building.replace(aside)
-    sync_folder(path.parent)
-    for older in path.parent.glob(f"{path.name}.before-*"):
-        if older != aside:
-            older.unlink(missing_ok=True)
-
-
-Carry = Callable[[sqlite3.Connection, Path, int], list[Path]]
-"""Takes files of a folder into a database that had this version, in the caller's transaction. Gives
-back the files, which are renamed once that is durable."""
-
-
 class Schema(Struct, frozen=True):
     """The tables of a database. `migrations[0]` makes those of version `first` in an empty file,
-    each later one brings them one version on. `carry` is called with the migration."""
+    each later one brings them one version on. `carry` takes files of the folder into a database
+    that had the given version, in the same transaction, and returns those files; they are renamed
+    once that is durable."""
 
     migrations: Sequence[str]
     first: int = 1
-    carry: Carry | None = None
+    carry: Callable[[sqlite3.Connection, Path, int], list[Path]] | None = None
 
     @property
     def version(self) -> int:
@@ -93,7 +76,10 @@ class Schema(Struct, frozen=True):
                 path, f"it was written by {age} nanobot (format {version})", hint=hint
             )
         if 0 < version < self.version:
-            keep_before(connection, path, version)
+            for older in path.parent.glob(f"{path.name}.before-*"):
+                older.unlink()
+            copy_to(connection, path.with_name(f"{path.name}.before-{version}"))
+            sync_folder(path.parent)
         steps = self.migrations[version - self.first + 1 :] if version else self.migrations
         # All or none: what is kept beside it is the file that the older nanobot can open.
         script = ";\n".join(("BEGIN IMMEDIATE", *steps))
@@ -105,19 +91,32 @@ class Schema(Struct, frozen=True):
 
 
 def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
-    """Open or create the file at `path`. Raises `StorageError` when it cannot be used or comes from
-    another version that `schema` does not know."""
-    connection = _connected(path)
+    """Open or create the file at `path`, with the settings that the promises rest on. Raises
+    `StorageError` when it cannot be used or comes from another version that `schema` does not
+    know."""
     try:
-        with contextlib.ExitStack() as unless_open:
-            unless_open.callback(connection.close)
+        # Made here, for its owner only: SQLite lets others read, and its side files follow it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            connection.text_factory = _lenient_text
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA cache_size=-2000")
             schema.migrate(connection, path)
-            unless_open.pop_all()
+        except BaseException:
+            connection.close()
+            raise
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
-    except OSError as error:  # what could not be taken back is not begun
+    except OSError as error:
         raise StorageError.of(error.filename or path, error) from error
     return connection
+
+
+def _lenient_text(data: bytes) -> str:
+    """A flipped bit in a text costs that text, not the whole query."""
+    return data.decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
@@ -127,7 +126,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     in_use = path.with_name(f"{path.name}-wal").exists()
     how = "mode=ro" if in_use else "immutable=1"
     db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, timeout=_BUSY_SECONDS)
-    db.text_factory = lambda data: data.decode("utf-8", "replace")
+    db.text_factory = _lenient_text
     try:
         yield db
     finally:
@@ -169,28 +168,6 @@ def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
     return StorageError(path, str(error))
 
 
-def _connected(path: Path) -> sqlite3.Connection:
-    """A connection with the settings that the promises rest on."""
-    try:
-        # Made here, for its owner only: SQLite lets others read, and its side files follow it.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-    except sqlite3.Error as error:
-        raise storage_error(path, error) from error
-    # A flipped bit in a text costs that text, not the whole query.
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    try:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA cache_size=-2000")
-    except sqlite3.Error as error:
-        connection.close()
-        raise storage_error(path, error) from error
-    return connection
-
-
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
@@ -214,31 +191,13 @@ class _Job(Struct, eq=False):
     `Database.run` and `post` for the rest."""
 
     work: Work[Any]
-    future: asyncio.Future[Any] | None
-    keep: bool
+    future: asyncio.Future[Any] | None = None
+    keep: bool = True
     patient: bool = False
     insist: bool = False
     afterwards: Work[None] | None = None
     result: Any = None
     error: BaseException | None = None
-
-    def again(self) -> _Job:
-        """To be run once more. A caller who only asked for it to be kept has been told."""
-        return self if self.insist else _Job(self.work, None, keep=True)
-
-    def resolve(self) -> None:
-        """Report the outcome, on the thread of the event loop."""
-        if self.future is None or self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-            self.future.exception()  # not everybody awaits it; the log has what the disk refused
-        else:
-            self.future.set_result(self.result)
-
-
-class _OwnFault(Exception):
-    """A job failed by itself: the disk is not to blame."""
 
 
 class Database:
@@ -247,16 +206,13 @@ class Database:
     def __init__(self, path: Path, schema: Schema) -> None:
         self._path, self._schema = path, schema
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.refusal = ""
         """Why the disk took nothing the last time that there was something to write, if so."""
 
     def open(self) -> None:
-        """Open or create the file and start the thread. Must be called on the event loop's thread:
-        outcomes are reported there. Raises as `open_file`."""
+        """Open or create the file and start the thread. Raises as `open_file`."""
         connection = open_file(self._path, self._schema)
-        self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(
             target=self._write, args=(connection,), name="journal", daemon=True
         )
@@ -298,8 +254,7 @@ class Database:
                 self._path, "it is not open", hint="nanobot is just starting or ending: try again."
             )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        keep = keep or insist
-        self._jobs.put(_Job(work, future, keep=keep, insist=insist, afterwards=afterwards))
+        self._jobs.put(_Job(work, future, keep or insist, insist=insist, afterwards=afterwards))
         return future
 
     def post(self, work: Work[Any], *, patient: bool = False) -> None:
@@ -309,7 +264,7 @@ class Database:
         what the disk refuses is run again later. What is `patient` waits a moment for other work to
         share a commit with.
         """
-        self._jobs.put(_Job(work, None, keep=True, patient=patient))
+        self._jobs.put(_Job(work, patient=patient))
 
     def _write(self, connection: sqlite3.Connection) -> None:
         running = True
@@ -318,17 +273,9 @@ class Database:
             batch = self._collect(_RETRY if kept else None)
             running = None not in batch
             jobs = kept + [job for job in batch if job is not None]
-            if jobs:
-                written = connection.total_changes
-                refusal = self._transact(connection, jobs)
-                if refusal is not None or connection.total_changes > written:
-                    self.refusal = str(refusal or "")
-                kept = [job.again() for job in jobs if refusal and job.keep]
-                if refusal is None:
-                    self._finish(connection, jobs)
-                self._report([job for job in jobs if not (refusal and job.insist)], refusal)
-        if any(job.insist for job in kept):
-            self._report(kept, sqlite3.OperationalError("it was closed before it took everything"))
+            kept = self._store(connection, jobs) if jobs else []
+        for job in (one for one in kept if one.future is not None):
+            _report(job, StorageError(self._path, "it was closed before it took everything"))
         connection.close()
 
     def _collect(self, retry: float | None) -> list[_Job | None]:
@@ -345,75 +292,87 @@ class Database:
             hurry, timeout = hurry or job is None or not job.patient, _PATIENCE
         return batch
 
-    def _transact(
-        self, connection: sqlite3.Connection, jobs: Sequence[_Job]
-    ) -> sqlite3.Error | None:
-        """Run them in one transaction; why the disk refused it, if it did.
+    def _store(self, connection: sqlite3.Connection, jobs: Sequence[_Job]) -> list[_Job]:
+        """Run them in one transaction and report; those that are to be run again because the disk
+        refused."""
+        written = connection.total_changes
+        refusal = _transact(connection, jobs)
+        if refusal is None:
+            if connection.total_changes > written:
+                self.refusal = ""
+            for job in jobs:
+                _run_afterwards(connection, job, self._path)
+                _report(job, job.error)
+            return []
+        self.refusal = str(refusal)
+        error = storage_error(self._path, refusal)
+        logger.error("journal: {}", error)
+        for job in jobs:
+            if job.future is not None and not job.insist:
+                _report(job, error)
+                job.future = None
+        return [job for job in jobs if job.keep]
 
-        Savepoints keep one job's failure from the others, but cost as much as the jobs: they are
-        set only when one has failed, and everything is run again.
-        """
+
+def _transact(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> sqlite3.Error | None:
+    """Run them in one transaction; why the disk refused it, if it did. One that fails by itself is
+    left out, and the others are run again without it."""
+    left = list(jobs)
+    try:
+        while failed := _run_all(connection, left):
+            left.remove(failed)
+    except sqlite3.Error as error:
+        with contextlib.suppress(sqlite3.Error):
+            connection.rollback()
+        return error
+    return None
+
+
+def _run_all(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> _Job | None:
+    """Run them in one transaction; the first that fails by itself, and nothing has changed then.
+    Raises `sqlite3.Error` where the disk refuses."""
+    connection.execute("BEGIN IMMEDIATE")
+    for job in jobs:
         try:
-            try:
-                _run_all(connection, jobs, _run)
-            except _OwnFault:
-                _run_all(connection, jobs, _run_in_savepoint)
-        except sqlite3.Error as error:
-            return error
-        return None
-
-    def _finish(self, connection: sqlite3.Connection, jobs: Sequence[_Job]) -> None:
-        """Run what comes after a transaction for those whose part in it succeeded."""
-        for job in jobs:
-            if job.afterwards is None or job.error is not None:
-                continue
-            try:
-                job.afterwards(connection)
-            except sqlite3.Error as error:
-                job.error = storage_error(self._path, error)
-            except Exception as error:  # noqa: BLE001 - the boundary: the writer goes on for others
-                job.error = error
-
-    def _report(self, jobs: Sequence[_Job], refusal: sqlite3.Error | None) -> None:
-        if refusal is not None:
-            logger.error("journal: {}", storage_error(self._path, refusal))
-        for job in jobs:
-            if refusal is not None:
-                job.error = storage_error(self._path, refusal)
-            elif job.future is None and job.error is not None:
-                logger.opt(exception=job.error).error("journal: a mark could not be made")
-            if job.future is not None and self._loop is not None:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                    self._loop.call_soon_threadsafe(job.resolve)
+            job.result, job.error = job.work(connection), None
+        except Exception as error:
+            # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if isinstance(error, sqlite3.Error) and code not in _OWN_FAULTS:
+                raise  # nothing in this transaction can be trusted
+            job.error = error
+            connection.rollback()
+            return job
+    connection.commit()
+    return None
 
 
-def _run_all(
-    connection: sqlite3.Connection,
-    jobs: Sequence[_Job],
-    run: Callable[[sqlite3.Connection, _Job], None],
-) -> None:
-    with connection:  # commits, or rolls back
-        connection.execute("BEGIN IMMEDIATE")
-        for job in jobs:
-            run(connection, job)
-
-
-def _run(connection: sqlite3.Connection, job: _Job) -> None:
+def _run_afterwards(connection: sqlite3.Connection, job: _Job, path: Path) -> None:
+    """Run what comes after the transaction of a job that succeeded."""
+    if job.afterwards is None or job.error is not None:
+        return
     try:
-        job.result = job.work(connection)
-    except Exception as error:
-        # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        if isinstance(error, sqlite3.Error) and code not in _OWN_FAULTS:
-            raise  # nothing in this transaction can be trusted
-        raise _OwnFault from error
+        job.afterwards(connection)
+    except sqlite3.Error as error:
+        job.error = storage_error(path, error)
+    except Exception as error:  # noqa: BLE001 - the boundary: the writer goes on for others
+        job.error = error
 
 
-def _run_in_savepoint(connection: sqlite3.Connection, job: _Job) -> None:
-    connection.execute("SAVEPOINT job")
-    try:
-        _run(connection, job)
-    except _OwnFault as fault:
-        job.error = fault.__cause__  # handed to the caller
-        connection.execute("ROLLBACK TO job")
-    connection.execute("RELEASE job")
+def _report(job: _Job, error: BaseException | None) -> None:
+    """Hand the outcome to the event loop that waits for it."""
+    if job.future is not None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            job.future.get_loop().call_soon_threadsafe(_resolve, job.future, job.result, error)
+    elif error is not None:
+        logger.opt(exception=error).error("journal: a mark could not be made")
+
+
+def _resolve(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+        future.exception()  # not everybody awaits it; the log has what the disk refused

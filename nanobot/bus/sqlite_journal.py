@@ -24,10 +24,13 @@ traces of its message; the value stays here. A client that makes up an id presse
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from loguru import logger
@@ -39,7 +42,9 @@ from nanobot.bus.events import (
     OutboundMessage,
     OutboundPart,
     decode_inbound,
+    decode_part,
     encode_event,
+    excerpt,
 )
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
@@ -47,144 +52,41 @@ from nanobot.bus.journal import (
     Committed,
     Completion,
     InboxEntry,
-    JournalReports,
     Leftovers,
     OutboxPart,
     Outgoing,
+    QueueCounts,
+    QueueRow,
+    Redact,
+    Spent,
     Step,
+    TurnCounts,
+    TurnRecord,
     Unfiled,
+    Usage,
 )
-from nanobot.bus.sqlite import Database, Schema, Work, copy_to, execute, open_file
-from nanobot.bus.sqlite_records import (
+from nanobot.bus.journal_file import (
     NOTICE,
     NOTICES,
-    SELECT_PARTS,
-    SqliteReports,
+    SCHEMA,
+    UNDELIVERED,
     SqliteState,
+    compact,
     decode_helper,
-    stored_part,
-    take_in,
+    queue_counts,
+    redact_rows,
 )
-from nanobot.bus.sqlite_records import TABLE as DOCUMENT_TABLE
+from nanobot.bus.sqlite import Database, Work, copy_to, execute
 from nanobot.clock import Clock
-from nanobot.errors import StorageError
+from nanobot.errors import NanobotError, StorageError
+from nanobot.text import shortened
 
-_TABLES = """
-    CREATE TABLE inbox (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        channel TEXT NOT NULL,
-        chat_id TEXT NOT NULL,
-        event_id TEXT NOT NULL,
-        session_key TEXT NOT NULL,
-        state TEXT NOT NULL DEFAULT 'received'
-            CHECK (state IN ('received', 'working', 'done', 'failed', 'stopped')),
-        attempts INTEGER NOT NULL DEFAULT 0,
-        runs INTEGER NOT NULL DEFAULT 0,
-        not_before REAL NOT NULL DEFAULT 0,
-        group_id TEXT NOT NULL DEFAULT '',
-        turn_id TEXT NOT NULL DEFAULT '',
-        reason TEXT NOT NULL DEFAULT '',
-        received_at TEXT NOT NULL,
-        payload TEXT,
-        UNIQUE (channel, chat_id, event_id)
-    );
-    CREATE INDEX inbox_open ON inbox (state) WHERE state IN ('received', 'working', 'failed');
+_EXCERPT = 80
 
-    CREATE TABLE cursor (channel TEXT PRIMARY KEY, value TEXT NOT NULL);
-
-    CREATE TABLE turn (
-        id TEXT PRIMARY KEY,
-        session_key TEXT NOT NULL,
-        state TEXT NOT NULL CHECK (state IN ('running', 'done', 'failed', 'stopped')),
-        progress INTEGER NOT NULL DEFAULT 0,
-        started_at TEXT NOT NULL,
-        report TEXT NOT NULL DEFAULT ''
-    );
-    CREATE INDEX turn_running ON turn (state) WHERE state = 'running';
-
-    CREATE TABLE step (
-        turn_id TEXT NOT NULL,
-        number INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        PRIMARY KEY (turn_id, number)
-    ) WITHOUT ROWID;
-
-    CREATE TABLE prompt (id TEXT PRIMARY KEY, text TEXT NOT NULL, used_at TEXT NOT NULL);
-
-    CREATE TABLE unfiled (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        session_key TEXT NOT NULL,
-        lines TEXT NOT NULL
-    );
-
-    CREATE TABLE outbox (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        turn_id TEXT NOT NULL,
-        call TEXT NOT NULL,
-        part INTEGER NOT NULL,
-        channel TEXT NOT NULL,
-        chat_id TEXT NOT NULL,
-        state TEXT NOT NULL DEFAULT 'pending'
-            CHECK (state IN ('pending', 'sending', 'sent', 'dead')),
-        attempts INTEGER NOT NULL DEFAULT 0,
-        next_try_at REAL NOT NULL DEFAULT 0,
-        platform_id TEXT NOT NULL DEFAULT '',
-        reason TEXT NOT NULL DEFAULT '',
-        payload TEXT,
-        created_at TEXT NOT NULL,
-        UNIQUE (turn_id, call, part)
-    );
-    CREATE INDEX outbox_open ON outbox (state) WHERE state IN ('pending', 'sending', 'dead');
-
-    CREATE TABLE learning (
-        day TEXT PRIMARY KEY,
-        calls INTEGER NOT NULL,
-        prompt INTEGER NOT NULL,
-        cached INTEGER NOT NULL,
-        completion INTEGER NOT NULL
-    ) WITHOUT ROWID;
-
-    CREATE TABLE button (
-        id TEXT PRIMARY KEY,
-        channel TEXT NOT NULL,
-        chat_id TEXT NOT NULL,
-        sender_id TEXT NOT NULL,
-        value TEXT NOT NULL,
-        created_at TEXT NOT NULL
-    ) WITHOUT ROWID;
-
-    CREATE TABLE helper (
-        id TEXT PRIMARY KEY,
-        started_at TEXT NOT NULL,
-        if_lost TEXT NOT NULL
-    ) WITHOUT ROWID;
-
-    CREATE TABLE spending (
-        day TEXT PRIMARY KEY,
-        tokens INTEGER NOT NULL,
-        warned INTEGER NOT NULL
-    ) WITHOUT ROWID
-"""
-
-SCHEMA = Schema(
-    first=5,
-    migrations=(
-        _TABLES,
-        # Whether an earlier attempt may have arrived.
-        "ALTER TABLE outbox ADD COLUMN in_doubt INTEGER NOT NULL DEFAULT 0",
-        # How often a turn that was taken up asked the model since it last made progress.
-        "ALTER TABLE turn ADD COLUMN asked INTEGER NOT NULL DEFAULT 0",
-        DOCUMENT_TABLE,
-    ),
-    carry=take_in,
+_SELECT_PARTS = (
+    "SELECT id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
+    " in_doubt OR state = 'sending', payload FROM outbox"
 )
-
-
-def documents_of(folder: Path) -> SqliteState:
-    """The documents beside the journal in `folder`, without the journal."""
-    path = folder / "journal.db"
-    return SqliteState(lambda: open_file(path, SCHEMA), folder)
 
 
 class SqliteJournal:
@@ -192,8 +94,7 @@ class SqliteJournal:
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.database = Database(path, SCHEMA)
-        self.state = documents_of(path.parent)
-        self.reports: JournalReports = SqliteReports(self.database, self.state)
+        self.state = SqliteState(path.parent)
         self._clock = clock
         self._pruned_at = clock.now()
 
@@ -316,11 +217,8 @@ class SqliteJournal:
     async def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> None:
         def work(db: sqlite3.Connection) -> None:
             for entry_id in entry_ids:
-                execute(
-                    db,
-                    "UPDATE inbox SET not_before = ?, reason = ? WHERE id = ?",
-                    *(not_before, reason, entry_id),
-                )
+                waiting = "UPDATE inbox SET not_before = ?, reason = ? WHERE id = ?"
+                execute(db, waiting, not_before, reason, entry_id)
                 db.execute(  # a crash while it waits is not the message's doing
                     "UPDATE turn SET progress = 1, asked = 0"
                     " WHERE id = (SELECT turn_id FROM inbox WHERE id = ?)",
@@ -366,9 +264,9 @@ class SqliteJournal:
             )
             here = "state = 'dead' AND turn_id LIKE ? AND channel = ? AND chat_id = ?"
             place = (NOTICES, item.part.channel, item.part.chat_id)
-            rows = execute(db, f"{SELECT_PARTS} WHERE {here} ORDER BY id", *place).fetchall()
+            rows = execute(db, f"{_SELECT_PARTS} WHERE {here} ORDER BY id", *place).fetchall()
             execute(db, f"UPDATE outbox SET state = 'pending' WHERE {here}", *place)  # noqa: S608 - from above
-            return tuple(map(stored_part, rows))
+            return tuple(map(_stored_part, rows))
 
         return await self.database.run(work, insist=True)
 
@@ -406,6 +304,99 @@ class SqliteJournal:
         read = ((helper_id, decode_helper(helper_id, text)) for helper_id, text in rows)
         return [(helper_id, message) for helper_id, message in read if message is not None]
 
+    async def counts(self) -> QueueCounts:
+        return await self.database.run(queue_counts)
+
+    async def queue(self) -> tuple[list[QueueRow], list[QueueRow]]:
+        return await self.database.run(_queue_rows)
+
+    async def retry(self, row: str) -> InboxEntry | OutboxPart:
+        try:
+            return await self.database.run(lambda db: _retry_row(db, row))
+        except ValueError as error:
+            raise NanobotError(
+                f"{row} cannot be read, so it cannot be tried again",
+                hint=f"`nanobot queue drop {row}` removes it; ask the person to send it again.",
+            ) from error
+
+    async def drop(self, row: str) -> None:
+        await self.database.run(lambda db: _drop_row(db, row))
+
+    async def turn(self, turn_id: str) -> TurnRecord:
+        return await self.database.run(lambda db: _turn_record(db, turn_id))
+
+    async def mentioned(self, name: re.Pattern[str]) -> frozenset[str]:
+        query = (
+            "SELECT payload FROM inbox WHERE state IN ('received', 'working', 'failed')"
+            " UNION ALL SELECT payload FROM step"
+            " UNION ALL SELECT payload FROM outbox WHERE state IN ('pending', 'sending', 'dead')"
+        )
+        return await self.database.run(
+            lambda db: frozenset(
+                found for (payload,) in db.execute(query) for found in name.findall(payload or "")
+            )
+        )
+
+    async def turn_counts(self, since: datetime) -> TurnCounts:
+        # Without GROUP BY, for which SQLite would sort all turns that are kept.
+        query = (
+            "SELECT total(state = 'done'), total(state = 'failed'), total(state = 'stopped')"
+            " FROM turn WHERE datetime(started_at) >= datetime(?)"
+        )
+        return TurnCounts(*await self._numbers(query, since.isoformat()))
+
+    async def usage(self, *, session: str = "", since: datetime | None = None) -> Usage:
+        query = (
+            "WITH report AS ("
+            " SELECT iif(json_valid(report), report, '{}') AS body FROM turn"
+            " WHERE (?1 = '' OR session_key = ?1)"
+            " AND (?2 = '' OR datetime(started_at) >= datetime(?2)))"
+            " SELECT count(json_extract(body, '$.prompt_tokens')),"
+            " total(json_extract(body, '$.prompt_tokens')),"
+            " total(json_extract(body, '$.cached_tokens')),"
+            " total(json_extract(body, '$.completion_tokens')) FROM report"
+        )
+        return Usage(*await self._numbers(query, session, since.isoformat() if since else ""))
+
+    async def learning(self, since: date) -> Usage:
+        query = (
+            "SELECT total(calls), total(prompt), total(cached), total(completion) FROM learning"
+            " WHERE day >= ?"
+        )
+        return Usage(*await self._numbers(query, since.isoformat()))
+
+    def add_learning(self, day: date, used: Usage) -> None:
+        self._post(
+            "INSERT INTO learning VALUES (?, ?, ?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
+            " calls = calls + excluded.calls, prompt = prompt + excluded.prompt,"
+            " cached = cached + excluded.cached, completion = completion + excluded.completion",
+            *(day.isoformat(), used.turns, used.prompt, used.cached, used.completion),
+            patient=True,
+        )
+
+    async def spent(self, day: date) -> Spent:
+        query = "SELECT total(tokens), total(warned) FROM spending WHERE day = ?"
+        tokens, warned = await self._numbers(query, day.isoformat())
+        return Spent(tokens, bool(warned))
+
+    def add_spent(self, day: date, tokens: int, *, warned: bool = False) -> None:
+        self._post(
+            "INSERT INTO spending VALUES (?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
+            " tokens = tokens + excluded.tokens, warned = max(warned, excluded.warned)",
+            *(day.isoformat(), tokens, int(warned)),
+            patient=True,
+        )
+
+    async def erase(self, redact: Redact) -> int:
+        changed = await self.database.run(lambda db: redact_rows(db, redact), afterwards=compact)
+        await asyncio.to_thread(self.state.copy)
+        return changed
+
+    async def _numbers(self, query: str, *values: object) -> list[int]:
+        """The one row that a query has, all numbers."""
+        row = await self.database.run(lambda db: execute(db, query, *values).fetchone())
+        return list(map(int, row))
+
     def _run(self, statement: str, *values: object) -> asyncio.Future[list[Any]]:
         """The rows of one statement, once it is durable."""
         return self.database.run(lambda db: execute(db, statement, *values).fetchall())
@@ -431,6 +422,96 @@ class SqliteJournal:
                 db.execute(f"DELETE FROM {ended}", {"horizon": horizon, "notices": NOTICES})  # noqa: S608 - from above
 
         return work
+
+
+def _queue_rows(db: sqlite3.Connection) -> tuple[list[QueueRow], list[QueueRow]]:
+    inbox = db.execute(
+        "SELECT payload, 'in-' || id, session_key,"
+        " iif(state != 'failed' AND not_before, 'waiting', state), attempts, received_at, reason"
+        " FROM inbox"
+        " WHERE state IN ('received', 'working', 'failed') ORDER BY id"
+    )
+    outbox = db.execute(
+        "SELECT payload, 'out-' || id, channel || ':' || chat_id, state, attempts, created_at,"  # noqa: S608 - from above
+        f" reason FROM outbox WHERE {UNDELIVERED} ORDER BY id"
+    )
+
+    def shown(rows: sqlite3.Cursor) -> list[QueueRow]:
+        return [QueueRow(*(*row, excerpt(text, _EXCERPT))) for text, *row in rows]
+
+    return shown(inbox), shown(outbox)
+
+
+def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
+    table, row_id = _parse(row)
+    if table == "inbox":
+        found = db.execute(
+            "UPDATE inbox SET state = 'received', attempts = 0, not_before = 0, reason = ''"
+            " WHERE id = ? AND state = 'failed' RETURNING payload, runs, turn_id",
+            (row_id,),
+        ).fetchone()
+        if found:
+            message = decode_inbound(found[0] or "")
+            return InboxEntry(row_id, message, runs=found[1], previous_turn=found[2])
+    else:
+        changed = db.execute(
+            "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0,"
+            " in_doubt = 0, reason = '' WHERE id = ? AND state = 'dead'",
+            (row_id,),
+        )
+        if changed.rowcount:
+            return _stored_part(db.execute(f"{_SELECT_PARTS} WHERE id = ?", (row_id,)).fetchone())
+    raise _not_in_trouble(row)
+
+
+def _drop_row(db: sqlite3.Connection, row: str) -> None:
+    table, row_id = _parse(row)
+    ended = "state = 'stopped', payload = NULL WHERE state = 'failed'"
+    if table == "outbox":
+        ended = "state = 'sent', payload = NULL, reason = 'dropped' WHERE state = 'dead'"
+    changed = db.execute(f"UPDATE {table} SET {ended} AND id = ?", (row_id,))  # noqa: S608 - from above
+    if not changed.rowcount:
+        raise _not_in_trouble(row)
+
+
+def _parse(row: str) -> tuple[str, int]:
+    found = re.fullmatch(r"(in|out)-([0-9]{1,18})", row)
+    if found is None:
+        raise NanobotError(
+            f"there is no {row!r} in the queue",
+            hint="`nanobot queue list` shows ids such as in-12 or out-7.",
+        )
+    return "inbox" if found[1] == "in" else "outbox", int(found[2])
+
+
+def _not_in_trouble(row: str) -> NanobotError:
+    return NanobotError(
+        f"{row} is not waiting for a decision",
+        hint="Only failed messages and dead replies can be retried or dropped; see"
+        " `nanobot queue list`.",
+    )
+
+
+def _turn_record(db: sqlite3.Connection, turn_id: str) -> TurnRecord:
+    row = execute(
+        db,
+        "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?",
+        turn_id,
+    ).fetchone()
+    if row is None:
+        raise NanobotError(
+            f"no turn {turn_id!r}",
+            hint="`nanobot sessions show KEY` shows the turns of a conversation; reports are kept"
+            " for 30 days.",
+        )
+    try:
+        report = json.loads(row[4] or "{}")
+    except ValueError:  # damaged: what else is known of the turn can still be shown
+        report = {}
+    report = report if isinstance(report, dict) else {}
+    query = "SELECT text FROM prompt WHERE id = ?"
+    prompt = db.execute(query, (str(report.get("system_id", "")),)).fetchone()
+    return TurnRecord(row[0], row[1], row[2], row[3], report, prompt[0] if prompt else "")
 
 
 def _insert_inbound(
@@ -484,47 +565,28 @@ def _complete(db: sqlite3.Connection, done: Completion, now: datetime) -> Commit
 def _insert_outgoing(
     db: sqlite3.Connection, turn_id: str, outgoing: Sequence[Outgoing], now: str
 ) -> tuple[OutboxPart, ...]:
-    """Store messages, in order. One that this turn already has is not stored again."""
+    """Store messages, in order, with a random id on each button. One that this turn already has is
+    not stored again."""
     stored = []
     for item in outgoing:
         for number, message in enumerate(item.parts):
-            key = f"{turn_id}/{item.call}/{number}"
-            last = number == len(item.parts) - 1
-            part = OutboundPart.of(key, message, item.event_ids, last)
+            key, last = f"{turn_id}/{item.call}/{number}", number == len(item.parts) - 1
+            buttons = tuple(replace(button, id=token_hex(12)) for button in message.buttons)
+            shown = replace(message, buttons=buttons) if buttons else message
+            part = OutboundPart.of(key, shown, item.event_ids, last)
+            place = message.channel, message.chat_id
             row = execute(
                 db,
                 "INSERT INTO outbox (turn_id, call, part, channel, chat_id, payload, created_at)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
-                *(turn_id, item.call, number, message.channel, message.chat_id),
-                *(encode_event(part), now),
+                *(turn_id, item.call, number, *place, encode_event(part), now),
             ).fetchone()
+            for button in buttons if row else ():
+                values = button.id, *place, button.only, button.value, now
+                execute(db, "INSERT INTO button VALUES (?, ?, ?, ?, ?, ?)", *values)
             if row:
-                if part.buttons:
-                    part = _with_button_ids(db, row[0], part, now)
                 stored.append(OutboxPart(row[0], part))
     return tuple(stored)
-
-
-def _with_button_ids(
-    db: sqlite3.Connection, row_id: int, part: OutboundPart, now: str
-) -> OutboundPart:
-    """The part with a random id on each button, stored so."""
-    if not part.buttons:
-        return part
-    buttons = []
-    for button in part.buttons:
-        row = execute(
-            db,
-            "INSERT INTO button VALUES (lower(hex(randomblob(12))), ?, ?, ?, ?, ?) RETURNING id",
-            *(part.channel, part.chat_id, button.only, button.value, now),
-        ).fetchone()
-        buttons.append(replace(button, id=row[0]))
-    part = replace(part, buttons=tuple(buttons))
-    db.execute("UPDATE outbox SET payload = ? WHERE id = ?", (encode_event(part), row_id))
-    return part
-
-
-_EXCERPT = 60
 
 
 def _notice(db: sqlite3.Connection, item: OutboxPart, reason: str, turn_id: str) -> OutboundMessage:
@@ -536,19 +598,19 @@ def _notice(db: sqlite3.Connection, item: OutboxPart, reason: str, turn_id: str)
         (turn_id,),
     ).fetchone()
     channel, chat_id, key = row or (part.channel, part.chat_id, "")
-    here = (channel, chat_id) == (part.channel, part.chat_id)
     asked = Address.of(key)
-    thread = asked.thread_id if (asked.channel, asked.chat_id) == (channel, chat_id) else ""
+    place, thread = f"to {part.channel}:{part.chat_id}", ""
+    if (channel, chat_id) == (part.channel, part.chat_id):
+        place, thread = "here", part.thread_id
+    elif (channel, chat_id) == (asked.channel, asked.chat_id):
+        thread = asked.thread_id
     files = ", ".join(media.name or media.ref for media in part.media)
-    words = " ".join(part.content.split())
-    begins = words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rstrip()}…"
-    what = f"The file {files}" if files else f"A message that begins “{begins}”"
-    place = "here" if here else f"to {part.channel}:{part.chat_id}"
+    begins = f"A message that begins “{shortened(part.content, 60)}”"
     text = (
-        f"⚠️ {what} could not be delivered {place}: {reason.rstrip('. ')}. It is kept:"
-        f" `nanobot queue retry out-{item.id}` sends it again."
+        f"⚠️ {f'The file {files}' if files else begins} could not be delivered {place}:"
+        f" {reason.rstrip('. ')}. It is kept: `nanobot queue retry out-{item.id}` sends it again."
     )
-    return OutboundMessage(channel, chat_id, text, thread_id=part.thread_id if here else thread)
+    return OutboundMessage(channel, chat_id, text, thread_id=thread)
 
 
 _MOST_ASKED = 10
@@ -619,11 +681,18 @@ def _open_entries(db: sqlite3.Connection, now: datetime) -> tuple[InboxEntry, ..
 def _open_parts(db: sqlite3.Connection) -> Iterator[OutboxPart]:
     """What was not confirmed, oldest first. A part that cannot be read any more is dead."""
     here = "WHERE state IN ('pending', 'sending') ORDER BY id"
-    for row in db.execute(f"{SELECT_PARTS} {here}").fetchall():
+    for row in db.execute(f"{_SELECT_PARTS} {here}").fetchall():
         try:
-            yield stored_part(row)
+            yield _stored_part(row)
         except ValueError as error:
             _set_aside(db, "outbox", row[0], error)
+
+
+def _stored_part(row: tuple[int, str, str, int, str, str, int, float, int, str]) -> OutboxPart:
+    """The part in a row of `_SELECT_PARTS`. Raises `ValueError` if it cannot be read."""
+    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubt, payload = row
+    part = decode_part(f"{turn_id}/{call}/{number}", channel, chat_id, payload or "")
+    return OutboxPart(row_id, part, attempts, next_try_at, bool(doubt))
 
 
 def _set_aside(db: sqlite3.Connection, table: str, row_id: int, error: ValueError) -> None:

@@ -47,10 +47,6 @@ class Stored(Struct, frozen=True):
 class StateStore(Protocol):
     """The documents of one home."""
 
-    def revision(self, name: str) -> int:
-        """Of the document as it is now; 0 where there is none. Raises `StorageError`."""
-        ...
-
     def read(self, name: str) -> Stored | None:
         """The document, if there is one. Raises `StorageError`."""
         ...
@@ -109,23 +105,17 @@ class Document(Generic[T]):
         """What was wrong with it when it was read, and what to do; empty where nothing was."""
 
     def load(self) -> T:
-        """Its value, read again where it was changed. Raises `StorageError`."""
-        self.reload()
-        return self._value
-
-    def reload(self) -> T | None:
-        """Its value, if it was changed by somebody else since it was read or written, and can be
-        used; else None. Raises `StorageError`."""
+        """Its value, decoded again where somebody else changed it. Raises `StorageError`."""
         with self._using:
-            if self._stuck or self._store.revision(self.name) == self._revision:
-                return None
             stored = self._store.read(self.name)
-            self._revision = stored.revision if stored else 0
+            revision = stored.revision if stored else 0
+            if self._stuck or revision == self._revision:
+                return self._value
+            self._revision = revision
             try:
                 self._value = self._decode(stored.content) if stored else self._empty
             except (UnfitDocument, RecursionError) as error:
                 self._set_aside(str(error) or "it is nested too deeply")
-                return None
             return self._value
 
     def save(self, value: T) -> None:

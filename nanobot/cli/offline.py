@@ -130,8 +130,8 @@ def _on_journal(
     if room == "cron":
         return _on_cron(settings, clock, journal, sessions)
     model, cost = model_name(settings.model), prices(settings)
-    status = Status(about(settings), journal.reports, sessions, cost, clock, None)
-    queue = Operations(model, cost, journal.reports, sessions, None)
+    status = Status(about(settings), journal, sessions, cost, clock, None)
+    queue = Operations(model, cost, journal, sessions, None)
     return {**status.table(), **queue.table()}
 
 

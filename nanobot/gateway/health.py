@@ -194,7 +194,7 @@ class HealthMonitor:
         """How many seconds it owes an answer, and why it refuses."""
         if self._asking is None:
             self._asked_at = self._clock.monotonic()
-            counting = self._journal.reports.counts()
+            counting = self._journal.counts()
             self._asking = self._background.start(counting, name="look at the journal")
         asking = self._asking
         alarm = self._background.start(self._clock.sleep(_PATIENCE), name="look no longer")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from nanobot.bus.journal import Committed, InboxEntry, JournalReports, QueueRow
+from nanobot.bus.journal import Committed, InboxEntry, Journal, QueueRow
 from nanobot.bus.queue import MessageBus
 from nanobot.commands import Operation, text_argument
 from nanobot.errors import UnknownSession
@@ -28,11 +28,11 @@ class Operations:
         self,
         model: str,
         prices: Prices,
-        reports: JournalReports,
+        journal: Journal,
         sessions: SessionManager,
         bus: MessageBus | None,
     ) -> None:
-        self._model, self._prices, self._reports = model, prices, reports
+        self._model, self._prices, self._journal = model, prices, journal
         self._sessions, self._bus = sessions, bus
 
     def table(self) -> Mapping[str, Operation]:
@@ -46,7 +46,7 @@ class Operations:
 
     async def queue_list(self, _: Mapping[str, object]) -> dict[str, object]:
         """Messages that wait or failed, replies that wait or died."""
-        inbox, outbox = await self._reports.queue()
+        inbox, outbox = await self._journal.queue()
         return {
             "inbox": [
                 {"session": row.place, "received_at": row.since, **_row(row)} for row in inbox
@@ -64,7 +64,7 @@ class Operations:
     async def queue_retry(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Try a failed message or a dead reply again."""
         row = text_argument(arguments, "id")
-        again = await self._reports.retry(row)
+        again = await self._journal.retry(row)
         if self._bus is None:
             return {"text": f"{row} will be tried again when the gateway runs."}
         if isinstance(again, InboxEntry):
@@ -76,13 +76,13 @@ class Operations:
     async def queue_drop(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Give a failed message or a dead reply up for good."""
         row = text_argument(arguments, "id")
-        await self._reports.drop(row)
+        await self._journal.drop(row)
         return {"text": f"{row} is dropped."}
 
     async def turn_show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """A turn: what it was asked with, what it did, what it cost."""
         turn_id = text_argument(arguments, "id")
-        turn = await self._reports.turn(turn_id)
+        turn = await self._journal.turn(turn_id)
         report = turn.report
         first = _number(report, "first_seq")
         try:

@@ -26,7 +26,7 @@ from msgspec.structs import asdict
 
 from nanobot.agent.runner import Chronicle
 from nanobot.bus.events import TERMINAL
-from nanobot.bus.journal import JournalReports
+from nanobot.bus.journal import Journal
 from nanobot.channel import WebhookReply, WebhookRequest
 from nanobot.clock import Clock
 from nanobot.commands import CommandCall, Operation
@@ -134,13 +134,13 @@ class Status:
     def __init__(
         self,
         about: About,
-        reports: JournalReports,
+        journal: Journal,
         sessions: SessionManager,
         prices: Prices,
         clock: Clock,
         live: Live | None,
     ) -> None:
-        self._about, self._reports, self._sessions = about, reports, sessions
+        self._about, self._journal, self._sessions = about, journal, sessions
         self._prices, self._clock, self._live = prices, clock, live
         self._sizes: Mapping[str, int] = {}
         self._sizes_until = -1.0
@@ -162,7 +162,7 @@ class Status:
             "running": self._live is not None,
             **(self._live.report(health, now) if self._live else _AT_REST),
             "journal_answers": answers,
-            "queue": asdict(await self._reports.counts() if answers else health.queue),
+            "queue": asdict(await self._journal.counts() if answers else health.queue),
             **({"today": await self._today()} if answers else {}),
             "sessions": len(await asyncio.to_thread(self._sessions.list_sessions)),
             "sizes": dict(self._sizes),
@@ -190,10 +190,10 @@ class Status:
         memory's own calls; they are in the cost, and in none of the others. `cost` is None without
         prices."""
         midnight = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        turns = await self._reports.usage(since=midnight)
-        memory = await self._reports.learning(midnight.date())
+        turns = await self._journal.usage(since=midnight)
+        memory = await self._journal.learning(midnight.date())
         return {
-            "turns": asdict(await self._reports.turn_counts(midnight)),
+            "turns": asdict(await self._journal.turn_counts(midnight)),
             "prompt_tokens": turns.prompt,
             "cached_tokens": turns.cached,
             "completion_tokens": turns.completion,

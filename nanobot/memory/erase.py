@@ -437,7 +437,7 @@ class Eraser:
             rewrite = asyncio.to_thread(self._versions.rewrite, matcher.without_lines)
             refused = await _trying(matcher, rewrite)
             await _trying(matcher, self._rebuild_index())
-            await _trying(matcher, self._journal.reports.erase(matcher.redact))
+            await _trying(matcher, self._journal.erase(matcher.redact))
             known = {one.path for one in found}
             left = await asyncio.to_thread(self._home.occurrences, matcher)
             if not any(one.changes for one in left):

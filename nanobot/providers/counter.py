@@ -25,7 +25,7 @@ from typing import Any
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.bus.journal import JournalReports
+from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import BudgetSpent
 from nanobot.providers.port import (
@@ -180,12 +180,12 @@ class DayBudget:
     def __init__(
         self,
         limit: DayLimit,
-        reports: JournalReports,
+        journal: Journal,
         clock: Clock,
         background: Background,
         warn: Callable[[str], Coroutine[Any, Any, object]],
     ) -> None:
-        self._limit, self._reports, self._clock = limit, reports, clock
+        self._limit, self._journal, self._clock = limit, journal, clock
         self.is_limited = limit.tokens > 0
         self._background, self._warn = background, warn
         self._loading = asyncio.Lock()
@@ -198,7 +198,7 @@ class DayBudget:
         today = self._clock.now().date()
         async with self._loading:
             if self._day != today:
-                known = await self._reports.spent(today)
+                known = await self._journal.spent(today)
                 self._day, self._used, self._warned = today, known.tokens, known.warned
         if self._used + self._reserved + prompt > self._limit.tokens:
             raise BudgetSpent(self._limit.tokens)
@@ -211,7 +211,7 @@ class DayBudget:
             self._used += used
             near = self._used >= self._limit.warn_at * self._limit.tokens and not self._warned
             self._warned = self._warned or near
-            self._reports.add_spent(self._day or self._clock.now().date(), used, warned=near)
+            self._journal.add_spent(self._day or self._clock.now().date(), used, warned=near)
             if near:
                 text = _WARNING.format(used=self._used, limit=self._limit.tokens)
                 self._background.start(self._warn(text), name="warn of the budget")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.runner import AgentRunner
 from nanobot.bus.events import BegunBy, InboundMessage
-from nanobot.bus.journal import JournalReports, Spent
+from nanobot.bus.journal import Journal, Spent
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import BudgetSpent, ProviderUnavailable
 from nanobot.gateway.channels import SenderRate
@@ -40,14 +40,14 @@ def asking(tokens: int) -> Prompt:
 class Bench:
     """A budget on a real journal, and what its owner was told."""
 
-    reports: JournalReports
+    journal: Journal
     clock: FakeClock
     background: Background = field(default_factory=Background)
     told: list[str] = field(default_factory=list)
 
     def budget(self, tokens: int, warn_at: float = 0.8) -> DayBudget:
         return DayBudget(
-            DayLimit(tokens, warn_at), self.reports, self.clock, self.background, self.tell
+            DayLimit(tokens, warn_at), self.journal, self.clock, self.background, self.tell
         )
 
     def model(self, budget: DayBudget, *used: tuple[int, int]) -> tuple[ScriptedModel, Ask]:
@@ -71,7 +71,7 @@ class Ask:
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     journal = SqliteJournal(tmp_path / "journal.db", clock := FakeClock(EVENING))
     await journal.open()
-    yield Bench(journal.reports, clock)
+    yield Bench(journal, clock)
     await journal.close()
 
 
@@ -116,7 +116,7 @@ async def test_a_restart_forgets_nothing_that_was_used(bench: Bench) -> None:
     _, before = bench.model(bench.budget(1_000, 0.5), (500, 100))
     await before(500)
     await bench.background.drain(5)
-    assert await bench.reports.spent(EVENING.date()) == Spent(600, warned=True)
+    assert await bench.journal.spent(EVENING.date()) == Spent(600, warned=True)
     _, after = bench.model(bench.budget(1_000, 0.5), (300, 0))
     with pytest.raises(BudgetSpent):
         await after(500)
@@ -139,13 +139,13 @@ async def test_the_owner_is_warned_once_before_the_end(bench: Bench) -> None:
 async def test_a_server_that_counts_nothing_is_counted_for(bench: Bench) -> None:
     _, ask = bench.model(bench.budget(1_000), (0, 0))
     await ask(600)
-    assert (await bench.reports.spent(EVENING.date())).tokens > 600
+    assert (await bench.journal.spent(EVENING.date())).tokens > 600
 
 
 async def test_without_a_limit_nothing_is_counted(bench: Bench) -> None:
     _, ask = bench.model(bench.budget(0), (10**9, 0))
     await ask(10**9)
-    assert await bench.reports.spent(EVENING.date()) == Spent()
+    assert await bench.journal.spent(EVENING.date()) == Spent()
 
 
 def test_a_spent_budget_ends_the_turn_with_what_to_do() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus import sqlite_journal, sqlite_records
-from nanobot.bus.journal_file import inspect_journal
-from nanobot.bus.sqlite_journal import SCHEMA, SqliteJournal, documents_of
+from nanobot.bus import journal_file
+from nanobot.bus.journal_file import SCHEMA, SqliteState, inspect_journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.state import DOCUMENTS, Stored
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
@@ -29,7 +29,7 @@ class Killed(BaseException):
 
 def stored(folder: Path) -> dict[str, str]:
     """All documents, as a process reads them that opens the database now."""
-    with contextlib.closing(documents_of(folder)) as state:
+    with contextlib.closing(SqliteState(folder)) as state:
         found = {name: state.read(name) for name in DOCUMENTS}
     return {name: one.content.decode() for name, one in found.items() if one}
 
@@ -93,8 +93,8 @@ def test_killed_at_any_step_of_the_upgrade_the_next_start_ends_it(
     older(tmp_path, SCHEMA.first)
     dying = dying_at(step)
     with monkeypatch.context() as patch:
-        schema = replace(SCHEMA, carry=dying(sqlite_records.take_in))
-        patch.setattr(sqlite_journal, "SCHEMA", schema)
+        schema = replace(SCHEMA, carry=dying(journal_file.take_in))
+        patch.setattr(journal_file, "SCHEMA", schema)
         patch.setattr(Path, "replace", dying(Path.replace))
         patch.setattr(os, "rename", dying(os.rename))
         patch.setattr(os, "fsync", dying(os.fsync))
@@ -108,7 +108,7 @@ def test_killed_at_any_step_of_the_upgrade_the_next_start_ends_it(
 def test_a_file_that_a_person_puts_there_replaces_the_document_at_the_next_start(
     tmp_path: Path,
 ) -> None:
-    with contextlib.closing(documents_of(tmp_path)) as state:
+    with contextlib.closing(SqliteState(tmp_path)) as state:
         state.write("jobs", b'{"old": 1}', 0)
         state.write("access", b'{"old": 1}', 0)
     (tmp_path / "jobs.json").write_text('{"new": 1}')
@@ -125,7 +125,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_all_documents_are_copied_for_people_and_for_their_owner_only(tmp_path: Path) -> None:
-    with contextlib.closing(documents_of(tmp_path)) as state:
+    with contextlib.closing(SqliteState(tmp_path)) as state:
         state.write("jobs", b'{"jobs": []}', 0)
         state.write("access", b"no json", 0)
         copy = tmp_path / "documents.json"
@@ -134,7 +134,7 @@ def test_all_documents_are_copied_for_people_and_for_their_owner_only(tmp_path: 
 
 
 def test_a_new_database_takes_the_documents_from_the_copy(tmp_path: Path) -> None:
-    with contextlib.closing(documents_of(tmp_path)) as state:
+    with contextlib.closing(SqliteState(tmp_path)) as state:
         state.write("jobs", b'{"jobs": [1]}', 0)
     for path in tmp_path.glob("journal.db*"):
         path.unlink()
@@ -156,7 +156,7 @@ async def test_an_erasure_reaches_the_documents_and_their_copy(tmp_path: Path) -
     journal = SqliteJournal(tmp_path / "journal.db", FakeClock())
     await journal.open()
     journal.state.write("access", b'{"name": "Anna"}', 0)
-    assert await journal.reports.erase(lambda text: text.replace("Anna", "[erased]")) == 1
+    assert await journal.erase(lambda text: text.replace("Anna", "[erased]")) == 1
     assert journal.state.read("access") == Stored(b'{"name": "[erased]"}', 2)
     await journal.close()
     assert not any(b"Anna" in content for content in contents(tmp_path).values())

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.bus.journal import Step
+from nanobot.bus.journal_file import TEXTS, redact_rows
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.bus.sqlite_records import TEXTS, redact_rows
 from nanobot.testing import FakeClock
 from tests.bus.support import done, opened, reply, rows, said
 
@@ -45,10 +45,10 @@ async def test_no_byte_of_the_files_holds_an_erased_text(
 ) -> None:
     await fill(journal)
     assert SECRET.encode() in bytes_of(path)
-    assert await journal.reports.erase(redact) == 7
+    assert await journal.erase(redact) == 7
 
     assert SECRET.encode() not in bytes_of(path)
-    assert await journal.reports.erase(redact) == 0
+    assert await journal.erase(redact) == 0
 
 
 async def test_everything_else_goes_on_as_if_nothing_had_been(
@@ -56,7 +56,7 @@ async def test_everything_else_goes_on_as_if_nothing_had_been(
 ) -> None:
     await fill(journal)
     before = rows(path, "SELECT id, event_id, state, turn_id FROM inbox")
-    await journal.reports.erase(redact)
+    await journal.erase(redact)
 
     assert rows(path, "SELECT id, event_id, state, turn_id FROM inbox") == before
     left = await journal.leftovers()
@@ -74,7 +74,7 @@ async def test_a_crash_before_the_file_is_made_anew_is_mended_by_doing_it_again(
         await journal.database.run(lambda db: redact_rows(db, redact))
         assert SECRET.encode() in bytes_of(path)
     async with opened(path, clock) as journal:
-        assert await journal.reports.erase(redact) == 0
+        assert await journal.erase(redact) == 0
         assert SECRET.encode() not in bytes_of(path)
 
 

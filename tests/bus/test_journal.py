@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import OutboundMessage
 from nanobot.bus.journal import Completion, InboxEntry, Outgoing, Step
-from nanobot.bus.sqlite_journal import SCHEMA, SqliteJournal
+from nanobot.bus.journal_file import SCHEMA
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from tests.bus.support import (

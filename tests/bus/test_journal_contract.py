@@ -318,7 +318,7 @@ async def test_counts_name_every_state_that_is_not_an_end(journal: Journal) -> N
     (working, _) = await journal.receive("fake", (said("m3"), said("m4")))
     journal.claim("t3", "fake:1", (working.id,), at_once=True)
     await journal.send("t3", reply("wait", call="waiting"))
-    counts = await journal.reports.counts()
+    counts = await journal.counts()
     assert counts == QueueCounts(received=1, working=1, failed=1, outbox_pending=1, dead=1)
 
 
@@ -328,7 +328,7 @@ async def test_a_message_that_waits_for_the_model_is_counted_as_waiting(
     (entry, _) = await journal.receive("fake", (said("m1"), said("m2")))
     journal.claim("t1", "fake:1", (entry.id,), at_once=True)
     await journal.postpone((entry.id,), 1234.5, "the model is out")
-    counts = await journal.reports.counts()
+    counts = await journal.counts()
     assert counts == QueueCounts(received=2, put_off=1)
 
 
@@ -336,7 +336,7 @@ async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journa
     await in_trouble(journal)
     told = replace(said("m4", ""), notes=("location: 1, 2",))
     await journal.receive("fake", (said("m3", "many  words\n" * 40), told))
-    inbox, outbox = await journal.reports.queue()
+    inbox, outbox = await journal.queue()
     assert [(row.id, row.state, row.reason) for row in inbox] == [
         ("in-1", "failed", "it broke"),
         ("in-3", "received", ""),
@@ -352,7 +352,7 @@ async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journa
 
 async def test_retry_makes_a_failed_message_new_but_for_its_runs(journal: Journal) -> None:
     failed, _ = await in_trouble(journal)
-    again = await journal.reports.retry(f"in-{failed.id}")
+    again = await journal.retry(f"in-{failed.id}")
     assert isinstance(again, InboxEntry)
     assert (again.id, again.message, again.attempts) == (failed.id, failed.message, 0)
     assert [entry.id for entry in (await journal.leftovers()).entries] == [failed.id]
@@ -360,7 +360,7 @@ async def test_retry_makes_a_failed_message_new_but_for_its_runs(journal: Journa
 
 async def test_retry_makes_a_dead_reply_pending(journal: Journal) -> None:
     _, dead = await in_trouble(journal)
-    again = await journal.reports.retry(f"out-{dead.id}")
+    again = await journal.retry(f"out-{dead.id}")
     assert again == dead
     assert (await journal.leftovers()).parts == (dead,)
 
@@ -368,10 +368,10 @@ async def test_retry_makes_a_dead_reply_pending(journal: Journal) -> None:
 async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) -> None:
     failed, dead = await in_trouble(journal)
     for row in (f"in-{failed.id}", f"out-{dead.id}"):
-        await journal.reports.drop(row)
+        await journal.drop(row)
         with pytest.raises(NanobotError, match="not waiting for a decision"):
-            await journal.reports.drop(row)
-    assert await journal.reports.queue() == ([], [])
+            await journal.drop(row)
+    assert await journal.queue() == ([], [])
     assert await journal.receive("fake", (said("m1"),)) == ()
 
 
@@ -380,7 +380,7 @@ async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) 
 )
 async def test_an_id_that_is_none_is_refused_with_an_example(journal: Journal, row: str) -> None:
     with pytest.raises(NanobotError, match="in the queue") as caught:
-        await journal.reports.retry(row)
+        await journal.retry(row)
     assert "in-12" in caught.value.hint
 
 
@@ -388,7 +388,7 @@ async def test_what_is_under_way_can_be_neither_retried_nor_dropped(journal: Jou
     await journal.receive("fake", (said("m1"),))
     await journal.send("t1", reply("on its way"))
     for row in ("in-1", "out-1", "in-99", "out-99"):
-        for operation in (journal.reports.retry, journal.reports.drop):
+        for operation in (journal.retry, journal.drop):
             with pytest.raises(NanobotError, match="not waiting for a decision"):
                 await operation(row)
 
@@ -397,10 +397,10 @@ async def test_a_turn_is_shown_with_the_prompt_it_was_asked_with(journal: Journa
     (entry,) = await journal.receive("fake", (said("m1"),))
     journal.claim("t1", "fake:1", (entry.id,), at_once=True)
     journal.remember_prompt("abc", "You are nanobot.")
-    running = await journal.reports.turn("t1")
+    running = await journal.turn("t1")
     assert (running.state, running.report, running.system_prompt) == ("running", {}, "")
     await journal.complete(done("t1", entry, report='{"system_id": "abc", "milliseconds": 3}'))
-    turn = await journal.reports.turn("t1")
+    turn = await journal.turn("t1")
     assert (turn.session_key, turn.state) == ("fake:1", "done")
     assert turn.report["milliseconds"] == 3
     assert turn.system_prompt == "You are nanobot."
@@ -409,7 +409,7 @@ async def test_a_turn_is_shown_with_the_prompt_it_was_asked_with(journal: Journa
 @pytest.mark.parametrize("turn", ["nope", "caf\udce9"])
 async def test_an_unknown_turn_is_refused(journal: Journal, turn: str) -> None:
     with pytest.raises(NanobotError, match=r"no turn '(nope|caf)"):
-        await journal.reports.turn(turn)
+        await journal.turn(turn)
 
 
 async def turn(journal: Journal, name: str, report: str, *, session: str = "fake:1") -> None:
@@ -428,7 +428,7 @@ async def test_the_reports_of_a_conversation_or_of_all_are_summed(journal: Journ
     await turn(journal, "a", report(100, 40, 10))
     await turn(journal, "b", report(50, 0, 5))
     await turn(journal, "c", report(7, 0, 1), session="fake:2")
-    used = journal.reports
+    used = journal
     assert await used.usage(session="fake:1") == Usage(2, 150, 40, 15)
     assert await used.usage() == Usage(3, 157, 40, 16)
     assert await used.usage(session="fake:9") == Usage()
@@ -440,7 +440,7 @@ async def test_only_turns_from_a_moment_on_count_whatever_its_offset(
     await turn(journal, "a", report(100))
     await clock.advance(3_600)
     await turn(journal, "b", report(10))
-    used = journal.reports
+    used = journal
     since = clock.now() - timedelta(minutes=1)
     assert (await used.usage(since=since)).prompt == 10
     elsewhere = since.astimezone(timezone(timedelta(hours=5)))
@@ -449,7 +449,7 @@ async def test_only_turns_from_a_moment_on_count_whatever_its_offset(
 
 
 async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> None:
-    used = journal.reports
+    used = journal
     first, second = date(2026, 3, 31), date(2026, 4, 1)
     used.add_learning(first, Usage(1, 100, 40, 10))
     used.add_learning(second, Usage(1, 5, 0, 1))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import encode_event
-from nanobot.bus.journal_file import set_aside
-from nanobot.bus.sqlite_journal import SCHEMA, SqliteJournal
+from nanobot.bus.journal_file import SCHEMA, set_aside
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import StorageError
 from nanobot.testing.clock import FakeClock
 from tests.bus.support import HELLO, done, no_file_may_grow_beyond, opened, rows, said
@@ -62,7 +62,7 @@ async def test_a_journal_of_each_older_version_goes_on_where_it_was(
         assert await journal.cursor("fake") == "41"
         assert await journal.receive("fake", (said("m3"),)) == ()
         await journal.complete(done("t1", *left.entries))
-        counts = await journal.reports.counts()
+        counts = await journal.counts()
         assert (counts.received, counts.working, counts.dead) == (0, 0, 1)
     assert rows(path, "PRAGMA user_version") == [(SCHEMA.version,)]
     tables = {name for (name,) in rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}

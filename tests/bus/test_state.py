@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from nanobot.bus.sqlite_journal import documents_of
+from nanobot.bus.journal_file import SqliteState
 from nanobot.bus.state import Document, StateStore, Stored, UnfitDocument
 from nanobot.errors import StorageError, WriteConflict
 from tests.doubles.state import MemoryState
@@ -20,7 +20,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateStore
     if request.param == "memory":
         yield MemoryState()
         return
-    state = documents_of(tmp_path)
+    state = SqliteState(tmp_path)
     yield state
     state.close()
 
@@ -41,10 +41,10 @@ def numbers(store: StateStore) -> Document[tuple[int, ...]]:
 
 
 def test_what_was_written_is_read_and_its_revision_counts(store: StateStore) -> None:
-    assert (store.read("jobs"), store.revision("jobs")) == (None, 0)
+    assert store.read("jobs") is None
     assert store.write("jobs", b"one", 0) == 1
     assert store.write("jobs", b"two", 1) == 2
-    assert (store.read("jobs"), store.revision("jobs")) == (Stored(b"two", 2), 2)
+    assert store.read("jobs") == Stored(b"two", 2)
     assert store.read("access") is None
 
 
@@ -62,7 +62,7 @@ def test_what_is_set_aside_is_gone_and_can_be_written_anew(store: StateStore) ->
     store.write("jobs", b"odd", 0)
     aside = store.set_aside("jobs")
     assert aside == "jobs.json.broken-1"
-    assert (store.read("jobs"), store.revision("jobs")) == (None, 0)
+    assert store.read("jobs") is None
     store.write("jobs", b"odd too", 0)
     assert store.set_aside("jobs") == "jobs.json.broken-2"
 
@@ -96,7 +96,7 @@ def test_changes_of_many_threads_are_all_made(store: StateStore) -> None:
 def test_a_change_that_changes_nothing_is_not_written(store: StateStore) -> None:
     numbers(store).change(lambda _: (1,))
     numbers(store).change(lambda value: value)
-    assert store.revision("jobs") == 1
+    assert store.read("jobs") == Stored(b"1", 1)
 
 
 def test_a_change_that_fails_leaves_all_as_it_was(store: StateStore) -> None:

@@ -30,4 +30,4 @@ async def test_turns_without_a_report_and_damaged_ones_do_not_count(
     await journal.database.run(
         lambda db: db.execute("UPDATE turn SET report = '{broken' WHERE id = 'c'") and None
     )
-    assert await journal.reports.usage() == Usage(1, 100, 0, 0)
+    assert await journal.usage() == Usage(1, 100, 0, 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.sqlite_journal import SCHEMA
+from nanobot.bus.journal_file import SCHEMA
 from nanobot.cli.main import main
 from nanobot.gateway.lock import HomeLock
 from nanobot.upkeep.backups import exclusive_backup

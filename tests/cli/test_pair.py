@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nanobot.app.base import make_home
-from nanobot.bus.sqlite_journal import documents_of
+from nanobot.bus.journal_file import SqliteState
 from nanobot.channel import Chat, Sender
 from nanobot.cli.main import main
 from nanobot.clock import SystemClock
@@ -115,7 +115,7 @@ def test_without_a_gateway_the_home_itself_is_changed(
 
 
 def _access(home: Path) -> Access:
-    return Access(documents_of(home / "state"), {"telegram": AccessRules()}, {}, SystemClock())
+    return Access(SqliteState(home / "state"), {"telegram": AccessRules()}, {}, SystemClock())
 
 
 def _stranger_asks(home: Path) -> str:

@@ -118,7 +118,6 @@ class MemoryJournal:
 
     def __init__(self, tables: MemoryTables, clock: Clock) -> None:
         self._tables, self._clock = tables, clock
-        self.reports = MemoryReports(tables, clock)
 
     async def open(self) -> None:
         t, horizon = self._tables, self._clock.now() - timedelta(days=KEEP_DAYS)
@@ -333,13 +332,6 @@ class MemoryJournal:
             self._tables.outbox.append(Sent(OutboxPart(row_id, part), self._clock.now()))
             new.append(self._tables.outbox[-1].item)
         return tuple(new)
-
-
-class MemoryReports:
-    """See `JournalReports` for what each method gives."""
-
-    def __init__(self, tables: MemoryTables, clock: Clock) -> None:
-        self._tables, self._clock = tables, clock
 
     async def counts(self) -> QueueCounts:
         inbox = [(row.state, row.entry.not_before > 0) for row in self._tables.inbox]

@@ -32,7 +32,7 @@ class House:
         live = MessageBus(journal)
         live.connect(self.resumed.append, self.resent.extend)
         self.running, self.idle = (
-            Operations("gpt-x", PRICES, journal.reports, self.sessions, bus) for bus in (live, None)
+            Operations("gpt-x", PRICES, journal, self.sessions, bus) for bus in (live, None)
         )
 
     async def trouble(self) -> None:

@@ -62,7 +62,7 @@ class House:
         self.running, self.idle = (
             Status(
                 About("1.2.3", str(home), "openai", "gpt-x"),
-                journal.reports,
+                journal,
                 self.sessions,
                 PRICES,
                 clock,

@@ -107,7 +107,7 @@ class Owned:
                 lambda name: name in {"write_file", "update_memory", "message"},
             ),
             scopes=self.scopes,
-            reports=self.journal.reports,
+            journal=self.journal,
             clock=self.clock,
             questions=Questions(
                 Root(self.folder / "state").place("questions.json"),

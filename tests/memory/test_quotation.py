@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.events import OutboundPart
-from nanobot.bus.sqlite_journal import documents_of
+from nanobot.bus.journal_file import SqliteState
 from nanobot.errors import ToolError
 from nanobot.memory.taint import quotation
 from nanobot.messages import EDITED, Message
@@ -166,7 +166,7 @@ async def test_nothing_that_was_said_crosses_as_its_opposite(
         await channel.answer_to(await channel.say("/compact", sender_id=ME))
         await channel.answer_to(await channel.say("/dream", sender_id=ME))
     assert [part.content for part in channel.sent if part.chat_id == "2"] == ["hello"]
-    assert documents_of(tmp_path / "state").read("jobs") is None
+    assert SqliteState(tmp_path / "state").read("jobs") is None
     added = {line for line in (*before, *facts_in(tmp_path)) if wish in line}
     assert added <= {f"- “{said}” ({TODAY})"}
     notes = [path.read_text() for path in (tmp_path / "workspace" / "memory").glob("2*.md")]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec.structs import force_setattr
 
+from nanobot.bus.journal_file import SCHEMA
 from nanobot.bus.sqlite import copy_to
-from nanobot.bus.sqlite_journal import SCHEMA
 from nanobot.upkeep.backups import BackupOrder, MadeBackup, exclusive_backup, make_backup
 from nanobot.upkeep.contents import Head
 from nanobot.upkeep.snapshot import Snapshot, freeze_home

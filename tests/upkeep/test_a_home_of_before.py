@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.journal_file import documents_of, inspect_journal
+from nanobot.bus.journal_file import SqliteState, inspect_journal
 from nanobot.bus.state import DOCUMENTS
 from nanobot.cron.job import JobStore
 from nanobot.memory.gitstore import GitStore
@@ -44,7 +44,7 @@ def test_what_was_kept_in_files_is_found_in_the_documents(home: Path) -> None:
     state, clock = home / "state", FakeClock()
     before = {path.stem: path.read_bytes() for path in state.glob("*.json")}
     assert inspect_journal(state / "journal.db").documents == before
-    with contextlib.closing(documents_of(state)) as documents:
+    with contextlib.closing(SqliteState(state)) as documents:
         jobs = JobStore(documents).load()
         assert [job.message for job in jobs.values()] == [
             "Stretch",
@@ -61,7 +61,7 @@ def test_what_was_kept_in_files_is_found_in_the_documents(home: Path) -> None:
         assert (skill.name, skill.enabled) == ("tea", True)
         listing = Ledger(documents).load()["far"]
         assert [card.name for card in listing.waiting] == ["search"]
-        assert {name for name in DOCUMENTS if documents.revision(name)} == set(before)
+        assert {name for name in DOCUMENTS if documents.read(name)} == set(before)
     assert {path.name.removesuffix(".json.imported") for path in state.glob("*.imported")} == set(
         before
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.sqlite_journal import SCHEMA
+from nanobot.bus.journal_file import SCHEMA
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.upkeep.restoring import restore

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import JournalReports
+from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
@@ -154,13 +154,13 @@ class MemoryCommands:
         continuing: ContinueCommand,
         discarding: DiscardCommand,
         scopes: Scopes,
-        reports: JournalReports,
+        journal: Journal,
         clock: Clock,
         questions: Questions,
     ) -> None:
         self._service, self._consolidator = service, consolidator
         self._continuing, self._discarding = continuing, discarding
-        self._scopes, self._reports = scopes, reports
+        self._scopes, self._journal = scopes, journal
         self._clock, self._questions = clock, questions
 
     def register(self, registry: CommandRegistry) -> None:
@@ -255,11 +255,11 @@ class MemoryCommands:
         month, all_of_it = today.replace(day=1), self._scope(call) == OWNER
         key = "" if all_of_it else call.session.key
         rows = [
-            ("this conversation", await self._reports.usage(session=call.session.key)),
-            ("today", await self._reports.usage(session=key, since=today)),
-            ("this month", await self._reports.usage(session=key, since=month)),
+            ("this conversation", await self._journal.usage(session=call.session.key)),
+            ("today", await self._journal.usage(session=key, since=today)),
+            ("this month", await self._journal.usage(session=key, since=month)),
         ]
-        learning = await self._reports.learning(month.date()) if all_of_it else None
+        learning = await self._journal.learning(month.date()) if all_of_it else None
         return Answer(views.usage_text(rows, learning))
 
     async def _dream(self, call: CommandCall) -> Answer:
