@@ -148,31 +148,24 @@ def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
 
         return OfflineModel()
     from nanobot.providers.openai import OpenAIProvider
-    from nanobot.providers.retry import (
-        FallbackProvider,
-        NamedProvider,
-        RetryingProvider,
-        RetryPolicy,
-    )
+    from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy
 
-    def adapter(name: str, base_url: str, api_key: SecretStr) -> NamedProvider:
+    def adapter(name: str, base_url: str, api_key: SecretStr) -> Model:
         provider = OpenAIProvider(
             model=name,
             base_url=base_url,
             api_key=api_key.get_secret_value(),
             max_tokens=model.max_completion_tokens,
             stall_seconds=model.timeout_seconds,
-            clock=clock,
         )
-        return NamedProvider(name, provider)
+        return Model(name, provider)
 
     chain = [adapter(model.name, model.base_url, model.api_key)]
     chain += [adapter(other.name, other.base_url, other.api_key) for other in model.fallbacks]
-    asked = FallbackProvider(chain, clock) if len(chain) > 1 else chain[0].provider
-    return RetryingProvider(asked, RetryPolicy(deadline=model.retry_seconds), clock, rng)
+    return RetryingProvider(chain, RetryPolicy(deadline=model.retry_seconds), clock, rng)
 
 
-def served_by(model: ModelSettings, clock: Clock, *, asks: bool) -> ServedModels | None:
+def served_by(model: ModelSettings, *, asks: bool) -> ServedModels | None:
     """Names the models of the configured server, or none where another provider stands in for it
     (`asks` False) or it does not tell; None for the offline model, which is the only one."""
 
@@ -183,7 +176,7 @@ def served_by(model: ModelSettings, clock: Clock, *, asks: bool) -> ServedModels
             return ()
         key = model.api_key.get_secret_value()
         try:
-            return await served_models(model.base_url, key, clock, seconds=_LIST_SECONDS)
+            return await served_models(model.base_url, key, seconds=_LIST_SECONDS)
         except ProviderError as error:
             logger.info("the model server gave no list of its models: {}", error)
             return ()
@@ -197,9 +190,11 @@ def build_embedder(settings: Settings, clock: Clock) -> OpenAIEmbedder | None:
     if not chosen.model:
         return None
     from nanobot.providers.embeddings import OpenAIEmbedder
+    from nanobot.providers.endpoint import Endpoint
 
-    key = chosen.api_key.get_secret_value()
-    return OpenAIEmbedder(base_url=chosen.base_url, api_key=key, model=chosen.model, clock=clock)
+    key = chosen.api_key.get_secret_value().strip()
+    endpoint = Endpoint(chosen.base_url, chosen.model, key, settings="memory.embeddings")
+    return OpenAIEmbedder(endpoint, clock)
 
 
 def build_counter(
@@ -233,23 +228,20 @@ def _decoded_ratios(content: bytes) -> dict[str, float]:
     return {name: float(ratio) for name, ratio in pairs if isinstance(ratio, int | float)}
 
 
-def build_transcriber(
-    wanted: TranscriptionSettings, clock: Clock, rng: Random
-) -> Transcriber | None:
+def build_transcriber(wanted: TranscriptionSettings, clock: Clock) -> Transcriber | None:
     """What listens to voice messages, if a model for that is set."""
     if not wanted.model:
         return None
+    from nanobot.providers.endpoint import Endpoint
     from nanobot.providers.transcription import Transcriber
 
+    key = wanted.api_key.get_secret_value().strip()
     return Transcriber(
-        base_url=wanted.base_url,
-        api_key=wanted.api_key.get_secret_value(),
-        model=wanted.model,
+        Endpoint(wanted.base_url, wanted.model, key, settings="model.transcription"),
+        clock,
         language=wanted.language,
         timeout_seconds=wanted.timeout_seconds,
         max_bytes=wanted.max_megabytes * 1024 * 1024,
-        clock=clock,
-        random=rng,
     )
 
 
@@ -401,7 +393,7 @@ def build_base(
 def build_models(base: Base, provider: Provider | None, learner: Provider | None) -> Models:
     """The models, within the day's budget; those given instead of the configured one."""
     settings, clock, journal = base.settings, base.clock, base.stores.journal
-    served = served_by(settings.model, clock, asks=provider is None)
+    served = served_by(settings.model, asks=provider is None)
     provider = provider or build_provider(settings.model, clock, base.rng)
     budget = DayBudget(
         DayLimit(settings.limits.tokens_per_day, settings.limits.warn_at),
@@ -416,7 +408,7 @@ def build_models(base: Base, provider: Provider | None, learner: Provider | None
         journal.add_learning(clock.now().date(), used)
 
     counter, load_ratio = build_counter(settings.model, base.stores.journal.state, base.background)
-    transcriber = build_transcriber(settings.model.transcription, clock, base.rng)
+    transcriber = build_transcriber(settings.model.transcription, clock)
     answering = BudgetedProvider(provider, budget)
     learning = BudgetedProvider(learner or provider, budget, record)
     return Models(answering, learning, counter, load_ratio, transcriber, served)

@@ -18,21 +18,18 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.clock import Clock
-from nanobot.errors import ProviderError, ProviderRejected
+from nanobot.errors import ProviderError, ProviderGarbage, ProviderRejected
 from nanobot.providers.endpoint import (
     Endpoint,
-    LazyConnection,
     count,
     date_in,
     items,
     mapping,
     model_names,
     string,
-    whole,
 )
+from nanobot.providers.http import Connection
 
-_LIST_LIMIT = 4_000_000
 _NO_LIST = frozenset({404, 405})
 
 
@@ -44,27 +41,27 @@ class Served(Struct, frozen=True):
     told: datetime | None = None
 
 
-async def served_models(
-    base_url: str, api_key: str, clock: Clock, *, seconds: float
-) -> tuple[str, ...]:
+async def served_models(base_url: str, api_key: str, *, seconds: float) -> tuple[str, ...]:
     """The names of the models that a server offers; see `probe`."""
-    return (await probe(base_url, api_key, clock, seconds=seconds)).names
+    return (await probe(base_url, api_key, seconds=seconds)).names
 
 
-async def probe(base_url: str, api_key: str, clock: Clock, *, seconds: float) -> Served:
+async def probe(base_url: str, api_key: str, *, seconds: float) -> Served:
     """What a server says of itself. `seconds` bound the connection and each silence. Raises
     `ProviderError`."""
-    endpoint = Endpoint(base_url, "", clock, api_key.strip())
-    connection = LazyConnection(endpoint, connect=seconds, stall=seconds)
+    endpoint = Endpoint(base_url, "", api_key.strip())
+    connection = Connection(endpoint, connect=seconds, stall=seconds)
     try:
-        listed, date = await (await connection.open()).get("/models", _LIST_LIMIT)
+        listing, date = await connection.get("/models")
+    except ProviderGarbage:
+        return Served()
     except ProviderRejected as error:
         if error.status not in _NO_LIST:
             raise
         return Served()
     finally:
         await connection.close()
-    return Served(model_names(listed), date_in(date))
+    return Served(model_names(listing), date_in(date))
 
 
 _SECONDS = 1.0
@@ -87,40 +84,26 @@ class LocalServer(Struct, frozen=True):
 
 
 async def find_local_servers(
-    clock: Clock, places: Sequence[tuple[str, int]] = KNOWN, *, seconds: float = _SECONDS
+    places: Sequence[tuple[str, int]] = KNOWN, *, seconds: float = _SECONDS
 ) -> tuple[LocalServer, ...]:
     """The servers that answer, in the order of `places`, which are names and ports. All are asked
     at the same time, and each has `seconds`."""
-    listening = await asyncio.gather(*(_listens(port, seconds) for _, port in places))
-    open_places = [place for place, is_open in zip(places, listening, strict=True) if is_open]
-    found = await asyncio.gather(
-        *(_server(name, port, clock, seconds) for name, port in open_places)
-    )
+    found = await asyncio.gather(*(_server(name, port, seconds) for name, port in places))
     return tuple(server for server in found if server is not None)
 
 
-async def _listens(port: int, seconds: float) -> bool:
-    with suppress(OSError):  # a timeout is one too
+async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
+    try:  # most listen nowhere, and then the HTTP client need not be loaded
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
-        return True
-    return False
-
-
-async def _server(name: str, port: int, clock: Clock, seconds: float) -> LocalServer | None:
-    base_url = f"http://127.0.0.1:{port}/v1"
-    try:
-        models = await served_models(base_url, "", clock, seconds=seconds)
-    except ProviderError:
+        base_url = f"http://127.0.0.1:{port}/v1"
+        models = await served_models(base_url, "", seconds=seconds)
+    except (OSError, ProviderError):  # a timeout is an OSError
         return None
     return LocalServer(name, base_url, models) if models else None
 
 
-_LIMIT = 16_000_000
-"""Bytes of an answer; Ollama's holds the words of the model's tokenizer."""
 _NUM_CTX = re.compile(r"^num_ctx\s+([0-9]{1,9})\s*$", re.MULTILINE)
 _LISTED = ("context_length", "context_window", "max_context_length")
 
@@ -136,12 +119,10 @@ class Window(Struct, frozen=True):
     to_raise: str = ""
 
 
-async def told_window(
-    base_url: str, model: str, api_key: str, clock: Clock, *, seconds: float
-) -> Window:
+async def told_window(base_url: str, model: str, api_key: str, *, seconds: float) -> Window:
     """What the server at `base_url` says of `model`. `seconds` bound each question; nothing is
     raised for a server that does not answer."""
-    place = _Place(base_url.rstrip("/"), model, api_key.strip(), clock, seconds)
+    place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds)
     entry = _entry(await place.ask("/models"), model)
     if limit := count(entry.get("max_model_len")):
         return Window(limit, limit, "vLLM", "Start it with a larger --max-model-len.")
@@ -153,14 +134,14 @@ async def told_window(
 
 
 async def make_larger(
-    base_url: str, model: str, api_key: str, clock: Clock, tokens: int, *, seconds: float
+    base_url: str, model: str, api_key: str, tokens: int, *, seconds: float
 ) -> str:
     """Have Ollama make a variant of a model that takes so many tokens, which shares the model's
     files; its name, or "" where Ollama did not.
 
     Source: https://github.com/ollama/ollama/blob/main/docs/api.md#create-a-model
     """
-    place = _Place(base_url.rstrip("/"), model, api_key.strip(), clock, seconds).root()
+    place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds).root()
     name = f"{model.replace(':', '-')}-{tokens // 1024}k"
     wanted = {"model": name, "from": model, "parameters": {"num_ctx": tokens}, "stream": False}
     said = await place.ask("/api/create", wanted)
@@ -173,7 +154,6 @@ class _Place(Struct, frozen=True):
     url: str
     model: str
     key: str
-    clock: Clock
     seconds: float
 
     def root(self) -> _Place:
@@ -184,28 +164,23 @@ class _Place(Struct, frozen=True):
         self, path: str, body: Mapping[str, object] | None = None
     ) -> Mapping[str, object]:
         """The object at `path`, or what is answered to `body`; empty where there is none."""
-        endpoint = Endpoint(self.url, self.model, self.clock, self.key)
-        connection = LazyConnection(endpoint, connect=self.seconds, stall=self.seconds)
-        try:
-            async with asyncio.timeout(self.seconds):
-                server = await connection.open()
-                if body is None:
-                    said, _ = await server.get(path, _LIMIT)
-                    return endpoint.object_in(said)
-                async with server.post(path, json.dumps(body).encode()) as chunks:
-                    return endpoint.object_in(await whole(chunks, _LIMIT, endpoint))
-        except (ProviderError, TimeoutError):
-            return {}
-        finally:
-            await connection.close()
+        endpoint = Endpoint(self.url, self.model, self.key)
+        connection = Connection(endpoint, connect=self.seconds, stall=self.seconds)
+        with suppress(ProviderError, TimeoutError):
+            try:
+                async with asyncio.timeout(self.seconds):
+                    if body is None:
+                        return (await connection.get(path))[0]
+                    return await connection.ask(path, json.dumps(body).encode())
+            finally:
+                await connection.close()
+        return {}
 
 
 async def _llama(place: _Place) -> Window:
     props = await place.ask("/props")
     now = count(mapping(props.get("default_generation_settings")).get("n_ctx"))
-    if not now:
-        return Window()
-    return Window(now, 0, "llama.cpp", "Start it with a larger --ctx-size.")
+    return Window(now, 0, "llama.cpp", "Start it with a larger --ctx-size.") if now else Window()
 
 
 async def _ollama(place: _Place) -> Window:
@@ -235,10 +210,9 @@ async def _loaded(place: _Place) -> int:
 async def _studio(place: _Place) -> Window:
     entry = _entry(await place.ask("/api/v0/models"), place.model)
     most = count(entry.get("max_context_length"))
-    if not most:
-        return Window()
     how = "Load the model in LM Studio with a larger context length."
-    return Window(count(entry.get("loaded_context_length")), most, "LM Studio", how)
+    now = count(entry.get("loaded_context_length"))
+    return Window(now, most, "LM Studio", how) if most else Window()
 
 
 def _entry(listing: Mapping[str, object], model: str) -> Mapping[str, object]:

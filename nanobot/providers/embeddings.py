@@ -12,14 +12,13 @@ import math
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from msgspec.structs import replace
-
-from nanobot.clock import Clock, SystemClock
+from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong
-from nanobot.providers.endpoint import Endpoint, LazyConnection, items, mapping, whole
+from nanobot.providers.endpoint import Endpoint, items, mapping
+from nanobot.providers.http import Connection
 from nanobot.providers.retry import RetryPolicy, retried
 
-_ANSWER_LIMIT = 64 * 1024 * 1024
+_STALL_SECONDS = 60.0
 _SHORTEST = 100
 """Characters; a model that refuses even these is refusing something else."""
 
@@ -27,45 +26,32 @@ _SHORTEST = 100
 class OpenAIEmbedder:
     """One embedding model on one server.
 
-    `batch` texts go into a request, each cut to `characters`. Times are in seconds. `name` tells
-    vectors of one model from those of another: they cannot be compared.
+    `batch` texts go into a request, each cut to `characters`. `name` tells vectors of one model
+    from those of another: they cannot be compared.
     """
 
     def __init__(
         self,
+        endpoint: Endpoint,
+        clock: Clock,
         *,
-        base_url: str,
-        api_key: str,
-        model: str,
         batch: int = 64,
         characters: int = 6_000,
-        stall_seconds: float = 60.0,
-        connect_seconds: float = 15.0,
-        retry: RetryPolicy | None = None,
-        clock: Clock | None = None,
-        random: Random | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
-        self._endpoint = Endpoint(
-            base_url, model, self._clock, api_key.strip(), settings="memory.embeddings"
-        )
-        self.name = f"{model} at {base_url.rpartition('@')[2]}"
-        self._batch = batch
-        self._characters = characters
-        self._retry = retry or RetryPolicy()
-        self._random = random or Random()  # noqa: S311 - jitter, not a secret
-        self._connection = LazyConnection(
-            self._endpoint, connect=connect_seconds, stall=stall_seconds
-        )
+        self._endpoint, self._clock = endpoint, clock
+        self._random = Random()  # noqa: S311 - jitter, not a secret
+        self.name = f"{endpoint.model} at {endpoint.base_url.rpartition('@')[2]}"
+        self._batch, self._characters = batch, characters
+        self._connection = Connection(endpoint, stall=_STALL_SECONDS)
 
     async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
         """A vector for each text, in order, all of one length. Raises `ProviderError`s, those that
         pass only after some tries, unless it is not `patient`."""
-        seconds = self._retry.deadline if patient else 0.0
+        policy = RetryPolicy() if patient else RetryPolicy(deadline=0.0)
         vectors: list[list[float]] = []
         for start in range(0, len(texts), self._batch):
             batch = [_sendable(text, self._characters) for text in texts[start:][: self._batch]]
-            vectors += await self._fitting(batch, seconds)
+            vectors += await self._fitting(batch, policy)
         if len({len(vector) for vector in vectors}) > 1:
             raise self._endpoint.garbage("vectors of different lengths")
         return vectors
@@ -74,39 +60,28 @@ class OpenAIEmbedder:
         """Release connections; a later call opens new ones."""
         await self._connection.close()
 
-    async def _fitting(self, texts: list[str], seconds: float) -> list[list[float]]:
+    async def _fitting(self, texts: list[str], policy: RetryPolicy) -> list[list[float]]:
         """Vectors for texts of which some may be too long for the model, or all for one request."""
+
+        async def ask() -> list[list[float]]:
+            wish = {"model": self._endpoint.model, "input": texts, "encoding_format": "float"}
+            answer = await self._connection.ask("/embeddings", json.dumps(wish).encode())
+            found = dict(_vectors(answer.get("data")))
+            if sorted(found) != list(range(len(texts))):
+                raise self._endpoint.garbage(f"{len(found)} vectors for {len(texts)} texts")
+            return [found[index] for index in range(len(texts))]
+
         try:
-            return await self._patiently(texts, seconds)
+            return await retried(ask, "embeddings", policy, self._clock, self._random)
         except ContextTooLong:
             longest = max(map(len, texts))
             if len(texts) == 1 and longest <= _SHORTEST:
                 raise
         if len(texts) == 1:
-            return await self._fitting([texts[0][: longest // 2]], seconds)
+            return await self._fitting([texts[0][: longest // 2]], policy)
         middle = len(texts) // 2
-        first = await self._fitting(texts[:middle], seconds)
-        return [*first, *await self._fitting(texts[middle:], seconds)]
-
-    async def _patiently(self, texts: list[str], seconds: float) -> list[list[float]]:
-        """With tries for so many seconds."""
-        policy = replace(self._retry, deadline=seconds)
-        return await retried(
-            lambda: self._ask(texts), "embeddings", policy, self._clock, self._random
-        )
-
-    async def _ask(self, texts: list[str]) -> list[list[float]]:
-        wish = {"model": self._endpoint.model, "input": texts, "encoding_format": "float"}
-        connection = await self._connection.open()
-        async with connection.post("/embeddings", json.dumps(wish).encode()) as chunks:
-            answer = await whole(chunks, _ANSWER_LIMIT, self._endpoint)
-        return self._parsed(answer, len(texts))
-
-    def _parsed(self, answer: bytes, expected: int) -> list[list[float]]:
-        found = dict(_vectors(self._endpoint.object_in(answer).get("data")))
-        if sorted(found) != list(range(expected)):
-            raise self._endpoint.garbage(f"{len(found)} vectors for {expected} texts", answer)
-        return [found[index] for index in range(expected)]
+        first = await self._fitting(texts[:middle], policy)
+        return [*first, *await self._fitting(texts[middle:], policy)]
 
 
 def _vectors(data: object) -> Iterator[tuple[int, list[float]]]:

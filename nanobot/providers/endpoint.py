@@ -1,28 +1,26 @@
-"""One model server: a connection to it, and what went wrong with it, as errors.
+"""One model server, and what went wrong with it, as errors.
 
 Servers that call themselves OpenAI-compatible agree on little when they refuse, so this is where
 statuses, codes and wordings become decisions. No text made here holds the API key, whatever the
 server echoes, and none is long. The readers of foreign JSON give the type asked for, or its empty
-value. Opening a connection imports the `openai` package, which takes half a second: in a thread.
+value.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.clock import Clock
 from nanobot.errors import (
     ContextTooLong,
     ProviderBusy,
@@ -31,9 +29,6 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-
-if TYPE_CHECKING:
-    from nanobot.providers.sdk import Connection
 
 
 def parse_json(data: bytes | str) -> object:
@@ -61,12 +56,8 @@ def string(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def model_names(listed: bytes) -> tuple[str, ...]:
+def model_names(listing: Mapping[str, object]) -> tuple[str, ...]:
     """The names in a server's list of models; none where it is no list."""
-    try:
-        listing = mapping(parse_json(listed))
-    except ValueError:
-        return ()
     names = (string(mapping(item).get("id")) for item in items(listing.get("data")))
     return tuple(filter(None, names))
 
@@ -147,7 +138,6 @@ class Endpoint:
 
     base_url: str
     model: str
-    clock: Clock
     api_key: str = field(default="", repr=False)
     settings: str = "model"
 
@@ -210,8 +200,7 @@ class Endpoint:
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """An answer with an error status."""
-        wait = retry_after(headers, self.clock.now())
-        return self._decide(status, ServerSaid.in_body(body), wait)
+        return self._decide(status, ServerSaid.in_body(body), retry_after(headers))
 
     def refused_inside(self, error: object) -> ProviderError:
         """An error in an answer that began with status 200."""
@@ -258,30 +247,16 @@ def _status_of(said: ServerSaid) -> int:
     return 502
 
 
-def retry_after(headers: Mapping[str, str], now: datetime) -> float:
+def retry_after(headers: Mapping[str, str]) -> float:
     """Seconds to wait as the server asks, 0.0 where it does not; `headers` have lower-case names.
-
-    A date is taken relative to the server's own `Date`, so that a wrong clock here does no harm.
-    """
-    milliseconds = _number(headers.get("retry-after-ms", ""))
-    if milliseconds is not None:
-        return _bounded(milliseconds / 1000)
+    A date is taken relative to the server's own `Date`, so a wrong clock here does no harm."""
     value = headers.get("retry-after", "")
-    seconds = _number(value)
-    if seconds is not None:
-        return _bounded(seconds)
-    due = date_in(value)
-    if due is None:
-        return 0.0
-    return _bounded((due - (date_in(headers.get("date", "")) or now)).total_seconds())
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    for text, unit in ((headers.get("retry-after-ms", ""), 1000), (value, 1)):
+        with suppress(ValueError):
+            seconds = float(text) / unit
+            return min(max(seconds, 0.0), _LONGEST_WAIT) if math.isfinite(seconds) else 0.0
+    due, now = date_in(value), date_in(headers.get("date", ""))
+    return min(max((due - now).total_seconds(), 0.0), _LONGEST_WAIT) if due and now else 0.0
 
 
 def date_in(text: str) -> datetime | None:
@@ -291,63 +266,3 @@ def date_in(text: str) -> datetime | None:
     except ValueError:
         return None
     return when if when.tzinfo else when.replace(tzinfo=UTC)
-
-
-def _bounded(seconds: float) -> float:
-    return min(max(seconds, 0.0), _LONGEST_WAIT)
-
-
-class LazyConnection:
-    """A client of `endpoint` that is opened when it is first needed, and again after `close`; times
-    in seconds."""
-
-    def __init__(self, endpoint: Endpoint, *, connect: float, stall: float) -> None:
-        self._endpoint, self._connect, self._stall = endpoint, connect, stall
-        self._opening = asyncio.Lock()
-        self._connection: Connection | None = None
-
-    async def open(self) -> Connection:
-        """The client. Raises `ProviderRejected` for an address or a key that cannot be right, and
-        where there are no certificates to check the server's by."""
-        async with self._opening:
-            if self._connection is None:
-                self._connection = await asyncio.to_thread(self._open)
-        return self._connection
-
-    async def close(self) -> None:
-        """Give back the sockets."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
-
-    def _open(self) -> Connection:
-        endpoint = self._endpoint
-        if not (endpoint.api_key.isascii() and endpoint.api_key.isprintable()):
-            raise endpoint.unusable(
-                f"{endpoint.settings}.api_key holds characters that no HTTP header can carry",
-                "Copy the key again; it is plain letters and digits.",
-            )
-        try:
-            url = urlsplit(endpoint.base_url)
-            usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-        except ValueError:
-            usable = False
-        if not usable:
-            raise endpoint.unusable(
-                f"{endpoint.settings}.base_url is not an http or https address",
-                "It looks like https://api.example.com/v1.",
-            )
-        from nanobot.providers.sdk import Connection
-
-        remote = url.hostname not in ("localhost", "127.0.0.1", "::1")
-        return Connection(endpoint, connect=self._connect, stall=self._stall, proxies=remote)
-
-
-async def whole(chunks: AsyncIterator[bytes], limit: int, endpoint: Endpoint) -> bytes:
-    """A whole answer. Raises `ProviderGarbage` for more than `limit` bytes."""
-    answer = bytearray()
-    async for chunk in chunks:
-        answer += chunk
-        if len(answer) > limit:
-            raise endpoint.garbage("more than was asked for")
-    return bytes(answer)

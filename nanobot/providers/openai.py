@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.clock import Clock, SystemClock
-from nanobot.errors import ProviderRejected, ProviderUnavailable
-from nanobot.providers.endpoint import Endpoint, LazyConnection, model_names
+from nanobot.errors import ProviderGarbage, ProviderRejected, ProviderUnavailable
+from nanobot.providers.endpoint import Endpoint, model_names
+from nanobot.providers.http import Connection
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
-from nanobot.providers.replies import Asked, IncomingReply
+from nanobot.providers.replies import IncomingReply
 
-_BODY_LIMIT = 8 * 1024 * 1024
-_LIST_LIMIT = 1024 * 1024
 _TAIL_SECONDS = 2.0
 """How long to wait for the end of an answer that is already complete, so that the connection can be
 used again."""
@@ -65,9 +63,9 @@ class OpenAIProvider:
     first one is taken: local servers often have just one.
 
     `max_tokens` bounds each reply (0: the server's default). Times are in seconds: `stall_seconds`
-    without a byte, or `patience_seconds` without anything but signs of life, is an outage, and a
-    connection must stand within `connect_seconds`. Without streaming (`stream=False`, for servers
-    that cannot) nothing shows life, so there `patience_seconds` counts for both.
+    without a byte, or `patience_seconds` without anything but signs of life, is an outage. Without
+    streaming (`stream=False`, for servers that cannot) nothing shows life, so there
+    `patience_seconds` counts for both.
     """
 
     def __init__(
@@ -79,19 +77,15 @@ class OpenAIProvider:
         max_tokens: int,
         stall_seconds: float = 120.0,
         patience_seconds: float = 600.0,
-        connect_seconds: float = 15.0,
         stream: bool = True,
-        clock: Clock | None = None,
     ) -> None:
-        self._endpoint = Endpoint(base_url, model, clock or SystemClock(), api_key.strip())
+        self._endpoint = Endpoint(base_url, model, api_key.strip())
         self._max_tokens = max_tokens
-        self._stall = stall_seconds if stream else patience_seconds
         self._patience = patience_seconds
         self._dialect = _Dialect(stream=stream, new_limit=_is_official(base_url))
         self._served = model
-        self._connection = LazyConnection(
-            self._endpoint, connect=connect_seconds, stall=self._stall
-        )
+        stall = stall_seconds if stream else patience_seconds
+        self._connection = Connection(self._endpoint, stall=stall)
 
     def __repr__(self) -> str:
         return f"OpenAIProvider({self._endpoint.model!r} at {self._endpoint.place!r})"
@@ -117,45 +111,38 @@ class OpenAIProvider:
 
     async def _ask(self, prompt: Prompt, options: CallOptions, on_text: TextSink | None) -> Reply:
         options = replace(options, model=options.model or await self._model())
-        asked = Asked(
-            frozenset(call.id for message in prompt.messages for call in message.tool_calls),
-            str(len(prompt.messages)),
-            options.model,
-        )
-        incoming = IncomingReply(self._endpoint, asked, on_text, _BODY_LIMIT)
-        connection = await self._connection.open()
+        incoming = IncomingReply(self._endpoint, prompt, on_text)
+        now = asyncio.get_running_loop().time
         try:
             async with (
                 asyncio.timeout(self._patience) as limit,
-                connection.post("/chat/completions", self.body(prompt, options)) as chunks,
+                self._connection.post("/chat/completions", self.body(prompt, options)) as chunks,
             ):
-                await self._receive(chunks, incoming, limit)
+                async for chunk in chunks:
+                    if incoming.feed(chunk):
+                        more = _TAIL_SECONDS if incoming.complete else self._patience
+                        limit.reschedule(now() + more)
         except TimeoutError as error:
             if not incoming.complete:
                 raise self._endpoint.stalled(self._patience) from error
         except ProviderUnavailable:
             if not incoming.complete:
                 raise
-        return incoming.finish()
+        reply = incoming.finish()
+        return reply if reply.model else replace(reply, model=options.model)
 
     async def _model(self) -> str:
         if not self._served:
+            listing: Mapping[str, object] = {}
             try:
-                listed, _ = await (await self._connection.open()).get("/models", _LIST_LIMIT)
+                listing, _ = await self._connection.get("/models")
             except ProviderRejected as error:
-                if error.status != 404:
+                if error.status != 404:  # else it has one model and no list: any name will do
                     raise
-                listed = b""  # it has one model and no list, so any name will do
-            self._served = next(iter(model_names(listed)), "default")
+            except ProviderGarbage:
+                pass  # no list either
+            self._served = next(iter(model_names(listing)), "default")
         return self._served
-
-    async def _receive(
-        self, chunks: AsyncIterator[bytes], incoming: IncomingReply, limit: asyncio.Timeout
-    ) -> None:
-        now = asyncio.get_running_loop().time
-        async for chunk in chunks:
-            if incoming.feed(chunk):
-                limit.reschedule(now() + (_TAIL_SECONDS if incoming.complete else self._patience))
 
     def body(self, prompt: Prompt, options: CallOptions) -> bytes:
         """The request as it is sent: JSON."""

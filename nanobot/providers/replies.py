@@ -2,7 +2,7 @@
 
 `IncomingReply` takes the body of an answer with status 200 as it arrives, a stream of events or one
 JSON object, whichever the server chose to send. It gives the visible text to the sink on the way
-and the reply at the end. It holds at most `limit` bytes: no server can fill the memory.
+and the reply at the end. It holds at most `MOST_BYTES`: no server can fill the memory.
 
 - Server-sent events: bytes go in as they arrive, the data of whole events comes out, however the
   bytes were cut. As the standard says, lines end in LF, CRLF or CR; a byte order mark, comments and
@@ -20,64 +20,55 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 
 from msgspec import Struct, field
 
+from nanobot.errors import ProviderGarbage
 from nanobot.messages import ToolCall
 from nanobot.providers.endpoint import Endpoint, count, items, mapping, parse_json, string
-from nanobot.providers.port import Reply, TextSink, Usage
+from nanobot.providers.port import Prompt, Reply, TextSink, Usage
 from nanobot.text import valid_unicode
-
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class EventParser:
-    """Collects one stream. `pending` is how many bytes it holds that are not yet an event."""
+    """The data of the events in one stream, however its bytes were cut."""
 
     def __init__(self) -> None:
-        self._partial: list[bytes] = []
+        self._rest = bytearray()
         self._data: list[bytes] = []
-        self._first_line = True
-        self.pending = 0
+
+    @property
+    def pending(self) -> int:
+        """How many bytes it holds that are not yet an event."""
+        return len(self._rest) + sum(map(len, self._data))
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that `chunk` completes."""
-        self.pending += len(chunk)
-        self._partial.append(chunk)
-        if b"\n" not in chunk and b"\r" not in chunk and not self._ends_in_return(-2):
+        self._rest += chunk
+        if b"\n" not in chunk and b"\r" not in chunk:
             return []
-        buffer = b"".join(self._partial)
-        # A CR at the very end may be half of a CRLF; it waits for the next chunk.
-        held = buffer.endswith(b"\r")
-        *lines, rest = _LINE_END.split(buffer[:-1] if held else buffer)
-        self._partial = [rest + b"\r" if held else rest]
+        lines = bytes(self._rest).splitlines(keepends=True)
+        # The last line may go on, and a CR at its end may be half of a CRLF.
+        self._rest = bytearray(b"" if lines[-1].endswith(b"\n") else lines.pop())
         return self._take(lines)
 
     def close(self) -> list[bytes]:
         """The data of a last event that no blank line ended; the parser is used up."""
-        lines = _LINE_END.split(b"".join(self._partial))
-        self._partial = []
+        lines = bytes(self._rest).splitlines()
+        self._rest.clear()
         return self._take([*lines, b""])
-
-    def _ends_in_return(self, position: int) -> bool:
-        return len(self._partial) >= -position and self._partial[position].endswith(b"\r")
 
     def _take(self, lines: list[bytes]) -> list[bytes]:
         events = []
-        for line in lines:
-            if self._first_line:
-                line = line.removeprefix(_BYTE_ORDER_MARK)  # noqa: PLW2901
-                self._first_line = False
-            if line.startswith(b"data:"):
-                self._data.append(line[5:].removeprefix(b" "))
-            elif line == b"data":
-                self._data.append(b"")
+        for line in (line.rstrip(b"\r\n") for line in lines):
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
             elif not line and self._data:
                 events.append(b"\n".join(self._data))
                 self._data = []
-        self.pending = sum(map(len, self._data)) + sum(map(len, self._partial))
         return events
 
 
@@ -87,19 +78,16 @@ _WHITESPACE = " \t\r\n"
 
 
 class VisibleText:
-    """The visible part of one reply."""
+    """The visible part of one reply. While `_held` may still be thinking, or white space around it,
+    it is not shown; `_closing` is the tag that ends the thinking under way."""
 
     def __init__(self) -> None:
-        self._half = ""
-        self._held = ""
-        self._closing = ""
-        self._at_start = True
-        self._trim = False
+        self._half = self._held = self._closing = ""
+        self._started = self._trim = False
 
     def feed(self, piece: str) -> str:
         """What `piece` lets be shown now."""
-        piece = self._half + piece
-        self._half = ""
+        piece, self._half = self._half + piece, ""
         if piece and "\ud800" <= piece[-1] <= "\udbff":
             piece, self._half = piece[:-1], piece[-1]
         return self._show(valid_unicode(piece))
@@ -107,49 +95,31 @@ class VisibleText:
     def close(self) -> str:
         """What was held back and turned out to be text."""
         shown = self._show(valid_unicode(self._half))
-        held = "" if self._closing else self._held
-        self._half = self._held = ""
+        held = "" if self._closing or self._started else self._held
         return shown + (held.lstrip(_WHITESPACE) if self._trim else held)
 
     def _show(self, piece: str) -> str:
-        if not self._at_start:
+        if self._started:
             return piece
         self._held += piece
-        while self._skip_thinking() if self._closing else self._skip_tag():
-            pass
-        return self._release()
-
-    def _release(self) -> str:
-        """What is held, once it is known to be text."""
-        if self._closing or self._at_start:
-            return ""
-        shown, self._held = self._held, ""
-        return shown
-
-    def _skip_tag(self) -> bool:
-        """Look at how the text starts; True if it is with an opening tag, which is dropped."""
-        text = self._held.lstrip(_WHITESPACE)
-        low = text[: len(_OPENING[-1])].lower()
-        for tag in _OPENING:
-            if low.startswith(tag):
-                self._held, self._closing = text[len(tag) :], f"</{tag[1:]}"
-                return True
+        while True:
+            if self._closing:
+                end = self._held.lower().find(self._closing)
+                if end < 0:
+                    self._held = self._held[-_LONGEST_CLOSING:]
+                    return ""
+                self._held = self._held[end + len(self._closing) :]
+                self._closing, self._trim = "", True
+            text = self._held.lstrip(_WHITESPACE)
+            low = text[: len(_OPENING[-1])].lower()
+            tag = next((tag for tag in _OPENING if low.startswith(tag)), "")
+            if not tag:
+                break
+            self._held, self._closing = text[len(tag) :], f"</{tag[1:]}"
         if not text or any(tag.startswith(low) for tag in _OPENING):
-            return False
-        if self._trim:
-            self._held = text
-        self._at_start = False
-        return False
-
-    def _skip_thinking(self) -> bool:
-        """Drop up to the closing tag; False while it has not come."""
-        end = self._held.lower().find(self._closing)
-        if end < 0:
-            self._held = self._held[-_LONGEST_CLOSING:]
-            return False
-        self._held = self._held[end + len(self._closing) :]
-        self._closing, self._trim = "", True
-        return True
+            return ""
+        self._started = True
+        return text if self._trim else self._held
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -186,20 +156,22 @@ class CallAssembler:
             draft.arguments.append(arguments)
             self.size += len(name) + len(arguments)
 
-    def finish(self, taken: Iterable[str], seed: str) -> tuple[ToolCall, ...]:
-        """The calls. `taken` are ids in use; `seed` makes new ids differ from prompt to prompt."""
-        used = set(taken)
+    def finish(self, prompt: Prompt) -> tuple[ToolCall, ...]:
+        """The calls. New ids differ from those in `prompt`, and from prompt to prompt."""
+        used = {call.id for message in prompt.messages for call in message.tool_calls}
         calls = []
         for position, draft in enumerate(self._drafts):
             arguments = valid_unicode("".join(draft.arguments)).strip() or "{}"
             call_id = draft.id
             attempt = 0
             while not call_id or call_id in used:
-                parts = (seed, draft.id, draft.name, arguments, str(position), str(attempt))
-                call_id = _digest("\0".join(parts))
+                seed = (len(prompt.messages), draft.id, draft.name, arguments, position, attempt)
+                text = "\0".join(map(str, seed)).encode("utf-8", "surrogatepass")
+                call_id = hashlib.sha256(text).hexdigest()[:_ID_LENGTH]
                 attempt += 1
             used.add(call_id)
-            calls.append(ToolCall(call_id, _sendable_name(draft.name), arguments))
+            name = _NOT_IN_NAMES.sub("_", draft.name)[:_LONGEST_NAME] or "unnamed"
+            calls.append(ToolCall(call_id, name, arguments))
         return tuple(calls)
 
     def _begin(self, call_id: str) -> _Draft:
@@ -229,15 +201,8 @@ def _as_text(arguments: object) -> str:
     return "" if arguments is None else json.dumps(arguments)
 
 
-def _sendable_name(name: str) -> str:
-    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed"
-
-
-def _digest(text: str) -> str:
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return digest[:_ID_LENGTH]
-
-
+MOST_BYTES = 8 * 1024 * 1024
+_EXCERPT = 4_096
 _STREAM_OVERHEAD = 16
 """An event takes a few hundred bytes to bring a few characters, so whole streams may be this much
 larger than what is held of them."""
@@ -247,28 +212,16 @@ _BROKEN_OFF = ("error", "insufficient_system_resource")
 """Finish reasons with which servers say that they gave up."""
 
 
-class Asked(Struct, frozen=True):
-    """What is known of the request: the ids in its prompt, and a seed that no other prompt has."""
-
-    call_ids: frozenset[str]
-    seed: str
-    model: str
-
-
 class IncomingReply:
-    """One answer on its way in."""
+    """The answer to `prompt` on its way in: how it is framed."""
 
-    def __init__(
-        self, endpoint: Endpoint, asked: Asked, on_text: TextSink | None, limit: int
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, prompt: Prompt, on_text: TextSink | None) -> None:
         self._endpoint = endpoint
-        self._limit = limit
         self._total = 0
         self._kind = ""
-        self._start = b""
         self._body = bytearray()
         self._events = EventParser()
-        self._draft = _ReplyDraft(endpoint, asked, on_text)
+        self._draft = _ReplyDraft(endpoint, prompt, on_text)
         self._terminated = False
 
     @property
@@ -279,84 +232,63 @@ class IncomingReply:
     def feed(self, chunk: bytes) -> bool:
         """Take what arrived; True if it was more than a sign of life."""
         self._total += len(chunk)
-        if not self._kind:
-            chunk = chunk.lstrip(_BLANK)
-            if not chunk:
-                self._check(self._total)
-                return False
+        chunk = chunk if self._kind else chunk.lstrip(_BLANK)
+        if chunk and not self._kind:
             self._kind = {b"{": "json", b"<": "html"}.get(chunk[:1], "stream")
-            self._start = chunk
         if self._kind == "html":
             raise self._endpoint.garbage("a web page", chunk)
+        events = []
         if self._kind == "json":
             self._body += chunk
-            self._check(self._total)
-            return True
-        return self._feed_events(chunk)
+        elif self._kind:
+            self._body += chunk[: _EXCERPT - len(self._body)]
+            events = self._events.feed(chunk)
+            for data in events:
+                self._take(data)
+        streamed = _STREAM_OVERHEAD if self._draft.events else 1
+        held = max(self._events.pending + self._draft.size, self._total // streamed)
+        if held > MOST_BYTES:
+            raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
+        return bool(events) or self._kind == "json"
 
     def finish(self) -> Reply:
         """The reply, once the body has ended; raises what it amounts to where it is none."""
-        if self._kind == "json":
-            self._take_object(bytes(self._body))
-        elif self._kind == "stream":
-            self._take_events(self._events.close(), last=True)
         if not self._total:
             raise self._endpoint.cut("an empty body")
-        if self._kind != "json" and not self.complete:
-            if not self._draft.events:
-                raise self._endpoint.garbage("something that is no completion", self._start)
-            raise self._endpoint.cut("the stream ended without a finish reason")
+        if self._kind == "json":
+            self._take(bytes(self._body))
+        else:
+            with suppress(ProviderGarbage):  # where the connection ended inside an event
+                for data in self._events.close():
+                    self._take(data)
+            if not self.complete and not self._draft.events:
+                raise self._endpoint.garbage("something that is no completion", bytes(self._body))
+            if not self.complete:
+                raise self._endpoint.cut("the stream ended without a finish reason")
         return self._draft.reply()
 
-    def _feed_events(self, chunk: bytes) -> bool:
-        events = self._events.feed(chunk)
-        self._take_events(events)
-        self._check(self._events.pending + self._draft.size)
-        self._check(self._total // (_STREAM_OVERHEAD if self._draft.events else 1))
-        return bool(events)
-
-    def _take_events(self, events: Iterable[bytes], *, last: bool = False) -> None:
-        for data in events:
-            if data.strip() == b"[DONE]":
-                self._terminated = True
-                continue
-            try:
-                event = parse_json(data)
-            except ValueError:
-                if last:  # the connection ended inside an event
-                    return
-                raise self._endpoint.garbage("an event that is not JSON", data) from None
-            self._draft.add_event(mapping(event))
-
-    def _take_object(self, body: bytes) -> None:
+    def _take(self, data: bytes) -> None:
+        """Take the data of an event, or a whole body."""
+        if data.strip() == b"[DONE]":
+            self._terminated = True
+            return
         try:
-            answer = parse_json(body)
+            event = parse_json(data)
         except ValueError:
-            raise self._endpoint.garbage("broken JSON", body) from None
-        self._draft.add_event(mapping(answer))
-
-    def _check(self, held: int) -> None:
-        if held > self._limit:
-            raise self._endpoint.garbage(f"more than {self._limit} bytes")
+            raise self._endpoint.garbage("something that is not JSON", data) from None
+        self._draft.add_event(mapping(event))
 
 
 class _ReplyDraft:
     """What the events so far add up to."""
 
-    def __init__(self, endpoint: Endpoint, asked: Asked, on_text: TextSink | None) -> None:
-        self._endpoint = endpoint
-        self._asked = asked
-        self._on_text = on_text
-        self._visible = VisibleText()
+    def __init__(self, endpoint: Endpoint, prompt: Prompt, on_text: TextSink | None) -> None:
+        self._endpoint, self._prompt, self._on_text = endpoint, prompt, on_text
+        self._visible, self._calls = VisibleText(), CallAssembler()
         self._text: list[str] = []
-        self._refusal = ""
-        self._calls = CallAssembler()
-        self._characters = 0
+        self._refusal = self._model = self.finish = ""
         self._usage = Usage()
-        self._model = ""
-        self._choices = 0
-        self.events = 0
-        self.finish = ""
+        self._characters = self._choices = self.events = 0
 
     @property
     def size(self) -> int:
@@ -383,16 +315,11 @@ class _ReplyDraft:
         if self.finish in _BROKEN_OFF:
             raise self._endpoint.cut(f"finish reason {self.finish!r}")
         self._say(self._visible.close())
-        if not self._text and self._refusal:
+        if not self._text:
             self._say(valid_unicode(self._refusal))
-        calls = self._calls.finish(self._asked.call_ids, self._asked.seed)
-        return Reply(
-            text="".join(self._text),
-            tool_calls=calls,
-            usage=self._usage,
-            finish=self.finish or ("tool_calls" if calls else "stop"),
-            model=self._model or self._asked.model,
-        )
+        calls = self._calls.finish(self._prompt)
+        finish = self.finish or ("tool_calls" if calls else "stop")
+        return Reply("".join(self._text), calls, self._usage, finish, self._model)
 
     def _add_choice(self, choice: Mapping[str, object]) -> None:
         self._choices += 1

@@ -6,13 +6,10 @@ tries of one call share a deadline; a wait that would pass it is not begun: the 
 once, with the server's wish in it, and the caller that can wait longer does (the queue, which holds
 the message). A deadline never cuts a try that is under way: a long answer is not a failure.
 
-`FallbackProvider` has several models in order of preference, each with a circuit breaker. After
-three failures in a row the model is skipped for a minute; then one call may try it (a probe) while
-the others still skip it. A probe that fails doubles the pause, up to five minutes; one answer
-closes the breaker. A request that the model refused for its content says nothing about the model
-and counts as an answer. When every model is to be skipped, none is: a try that may work beats a
-certain failure. `RetryingProvider` goes around it, not inside: then a failing model costs no
-waiting while another can answer.
+Of several models, in order of preference, each try asks one after the other, so a failing model
+costs no waiting while another can answer. After three failures in a row a model is skipped for a
+minute. A request that the model refused for its content says nothing about the model and counts as
+an answer. When every model is to be skipped, none is: a try that may work beats a certain failure.
 """
 
 from __future__ import annotations
@@ -35,30 +32,6 @@ from nanobot.errors import (
     ProviderUnavailable,
 )
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
-
-
-class RestartableText:
-    """A sink in front of another. `void()` takes back what went through since the last restart."""
-
-    def __init__(self, sink: TextSink | None) -> None:
-        self._sink = sink
-        self._shown = False
-
-    @property
-    def sink(self) -> TextSink | None:
-        """What to give the provider; None where nobody listens."""
-        return None if self._sink is None else self._pass_on
-
-    def void(self) -> None:
-        """Tell the listener that the text so far is void, if it got any."""
-        if self._shown and self._sink is not None:
-            self._shown = False
-            self._sink("", True)
-
-    def _pass_on(self, text: str, restart: bool) -> None:
-        self._shown = bool(text) or (self._shown and not restart)
-        if self._sink is not None:
-            self._sink(text, restart)
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -112,159 +85,104 @@ def asked_wait(error: ProviderError) -> float:
     return error.retry_after if isinstance(error, ProviderBusy | ProviderUnavailable) else 0.0
 
 
-class RetryingProvider:
-    """Asks `provider` again while that may help."""
-
-    def __init__(
-        self, provider: Provider, policy: RetryPolicy, clock: Clock, random: Random
-    ) -> None:
-        self._provider = provider
-        self._policy = policy
-        self._clock = clock
-        self._random = random
-
-    async def complete(
-        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
-    ) -> Reply:
-        """Answer `prompt`; raises the last error when time or tries are used up."""
-        text = RestartableText(on_text)
-
-        async def ask() -> Reply:
-            text.void()
-            return await self._provider.complete(prompt, options, text.sink)
-
-        return await retried(ask, "an answer", self._policy, self._clock, self._random)
-
-    async def close(self) -> None:
-        """Release connections."""
-        await self._provider.close()
-
-
 _ABOUT_THE_MODEL = (401, 402, 403, 404)
 """Refusals that the next request will meet as well."""
+_MOST_FAILURES = 3
+_SKIP_SECONDS = 60.0
 
 
-class NamedProvider(Struct, frozen=True):
-    """A model and what to call it in logs."""
+class Model:
+    """A model, what to call it in logs, and how it did lately."""
 
-    name: str
-    provider: Provider
-
-
-_FAILURES = 3
-"""In a row, which open a breaker."""
-_PAUSE, _LONGEST_PAUSE = 60.0, 300.0
-
-
-class Breaker:
-    """The breaker of one model. Times are seconds of a monotonic clock."""
-
-    def __init__(self) -> None:
-        self._failures, self._pause = 0, _PAUSE
-        self._open_until: float | None = None
-        self._probing = False
+    def __init__(self, name: str, provider: Provider) -> None:
+        self.name, self.provider = name, provider
+        self.failures = 0
+        self.skip_until = 0.0
         self.last_error: ProviderError | None = None
 
-    def admits(self, now: float) -> bool:
-        """Whether a call may go to the model; an open breaker whose pause is over admits one."""
-        if self._open_until is None:
-            return True
-        return now >= self._open_until and not self._probing
-
-    def begin(self) -> None:
-        """A call goes to the model."""
-        self._probing = self._open_until is not None
-
-    def answered(self) -> None:
-        """The model is there."""
-        self._failures, self._pause = 0, _PAUSE
-        self._open_until, self._probing = None, False
-
-    def failed(self, now: float, error: ProviderError) -> None:
-        """The model is not there."""
-        self._probing = False
+    def note(self, error: ProviderError | None, now: float) -> None:
+        """It answered a call, or failed it."""
+        blamed = error is not None and (
+            not isinstance(error, ProviderRejected) or error.status in _ABOUT_THE_MODEL
+        )
+        self.failures = self.failures + 1 if blamed else 0
         self.last_error = error
-        self._failures += 1
-        if self._open_until is not None:
-            if now < self._open_until:
-                return  # a call that began before it opened, or one made for want of a better
-            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-        if self._failures >= _FAILURES:
-            self._open_until = now + self._pause
-
-    def abandoned(self) -> None:
-        """The call ended without telling anything."""
-        self._probing = False
+        if self.failures >= _MOST_FAILURES:
+            self.skip_until = now + _SKIP_SECONDS
 
 
-class FallbackProvider:
-    """Asks `providers` in order until one answers.
+class _RestartableText:
+    """A sink in front of another one. `void` takes back what went through since the last time."""
+
+    def __init__(self, sink: TextSink | None) -> None:
+        self._sink, self._shown = sink, False
+
+    def __call__(self, text: str, restart: bool) -> None:
+        self._shown = bool(text) or (self._shown and not restart)
+        if self._sink is not None:
+            self._sink(text, restart)
+
+    def void(self) -> None:
+        if self._shown:
+            self("", True)
+
+
+class RetryingProvider:
+    """Asks `models` in order until one answers, and all of them again while that may help.
 
     `CallOptions.model` names a model of the first one; the others are asked for their own.
     """
 
-    def __init__(self, providers: Sequence[NamedProvider], clock: Clock) -> None:
-        if not providers:
+    def __init__(
+        self, models: Sequence[Model], policy: RetryPolicy, clock: Clock, random: Random
+    ) -> None:
+        if not models:
             raise ValueError("no model to ask")
-        self._providers = tuple(providers)
-        self._breakers = [Breaker() for _ in self._providers]
-        self._clock = clock
+        self._models, self._policy = models, policy
+        self._clock, self._random = clock, random
 
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Answer `prompt`, or raise what the first model said; see `combined`.
+        """Answer `prompt`; where time or tries are used up, raises what `combined` makes of the
+        errors, a skipped model's last one among them."""
+        text = _RestartableText(on_text)
 
-        Of a model that is skipped counts what it said last.
-        """
-        text = RestartableText(on_text)
+        async def ask() -> Reply:
+            return await self._ask_each(prompt, options, text)
+
+        return await retried(ask, "an answer", self._policy, self._clock, self._random)
+
+    async def close(self) -> None:
+        """Release the connections of all."""
+        for model in self._models:
+            await model.provider.close()
+
+    async def _ask_each(
+        self, prompt: Prompt, options: CallOptions, text: _RestartableText
+    ) -> Reply:
+        now = self._clock.monotonic()
+        everyone_out = all(model.skip_until > now for model in self._models)
         errors: list[ProviderError] = []
-        everyone_out = not any(map(self._admits, self._breakers))
-        for position, breaker in enumerate(self._breakers):
-            if breaker.last_error and not everyone_out and not self._admits(breaker):
-                errors.append(breaker.last_error)
+        for position, model in enumerate(self._models):
+            if model.last_error and model.skip_until > now and not everyone_out:
+                errors.append(model.last_error)
                 continue
             text.void()
             own = options if position == 0 else replace(options, model="")
             try:
-                return await self._ask(position, prompt, own, text.sink)
+                reply = await model.provider.complete(prompt, own, text)
             except ContextTooLong:
                 raise
             except ProviderError as error:
-                logger.warning("{} did not answer: {}", self._providers[position].name, error)
+                model.note(error, self._clock.monotonic())
+                if len(self._models) > 1:
+                    logger.warning("{} did not answer: {}", model.name, error)
                 errors.append(error)
-        raise combined(errors).with_traceback(None)
-
-    async def close(self) -> None:
-        """Release the connections of all."""
-        for named in self._providers:
-            await named.provider.close()
-
-    def _admits(self, breaker: Breaker) -> bool:
-        return breaker.admits(self._clock.monotonic())
-
-    async def _ask(
-        self, position: int, prompt: Prompt, options: CallOptions, on_text: TextSink | None
-    ) -> Reply:
-        breaker = self._breakers[position]
-        breaker.begin()
-        verdict = breaker.abandoned
-        try:
-            reply = await self._providers[position].provider.complete(prompt, options, on_text)
-            verdict = breaker.answered
-        except ProviderError as error:
-            if _blames_model(error):
-                breaker.failed(self._clock.monotonic(), error)
             else:
-                verdict = breaker.answered
-            raise
-        finally:
-            verdict()
-        return reply
-
-
-def _blames_model(error: ProviderError) -> bool:
-    return not isinstance(error, ProviderRejected) or error.status in _ABOUT_THE_MODEL
+                model.note(None, self._clock.monotonic())
+                return reply
+        raise combined(errors).with_traceback(None)
 
 
 def combined(errors: Sequence[ProviderError]) -> ProviderError:
@@ -276,10 +194,8 @@ def combined(errors: Sequence[ProviderError]) -> ProviderError:
     passing = [error for error in errors if not isinstance(error, ProviderRejected)]
     if not passing or passing[0] is first:
         return first
-    if all(isinstance(error, ProviderGarbage) for error in passing):
-        return ProviderGarbage(f"{first}; {passing[0]}", detail=first.detail, hint=first.hint)
-    wait = min(asked_wait(error) for error in passing)
     summary = f"{first}; {passing[0]}"
-    if all(isinstance(error, ProviderBusy) for error in passing):
-        return ProviderBusy(summary, retry_after=wait, detail=first.detail)
+    if all(isinstance(error, ProviderGarbage) for error in passing):
+        return ProviderGarbage(summary, detail=first.detail, hint=first.hint)
+    wait = min(asked_wait(error) for error in passing)
     return ProviderUnavailable(summary, retry_after=wait, detail=first.detail, hint=first.hint)

@@ -11,15 +11,15 @@ import asyncio
 from pathlib import PurePosixPath
 from random import Random
 
-from nanobot.clock import Clock, SystemClock
+from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, ProviderRejected
-from nanobot.providers.endpoint import Endpoint, LazyConnection, whole
+from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.http import Connection
 from nanobot.providers.retry import RetryPolicy, retried
 
 MAX_BYTES = 25 * 1024 * 1024
 """What OpenAI takes, and those who copied it."""
 
-_ANSWER_LIMIT = 4 * 1024 * 1024
 _MOST_TRIES = 4
 _SUFFIXES = {
     "audio/ogg": "ogg",
@@ -50,75 +50,55 @@ class Transcriber:
 
     def __init__(
         self,
+        endpoint: Endpoint,
+        clock: Clock,
         *,
-        base_url: str,
-        api_key: str,
-        model: str,
         language: str = "",
         timeout_seconds: float = 60.0,
         max_bytes: int = MAX_BYTES,
-        connect_seconds: float = 15.0,
-        clock: Clock | None = None,
-        random: Random | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
-        self._endpoint = Endpoint(
-            base_url, model, self._clock, api_key.strip(), settings="model.transcription"
-        )
-        self._language = language
-        self._timeout = timeout_seconds
-        self._max_bytes = max_bytes
+        self._endpoint, self._clock = endpoint, clock
+        self._random = Random()  # noqa: S311 - jitter, not a secret
+        self._language, self._timeout, self._max_bytes = language, timeout_seconds, max_bytes
         self._retry = RetryPolicy(
             deadline=timeout_seconds, longest_wait=5.0, garbage_retries=0, most_tries=_MOST_TRIES
         )
-        self._random = random or Random()  # noqa: S311 - jitter, not a secret
-        self._connection = LazyConnection(
-            self._endpoint, connect=connect_seconds, stall=timeout_seconds
-        )
+        self._connection = Connection(endpoint, stall=timeout_seconds)
 
     async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
         """What is said in `audio`, without space around it; empty where nobody speaks.
 
         `mime` and `name` tell the server what it gets. Raises `ProviderError`s.
         """
+        too_large = ProviderRejected(
+            f"the recording is too large to be transcribed ({len(audio):,} bytes)",
+            status=413,
+            hint=f"model.transcription.max_megabytes allows {self._max_bytes:,} bytes.",
+        )
         if len(audio) > self._max_bytes:
-            raise self._too_large(len(audio))
+            raise too_large
         file = (f"voice.{_suffix(mime, name)}", audio, _plain_type(mime))
+
+        async def ask() -> str:
+            fields = {"model": self._endpoint.model, "response_format": "json"}
+            if self._language:
+                fields["language"] = self._language
+            answer = await self._connection.upload("/audio/transcriptions", fields, file)
+            if not isinstance(text := answer.get("text"), str):
+                raise self._endpoint.garbage("no text")
+            return text.strip()
+
         try:
             async with asyncio.timeout(self._timeout):
-                return await retried(
-                    lambda: self._ask(file), "what was said", self._retry, self._clock, self._random
-                )
+                return await retried(ask, "what was said", self._retry, self._clock, self._random)
         except TimeoutError as error:
             raise self._endpoint.stalled(self._timeout) from error
         except ContextTooLong as error:
-            raise self._too_large(len(audio)) from error
+            raise too_large from error
 
     async def close(self) -> None:
         """Release connections; a later call opens new ones."""
         await self._connection.close()
-
-    async def _ask(self, file: tuple[str, bytes, str]) -> str:
-        fields = {"model": self._endpoint.model, "response_format": "json"}
-        if self._language:
-            fields["language"] = self._language
-        connection = await self._connection.open()
-        async with connection.upload("/audio/transcriptions", fields, file) as chunks:
-            answer = await whole(chunks, _ANSWER_LIMIT, self._endpoint)
-        return self._parsed(answer)
-
-    def _parsed(self, answer: bytes) -> str:
-        text = self._endpoint.object_in(answer).get("text")
-        if not isinstance(text, str):
-            raise self._endpoint.garbage("no text", answer)
-        return text.strip()
-
-    def _too_large(self, size: int) -> ProviderRejected:
-        return ProviderRejected(
-            f"the recording is too large to be transcribed ({size:,} bytes)",
-            status=413,
-            hint=f"model.transcription.max_megabytes allows {self._max_bytes:,} bytes.",
-        )
 
 
 def _plain_type(mime: str) -> str:

@@ -13,6 +13,7 @@ from nanobot.bus.events import InboundMessage, Media
 from nanobot.errors import ProviderUnavailable
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import ATTACHED
+from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.transcription import Transcriber
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
@@ -135,10 +136,7 @@ async def test_a_voice_message_that_is_run_again_is_not_listened_to_again(tmp_pa
 
 async def test_a_server_that_fails_costs_the_words_and_not_the_message(tmp_path: Path) -> None:
     async with FakeOpenAI(transcription_faults=[server_error()] * 20) as server:
-        ears = Transcriber(
-            base_url=server.base_url, api_key="", model="ears", clock=FakeClock(auto=True)
-        )
-
+        ears = Transcriber(Endpoint(server.base_url, "ears"), FakeClock(auto=True))
         missed = await intake(tmp_path, ears.transcribe).to_message(said("", VOICE))
         await ears.close()
     assert "; it could not be transcribed: the model server at" in missed.content

@@ -168,7 +168,7 @@ def test_a_name_is_written_whatever_stands_in_the_file(text: str, wanted: str) -
 async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first() -> None:
     async with FakeOpenAI() as server, FakeOpenAI(api_key="sk-right") as other:
 
-        async def find(_: object) -> tuple[LocalServer, ...]:
+        async def find() -> tuple[LocalServer, ...]:
             return (LocalServer("Ollama", server.base_url, ("tiny", "large", "huge", "vast")),)
 
         person = ScriptedPerson(
@@ -198,7 +198,7 @@ async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first()
 async def test_who_chooses_another_model_need_not_type_address_and_key_again() -> None:
     async with FakeOpenAI(says_no, api_key="sk-right", models=("tiny", "large")) as server:
 
-        async def find(_: object) -> tuple[LocalServer, ...]:
+        async def find() -> tuple[LocalServer, ...]:
             return ()
 
         person = ScriptedPerson(
@@ -221,7 +221,7 @@ async def test_a_key_that_was_typed_is_not_offered_to_another_server() -> None:
     nowhere = "http://127.0.0.1:9/v1"
     async with FakeOpenAI() as server:
 
-        async def find(_: object) -> tuple[LocalServer, ...]:
+        async def find() -> tuple[LocalServer, ...]:
             return ()
 
         person = ScriptedPerson(

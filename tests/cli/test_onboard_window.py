@@ -83,7 +83,7 @@ async def test_a_script_is_warned_as_well() -> None:
 
 
 async def test_an_address_without_its_v1_is_completed() -> None:
-    async def none(_: object) -> tuple[LocalServer, ...]:
+    async def none() -> tuple[LocalServer, ...]:
         return ()
 
     async with serving(Ollama()) as wanted:

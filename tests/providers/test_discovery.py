@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from nanobot.clock import SystemClock
 from nanobot.providers.discovery import LocalServer, find_local_servers
 from tests.doubles.openai.server import MODEL, FakeOpenAI
 
@@ -22,5 +21,5 @@ async def test_only_what_serves_models_is_found() -> None:
     async with other, FakeOpenAI() as server:
         port = int(server.base_url.rpartition(":")[2].partition("/")[0])
         places = (("Other", ports[0]), ("Gone", ports[1]), ("Ours", port))
-        found = await find_local_servers(SystemClock(), places, seconds=20.0)
+        found = await find_local_servers(places, seconds=20.0)
     assert found == (LocalServer("Ours", server.base_url, (MODEL,)),)

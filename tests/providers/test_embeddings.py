@@ -15,6 +15,7 @@ from nanobot.errors import (
 )
 from nanobot.memory.search import Embedder
 from nanobot.providers.embeddings import OpenAIEmbedder
+from nanobot.providers.endpoint import Endpoint
 from nanobot.testing import FakeClock
 from tests.doubles.openai.answers import Raw, Step
 from tests.doubles.openai.embeddings import vector
@@ -24,10 +25,8 @@ from tests.doubles.openai.server import FakeOpenAI
 
 def embedder(server: FakeOpenAI, **options: int) -> OpenAIEmbedder:
     return OpenAIEmbedder(
-        base_url=server.base_url,
-        api_key="sk-secret",
-        model="small",
-        clock=FakeClock(auto=True),
+        Endpoint(server.base_url, "small", "sk-secret", settings="memory.embeddings"),
+        FakeClock(auto=True),
         batch=options.get("batch", 64),
         characters=options.get("characters", 6_000),
     )
@@ -159,14 +158,15 @@ async def test_a_wrong_key_is_said_once_and_not_repeated() -> None:
 
 
 async def test_an_address_that_is_none_is_refused_before_any_request() -> None:
-    asked = OpenAIEmbedder(base_url="not an address", api_key="", model="m")
+    endpoint = Endpoint("not an address", "m", settings="memory.embeddings")
+    asked = OpenAIEmbedder(endpoint, FakeClock())
     with pytest.raises(ProviderRejected, match=r"memory\.embeddings\.base_url"):
         await asked.embed(["a"])
 
 
 def test_the_name_tells_models_and_servers_apart_and_holds_no_secret() -> None:
     names = {
-        OpenAIEmbedder(base_url=url, api_key="k", model=model).name
+        OpenAIEmbedder(Endpoint(url, model, "k"), FakeClock()).name
         for url in ("http://user:pass@a/v1", "http://b/v1")
         for model in ("m", "n")
     }

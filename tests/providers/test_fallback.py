@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from random import Random
 
 import pytest
 
@@ -15,7 +15,7 @@ from nanobot.errors import (
     ProviderUnavailable,
 )
 from nanobot.providers.port import CallOptions, Prompt, Reply, Toolset, user_message
-from nanobot.providers.retry import FallbackProvider, NamedProvider, combined
+from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy, combined
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
 from nanobot.testing.model import Line
 
@@ -39,12 +39,12 @@ class Switch:
         return len(self.model.prompts)
 
 
-def chain(clock: FakeClock, *models: ScriptedModel) -> FallbackProvider:
-    named = [NamedProvider(f"model {n}", model) for n, model in enumerate(models)]
-    return FallbackProvider(named, clock)
+def chain(clock: FakeClock, *models: ScriptedModel) -> RetryingProvider:
+    named = [Model(f"model {n}", model) for n, model in enumerate(models)]
+    return RetryingProvider(named, RetryPolicy(deadline=0), clock, Random(7))
 
 
-async def ask(provider: FallbackProvider, times: int = 1) -> Reply:
+async def ask(provider: RetryingProvider, times: int = 1) -> Reply:
     for _ in range(times - 1):
         await provider.complete(HELLO, CallOptions())
     return await provider.complete(HELLO, CallOptions())
@@ -90,66 +90,6 @@ async def test_a_model_is_left_alone_for_a_minute_after_three_failures() -> None
     first.error = OUT
     await ask(provider, times=2)
     assert first.asked == 6, "an answer closes the breaker and forgets the failures"
-
-
-async def test_pauses_double_up_to_five_minutes() -> None:
-    clock = FakeClock()
-    first = Switch(OUT)
-    provider = chain(clock, first.model, always("second"))
-    await ask(provider, times=3)
-    for pause in (60, 120, 240, 300, 300):
-        asked = first.asked
-        await clock.advance(pause - 1)
-        await ask(provider)
-        assert first.asked == asked
-        await clock.advance(1)
-        await ask(provider)
-        assert first.asked == asked + 1
-
-
-async def test_one_call_at_a_time_probes_a_model_that_was_out() -> None:
-    clock = FakeClock()
-    gate = asyncio.Event()
-    lines: list[Line] = [fails(OUT), fails(OUT), fails(OUT), says("first")]
-    held = False
-
-    async def hold() -> None:
-        if held:
-            await gate.wait()
-
-    first = ScriptedModel(*lines, hold=hold)
-    provider = chain(clock, first, always("second"))
-    await ask(provider, times=3)
-    await clock.advance(60)
-    held = True
-    async with asyncio.TaskGroup() as group:
-        probe = group.create_task(ask(provider))
-        await asyncio.sleep(0)
-        assert (await ask(provider)).text == "second"
-        gate.set()
-    assert probe.result().text == "first"
-
-
-async def test_a_cancelled_probe_lets_the_next_call_probe() -> None:
-    clock = FakeClock()
-    lines: list[Line] = [fails(OUT), fails(OUT), fails(OUT), says("lost"), says("first")]
-    held = False
-
-    async def hold() -> None:
-        if held:
-            await asyncio.Event().wait()
-
-    first = ScriptedModel(*lines, hold=hold)
-    provider = chain(clock, first, always("second"))
-    await ask(provider, times=3)
-    await clock.advance(60)
-    held = True
-    probe = asyncio.get_running_loop().create_task(ask(provider))
-    await asyncio.sleep(0)
-    probe.cancel()
-    await asyncio.gather(probe, return_exceptions=True)
-    held = False
-    assert (await ask(provider)).text == "first"
 
 
 async def test_refusals_of_one_request_do_not_count_against_the_model() -> None:
@@ -199,7 +139,7 @@ async def test_streamed_text_of_one_model_is_void_before_the_next_speaks() -> No
         ([NO_KEY, ProviderRejected("gone", status=404)], ProviderRejected, None),
         ([OUT, NO_KEY], ProviderUnavailable, 0.0),
         ([NO_KEY, OUT], ProviderUnavailable, 0.0),
-        ([NO_KEY, ProviderBusy("busy", retry_after=9)], ProviderBusy, 9.0),
+        ([NO_KEY, ProviderBusy("busy", retry_after=9)], ProviderUnavailable, 9.0),
         ([NO_KEY, ProviderGarbage("garbage")], ProviderGarbage, None),
         (
             [NO_KEY, ProviderBusy("a", retry_after=9), ProviderUnavailable("b", retry_after=4)],
@@ -225,4 +165,4 @@ async def test_closing_closes_all() -> None:
 
 def test_a_chain_of_no_models_is_refused() -> None:
     with pytest.raises(ValueError, match="no model"):
-        FallbackProvider([], FakeClock())
+        chain(FakeClock())

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.clock import SystemClock
 from nanobot.errors import ProviderError
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.port import Reply
-from nanobot.providers.replies import Asked, EventParser, IncomingReply, VisibleText
+from nanobot.providers.port import Prompt, Reply, Toolset, user_message
+from nanobot.providers.replies import EventParser, IncomingReply, VisibleText
 
 ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, database=None)
 
@@ -41,7 +40,8 @@ SAMPLE = b"".join(
         b"data: [DONE]\n\n",
     ]
 )
-ENDPOINT = Endpoint("http://h", "m", SystemClock())
+ENDPOINT = Endpoint("http://h", "m")
+HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 
 
 def cut_up(body: bytes, cuts: Sequence[int]) -> list[bytes]:
@@ -55,8 +55,7 @@ ENDINGS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 def received(chunks: Sequence[bytes]) -> tuple[Reply, str]:
     pieces: list[str] = []
-    asked = Asked(frozenset(), "1", "m")
-    incoming = IncomingReply(ENDPOINT, asked, lambda text, _: pieces.append(text), 1_000_000)
+    incoming = IncomingReply(ENDPOINT, HELLO, lambda text, _: pieces.append(text))
     for chunk in chunks:
         incoming.feed(chunk)
     return incoming.finish(), "".join(pieces)

@@ -17,7 +17,7 @@ from nanobot.errors import (
     ProviderUnavailable,
 )
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
-from nanobot.providers.retry import RetryingProvider, RetryPolicy, wait_before_retry
+from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy, wait_before_retry
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
@@ -28,7 +28,7 @@ GARBAGE = ProviderGarbage("garbage")
 def retrying(
     model: ScriptedModel, clock: FakeClock, policy: RetryPolicy | None = None
 ) -> RetryingProvider:
-    return RetryingProvider(model, policy or RetryPolicy(), clock, Random(7))
+    return RetryingProvider([Model("m", model)], policy or RetryPolicy(), clock, Random(7))
 
 
 async def test_a_passing_outage_ends_in_the_reply() -> None:

@@ -10,6 +10,7 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
+from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.transcription import Transcriber
 from nanobot.testing import FakeClock
 from tests.doubles.openai.answers import Raw, Step
@@ -24,13 +25,11 @@ def transcriber(
     server: FakeOpenAI, *, language: str = "", max_bytes: int = 1_000_000, seconds: float = 30.0
 ) -> Transcriber:
     return Transcriber(
-        base_url=server.base_url,
-        api_key="sk-secret",
-        model="ears",
+        Endpoint(server.base_url, "ears", "sk-secret", settings="model.transcription"),
+        FakeClock(auto=True),
         language=language,
         timeout_seconds=seconds,
         max_bytes=max_bytes,
-        clock=FakeClock(auto=True),
     )
 
 

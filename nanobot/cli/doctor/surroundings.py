@@ -125,7 +125,7 @@ async def _served(case: Case, model: Candidate) -> Finding:
     from nanobot.providers.discovery import probe
 
     async with asyncio.timeout(_WHOLE_PROBE_SECONDS):
-        served = await probe(model.base_url, model.key, case.clock, seconds=_PROBE_SECONDS)
+        served = await probe(model.base_url, model.key, seconds=_PROBE_SECONDS)
     names = served.names
     if not names or not model.name or model.name in names:
         named = model.name or next(iter(names), "the one it serves")
@@ -153,7 +153,7 @@ def _window(case: Case, model: Candidate) -> Iterator[Finding]:
 
     if not is_near(model.base_url):
         return
-    asking = told_window(model.base_url, model.name, model.key, case.clock, seconds=_PROBE_SECONDS)
+    asking = told_window(model.base_url, model.name, model.key, seconds=_PROBE_SECONDS)
     told = asyncio.run(asking)
     set_here = case.settings.model.context_window
     how = f"{told.to_raise} Then set model.context_window." if told.to_raise else ""

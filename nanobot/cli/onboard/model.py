@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nanobot.clock import Clock
     from nanobot.providers.port import Reply, ToolSpec
 
-    Find = Callable[[Clock], Awaitable[Sequence[LocalServer]]]
+    Find = Callable[[], Awaitable[Sequence[LocalServer]]]
 
 _EXAMPLE = "gpt-5-mini"
 _LISTED = 15
@@ -90,7 +90,7 @@ async def ask_model(
     last = Candidate(present.name, present.base_url, present.api_key.get_secret_value())
     while True:
         person.say("Looking for model servers on this machine …")
-        wanted = await _choose(person, present, last, await find(clock), clock)
+        wanted = await _choose(person, present, last, await find(), clock)
         if wanted is None:
             return Part()
         if wanted.offline:
@@ -195,10 +195,10 @@ async def _at_server(person: Person, last: Candidate, clock: Clock) -> Candidate
         asked = "The API key, if it wants one"
         last = replace(last, key=await person.ask(asked, last.key or usual, secret=True))
         try:
-            models = await served_models(last.base_url, last.key, clock, seconds=_LIST_SECONDS)
+            models = await served_models(last.base_url, last.key, seconds=_LIST_SECONDS)
             if not models and urlsplit(last.base_url).path in ("", "/"):
                 longer = f"{last.base_url.rstrip('/')}/v1"
-                models = await served_models(longer, last.key, clock, seconds=_LIST_SECONDS)
+                models = await served_models(longer, last.key, seconds=_LIST_SECONDS)
                 if models:
                     last = replace(last, base_url=longer)
                     person.say(f"It answers at {longer}.")
@@ -266,7 +266,6 @@ async def answer(
         api_key=wanted.key,
         max_tokens=max_tokens,
         stall_seconds=_ANSWER_SECONDS,
-        clock=clock,
     )
     prompt, began = Prompt((user_message(question),), Toolset.of(tools)), clock.monotonic()
     try:
@@ -287,7 +286,7 @@ async def with_window(
     a variant of it that takes more."""
     if is_official(wanted.base_url):
         return wanted
-    server = (wanted.base_url, wanted.name, wanted.key, clock)
+    server = (wanted.base_url, wanted.name, wanted.key)
     told = await told_window(*server, seconds=_WINDOW_SECONDS)
     if told.now < SMALL_WINDOW and (told.now or told.server == _OLLAMA):
         person.say(
