@@ -27,8 +27,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -171,8 +169,6 @@ class Wire:
         logging.getLogger("telegram").setLevel(logging.WARNING)  # below, it logs whole addresses
         self._http = HttpClient(token.partition(":")[2] or token, proxy=proxy)
         self._answer_bytes, self._seconds = answer_bytes, seconds
-        self.date = ""
-        """The `Date` of the newest answer, as it came."""
 
     async def aclose(self) -> None:
         """Cut all connections; requests that wait for an answer end with `MaybeSent`."""
@@ -212,7 +208,7 @@ class Wire:
         self, method: str, url: str, seconds: float, limit: int, **content: Any
     ) -> Answer:
         try:
-            answer = await self._http.request(method, url, seconds, limit, **content)
+            return await self._http.request(method, url, seconds, limit, **content)
         except Unsent as error:
             raise NotSent(str(error)) from None
         except (AnswerTooLarge, BadAddress) as error:
@@ -221,8 +217,6 @@ class Wire:
             raise (MaybeSent if is_call else BadRequest)(str(error)) from None
         except HttpFault as error:
             raise MaybeSent(str(error)) from None
-        self.date = answer.date
-        return answer
 
     def _result(self, answer: Answer) -> object:
         status = answer.status
@@ -356,14 +350,6 @@ class TelegramClient:
         )
         """The library's bot: all methods but `get_updates`."""
         self._url = f"{options.base_url}/bot{token}"
-
-    @property
-    def server_time(self) -> datetime | None:
-        """The time that Telegram gave with its newest answer, if it was readable."""
-        try:
-            return parsedate_to_datetime(self._calls.date).astimezone(UTC)
-        except ValueError:
-            return None
 
     async def aclose(self) -> None:
         """Cut all connections."""

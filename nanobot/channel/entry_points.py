@@ -5,7 +5,6 @@ check, set up. An adapter brings those that make sense on its platform.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -46,13 +45,11 @@ class CheckRequest(Struct, frozen=True):
 
 
 class CheckFinding(Struct, frozen=True):
-    """One thing that was found; `hint` says what to do about it. `told` is the time that the
-    platform says it is, just now, where it says so."""
+    """One thing that was found; `hint` says what to do about it."""
 
     state: Literal["ok", "warn", "fail"]
     text: str
     hint: str = ""
-    told: datetime | None = None
 
 
 Check = Callable[[CheckRequest], Awaitable[Sequence[CheckFinding]]]

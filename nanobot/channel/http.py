@@ -69,7 +69,6 @@ class Answer(Struct, frozen=True):
     status: int
     body: bytes
     retry_after: str
-    date: str
 
 
 class HttpClient:
@@ -140,8 +139,7 @@ class HttpClient:
                         break
             if is_too_large:
                 raise AnswerTooLarge(f"an answer of more than {limit:,} bytes")
-            retry_after, date = headers.get("Retry-After", ""), headers.get("Date", "")
-            return Answer(response.status_code, bytes(body), retry_after, date)
+            return Answer(response.status_code, bytes(body), headers.get("Retry-After", ""))
 
     @asynccontextmanager
     async def _kept_while_open(

@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +21,6 @@ from nanobot.errors import ProviderError, ProviderGarbage, ProviderRejected
 from nanobot.providers.endpoint import (
     Endpoint,
     count,
-    date_in,
     items,
     mapping,
     model_names,
@@ -33,35 +31,21 @@ from nanobot.providers.http import Connection
 _NO_LIST = frozenset({404, 405})
 
 
-class Served(Struct, frozen=True):
-    """The names of the models that a server offers, none where it keeps no list; and the time that
-    it says it is, where it does."""
-
-    names: tuple[str, ...] = ()
-    told: datetime | None = None
-
-
 async def served_models(base_url: str, api_key: str, *, seconds: float) -> tuple[str, ...]:
-    """The names of the models that a server offers; see `probe`."""
-    return (await probe(base_url, api_key, seconds=seconds)).names
-
-
-async def probe(base_url: str, api_key: str, *, seconds: float) -> Served:
-    """What a server says of itself. `seconds` bound the connection and each silence. Raises
-    `ProviderError`."""
+    """The names of the models that a server offers, none where it keeps no list. `seconds` bound
+    the connection and each silence. Raises `ProviderError`."""
     endpoint = Endpoint(base_url, "", api_key.strip())
     connection = Connection(endpoint, connect=seconds, stall=seconds)
     try:
-        listing, date = await connection.get("/models")
+        return model_names(await connection.get("/models"))
     except ProviderGarbage:
-        return Served()
+        return ()
     except ProviderRejected as error:
         if error.status not in _NO_LIST:
             raise
-        return Served()
+        return ()
     finally:
         await connection.close()
-    return Served(model_names(listing), date_in(date))
 
 
 _SECONDS = 1.0
@@ -170,7 +154,7 @@ class _Place(Struct, frozen=True):
             try:
                 async with asyncio.timeout(self.seconds):
                     if body is None:
-                        return (await connection.get(path))[0]
+                        return await connection.get(path)
                     return await connection.ask(path, json.dumps(body).encode())
             finally:
                 await connection.close()

@@ -52,10 +52,10 @@ class Connection:
         ):
             yield chunks
 
-    async def get(self, path: str) -> tuple[Mapping[str, object], str]:
-        """The JSON object at `path`, and the `Date` of the answer, empty where it has none."""
+    async def get(self, path: str) -> Mapping[str, object]:
+        """The JSON object at `path`."""
         async with self._answer("GET", path) as response:
-            return await self._object(response), response.headers.get("Date", "")
+            return await self._object(response)
 
     async def ask(self, path: str, body: bytes) -> Mapping[str, object]:
         """Send `body`; the JSON object of the answer."""

@@ -99,18 +99,6 @@ def test_without_questions_everything_is_tried_written_and_answers(
     assert len(model.requests) == asked
 
 
-def test_a_service_is_recommended_where_systemd_could_run_it(
-    here: Nanobot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = ("onboard", "--non-interactive", "--offline", "--no-test")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "service install" not in here(*asked).stderr
-    systemctl = tmp_path / "systemctl"
-    systemctl.write_text("#!/bin/sh\necho running\n")
-    systemctl.chmod(0o700)
-    assert "service install" in here(*asked).stderr
-
-
 def test_what_does_not_work_is_said_and_nothing_is_written(
     home: Path, here: Nanobot, model: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from nanobot.cli.service.unit import Unit, gateway_command, home_in, service_path
+from nanobot.cli.unit import Unit, home_in
 from nanobot.errors import NanobotError
 
 BREAK_THE_SANDBOX = (
@@ -18,7 +17,7 @@ BREAK_THE_SANDBOX = (
 
 def unit(home: str = "/srv/nanobot", user: str = "", grace: float = 20.0) -> Unit:
     command = ("/opt/nanobot/bin/nanobot", "gateway")
-    return Unit("nanobot", command, Path(home), "/usr/bin", grace, user, (home,))
+    return Unit(command, Path(home), "/usr/bin", grace, user, (home,))
 
 
 def lines(of: Unit) -> list[str]:
@@ -55,26 +54,7 @@ def test_stopping_may_take_longer_than_turns_get_to_finish() -> None:
     assert "TimeoutStopSec=145" in lines(unit(grace=120.0))
 
 
-def test_programs_are_sought_where_nobody_else_can_put_one(tmp_path: Path) -> None:
-    mine, everybodys = tmp_path / "mine", tmp_path / "everybodys"
-    mine.mkdir(mode=0o755)
-    everybodys.mkdir()
-    everybodys.chmod(0o777)
-    path = service_path(f"{mine}:{everybodys}:relative::/usr/bin:{tmp_path}/none:{mine}")
-    usual = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/sbin", "/bin"]
-    assert path.split(":") == [str(mine), "/usr/bin", *usual]
-
-
-def test_the_command_is_the_script_or_the_interpreter_that_looks_nowhere_else(
-    tmp_path: Path,
-) -> None:
-    python, script = tmp_path / "python3", tmp_path / "nanobot"
-    assert gateway_command(python) == (str(python), "-P", "-m", "nanobot", "gateway")
-    script.touch(mode=0o755)
-    assert gateway_command(python) == (str(script), "gateway")
-
-
 @pytest.mark.parametrize("place", ["/srv/x\nExecStartPre=+/bin/sh", "/srv/\x1b[2J", "/srv/\udcff"])
 def test_no_path_begins_a_line_of_its_own(place: str) -> None:
     with pytest.raises(NanobotError, match="cannot hold"):
-        _ = replace(unit(user="nanobot"), writable=("/srv/nanobot", place)).text
+        _ = unit(user="nanobot")._replace(writable=("/srv/nanobot", place)).text

@@ -374,14 +374,13 @@ def _first_reply(person: Person, options: argparse.Namespace, *, runs: bool) -> 
 
 
 def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
-    from nanobot.cli.service.systemd import Systemd
+    from nanobot.cli.service import runs_systemd
 
     rows = [(f"channels login {name}", f"signs in at {name}") for name in later]
     if stale:
         rows.append(("agent -m /restart", "restarts the gateway with the new settings"))
     elif not runs:
-        with suppress(NanobotError):
-            Systemd(system=True).expect_running()
+        if runs_systemd():
             rows.append(("service install", "keeps it running from now on"))
         rows.append(("gateway", "runs it here, until Ctrl-C"))
     rows.append(("agent", "opens a chat in this terminal"))

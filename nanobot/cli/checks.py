@@ -1,0 +1,497 @@
+"""What `nanobot doctor` looks at, as a table of checks: the home and its stores, what nanobot runs
+on, and what it needs around it.
+
+Files are opened for reading alone. A database at rest is read as a file that nobody changes, so
+that SQLite leaves nothing beside it; one that is in use, as it asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nanobot import __version__
+from nanobot.bus.events import TERMINAL
+from nanobot.bus.journal_file import FORMAT, inspect_journal
+from nanobot.channel.entry_points import Check, CheckRequest
+from nanobot.channel.entry_points import CheckFinding as Finding
+from nanobot.cli.command import field, record, records, size
+from nanobot.cli.onboard.model import Candidate, answer, is_near
+from nanobot.cli.service import lingers, me
+from nanobot.cli.status import of_gateway
+from nanobot.cli.unit import Place, home_in, program_in
+from nanobot.clock import Clock
+from nanobot.config import not_imported
+from nanobot.config.load import load_settings
+from nanobot.config.settings import Settings
+from nanobot.config.values import revealed
+from nanobot.errors import NanobotError
+from nanobot.io import storage_errors
+
+_MEGABYTE = 1_000_000
+_SCARCE = 1_000
+"""Megabytes of free space below which there is a warning."""
+_FOLDERS = ("", "state", "sessions", "logs", "media", "spill", "workspace", "workspace/memory")
+_SHOWN = 5
+
+
+class Case(Struct, frozen=True):
+    """What is examined. `ask_model`: the models are to answer something."""
+
+    settings: Settings
+    clock: Clock
+    ask_model: bool = False
+
+    @property
+    def home(self) -> Path:
+        """The home."""
+        return self.settings.home
+
+
+def safely(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """What a check finds; where it breaks, that is a finding."""
+    try:
+        yield from findings
+    except NanobotError as error:
+        yield Finding("fail", str(error), error.hint)
+    except Exception as error:  # noqa: BLE001 - the boundary: one broken check hides no other
+        yield Finding("fail", f"this could not be checked: {type(error).__name__}")
+
+
+def check_home(case: Case) -> Iterator[Finding]:
+    """Whether the home is the user's, theirs alone, and can be written."""
+    home = case.home
+    with storage_errors(home):
+        if not home.exists():
+            yield Finding("ok", f"{home} is created at the first start")
+            return
+        wrong = next(_unusable(home), None)
+        mode = home.stat().st_mode
+    if wrong is not None:
+        yield wrong
+    elif mode & 0o077:
+        hint = f"`chmod 700 {shlex.quote(str(home))}`"
+        yield Finding("warn", f"{home} can be read by other users", hint)
+    else:
+        yield Finding("ok", f"{home} is yours alone")
+
+
+def _unusable(home: Path) -> Iterator[Finding]:
+    """What belongs to somebody else, as `sudo nanobot` leaves it behind, or cannot be written."""
+    uid = os.geteuid()
+    for folder in (home / name for name in _FOLDERS):
+        if not folder.exists():
+            continue
+        usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
+        for path in [folder, *folder.iterdir()] if usable else [folder]:
+            if (owner := path.lstat().st_uid) != uid:
+                hint = (
+                    f"Run nanobot as that user, or `sudo chown -R {uid} {shlex.quote(str(home))}`"
+                )
+                yield Finding("fail" if uid else "warn", f"{path} belongs to user {owner}", hint)
+        if not usable:
+            hint = f"`chmod u+rwx {shlex.quote(str(folder))}`"
+            yield Finding("fail", f"{folder} cannot be written, or is no folder", hint)
+
+
+def check_disk(case: Case) -> Iterator[Finding]:
+    """How much room there is, as `retention.disk_reserve_megabytes` asks for it."""
+    from nanobot.upkeep.retention import free_bytes
+
+    reserve = case.settings.retention.disk_reserve_megabytes
+    there = next((one for one in (case.home, *case.home.parents) if one.exists()), Path("/"))
+    try:
+        free = free_bytes(there) // _MEGABYTE
+    except OSError as error:
+        yield Finding("warn", f"the free space is not known: {error.strerror}")
+        return
+    if free < max(_SCARCE, 2 * reserve):
+        setting = f"retention.disk_reserve_megabytes: {reserve}"
+        hint = f"Free some space: below {reserve} MB messages wait ({setting})."
+        yield Finding("fail" if free < reserve else "warn", f"{free} MB are free", hint)
+    else:
+        yield Finding("ok", f"{free / 1_000:.1f} GB are free")
+
+
+def check_packages(_: Case) -> Iterator[Finding]:
+    """What nanobot runs on, and what SQLite can do."""
+    from nanobot.memory.search.database import sqlite_version
+
+    sqlite, has_full_text = sqlite_version()
+    versions = f"nanobot {__version__}, Python {platform.python_version()}, SQLite {sqlite}"
+    yield Finding("ok", versions)
+    if not has_full_text:
+        hint = "Use a Python whose SQLite has FTS5; that of every distribution does."
+        yield Finding("fail", "this SQLite has no full-text search", hint)
+
+
+def check_configuration(case: Case) -> Iterator[Finding]:
+    """What is wrong or doubtful in the configuration."""
+    path = case.home / "config.yaml"
+    if hint := not_imported(case.home):
+        yield Finding("warn", "this home was not imported yet", hint)
+    warnings = load_settings(case.home).warnings
+    where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
+    yield Finding("ok", where)
+    yield from (Finding("warn", warning) for warning in warnings)
+
+
+def check_gateway(case: Case) -> Iterator[Finding]:
+    """What a running gateway says about its health."""
+    data = of_gateway(case.home)
+    if data is None:
+        yield Finding("ok", "not running; `nanobot gateway` starts it")
+        return
+    concerns = records(record(data, "health"), "concerns")
+    for concern in concerns:
+        failing = field(concern, "level") == "failing"
+        text, hint = field(concern, "text", 500), field(concern, "hint", 500)
+        yield Finding("fail" if failing else "warn", text, hint)
+    if not concerns:
+        yield Finding("ok", f"running, pid {field(data, 'pid')}")
+    if field(data, "version") not in ("", __version__):
+        hint = "Restart it: `/restart` in a chat, or as it was started."
+        text = f"it runs nanobot {field(data, 'version')}; {__version__} is installed"
+        yield Finding("warn", text, hint)
+
+
+def check_service(case: Case) -> Iterator[Finding]:
+    """Whether the units for this home start this nanobot, also when nobody is logged in."""
+    for system in (False, True):
+        for path in sorted(Place(system=system).file.parent.glob("nanobot*.service")):
+            place = Place(path.stem.removeprefix("nanobot").removeprefix("-"), system)
+            text = place.read()
+            if home_in(text) == case.home:
+                yield _unit(place, case.home, Path(program_in(text)))
+
+
+def _unit(place: Place, home: Path, program: Path) -> Finding:
+    name = f"{place.unit} ({'system' if place.system else 'user'} unit)"
+    if program.parent.resolve() != Path(sys.executable).parent.resolve():
+        text = f"{name} starts {program}, which is not the nanobot that you run now"
+        command = f"nanobot --home {shlex.quote(str(home))} service install{place.options}"
+        hint = f"`{command}` writes it again."
+        return Finding("warn" if program.exists() else "fail", text, hint)
+    if not place.system and not lingers(me().pw_name):
+        text = f"{name} ends when you log out, and does not start before you log in"
+        return Finding("warn", text, f"`loginctl enable-linger {me().pw_name}`")
+    return Finding("ok", f"{name} starts {program}")
+
+
+_PROBE_SECONDS = 8.0
+_ANSWER_SECONDS = 90.0
+_QUESTION = "This is a test. Answer with the one word: ready"
+
+
+def check_model(case: Case) -> Iterator[Finding]:
+    """The main model, then its fallbacks; without a fallback the agent still works."""
+    model = case.settings.model
+    if model.provider == "offline":
+        hint = "`nanobot onboard` sets one up; or set model.name and model.api_key."
+        yield Finding("warn", "only the small built-in one", hint)
+        return
+    main = Candidate(model.name, model.base_url, model.api_key.get_secret_value())
+    yield from _answers(case, main)
+    yield from _window(case, main)
+    for other in model.fallbacks:
+        wanted = Candidate(other.name, other.base_url, other.api_key.get_secret_value())
+        for found in _answers(case, wanted):
+            state = "warn" if found.state == "fail" else found.state
+            yield replace(found, state=state, text=f"fallback {other.name}: {found.text}")
+
+
+def _answers(case: Case, model: Candidate) -> Iterator[Finding]:
+    try:
+        yield asyncio.run(_served(case, model))
+        if case.ask_model:
+            yield asyncio.run(_answering(case, model))
+    except NanobotError as error:
+        yield Finding("fail", str(error), error.hint)
+    except TimeoutError:
+        hint = "Is it overloaded, or still loading the model? Try again in a minute."
+        yield Finding("fail", f"{model.base_url} did not answer in time", hint)
+
+
+async def _served(case: Case, model: Candidate) -> Finding:
+    from nanobot.providers.discovery import served_models
+
+    async with asyncio.timeout(2 * _PROBE_SECONDS):
+        names = await served_models(model.base_url, model.key, seconds=_PROBE_SECONDS)
+    if not names or not model.name or model.name in names:
+        named = model.name or next(iter(names), "the one it serves")
+        return Finding("ok", f"{named}; its server answers")
+    offers = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    return Finding("warn", f"the server does not list {model.name}", f"It offers {offers}.")
+
+
+async def _answering(case: Case, model: Candidate) -> Finding:
+    async with asyncio.timeout(_ANSWER_SECONDS):
+        reply, took = await answer(model, case.clock, _QUESTION)
+    said = " ".join(reply.text.split())[:40]
+    tokens = f"{reply.usage.prompt} tokens in, {reply.usage.completion} out"
+    if not said:
+        return Finding("fail", f"its answer is empty ({tokens})", "Try another model.")
+    return Finding("ok", f"it answers “{said}” after {took:.1f} s ({tokens})")
+
+
+def _window(case: Case, model: Candidate) -> Iterator[Finding]:
+    """Whether the server takes as much as the settings say, and whether that is enough to talk."""
+    from nanobot.config.model import SMALL_WINDOW
+    from nanobot.providers.discovery import told_window
+
+    if not is_near(model.base_url):
+        return
+    asking = told_window(model.base_url, model.name, model.key, seconds=_PROBE_SECONDS)
+    told = asyncio.run(asking)
+    set_here = case.settings.model.context_window
+    hint = f"{told.to_raise} Then set model.context_window." if told.to_raise else ""
+    if 0 < told.now < set_here:
+        text = (
+            f"{told.server or 'its server'} takes {told.now:,} tokens and model.context_window is"
+            f" {set_here:,}: the rest is cut off silently, and nanobot forgets"
+        )
+        yield Finding("warn", text, hint or f"Set model.context_window: {told.now}.")
+    elif set_here < SMALL_WINDOW:
+        text = f"a window of {set_here:,} tokens: nanobot works with few tools and forgets quickly"
+        yield Finding("warn", text, hint or f"Give it {SMALL_WINDOW:,} or more.")
+
+
+_SANDBOXES = "docs/security.md, “Which sandbox, and how to get it”, says what to do."
+
+
+def check_sandbox(case: Case) -> Iterator[Finding]:
+    """Whether commands are sandboxed, which is tried and not assumed."""
+    settings = case.settings.tools.exec
+    if not settings.enabled:
+        yield Finding("ok", "there is no shell (tools.exec.enabled: false)")
+        return
+    if settings.sandbox == "none":
+        hint = "Remove tools.exec.sandbox from config.yaml to have them sandboxed."
+        yield Finding("warn", "commands run without one, as you", hint)
+        return
+    from nanobot.security.sandbox.finding import find_sandbox
+
+    found = asyncio.run(find_sandbox(settings.sandbox, private=(case.home,)))
+    hint = f"{found.problem}\n{_SANDBOXES}" if found.problem else ""
+    if found.sandbox is None:
+        yield Finding("fail", "none works here, so there is no shell", hint)
+        return
+    text = f"{found.sandbox.kind}, proven to hold\n{found.sandbox.notes}".rstrip()
+    yield Finding("warn" if found.problem else "ok", text, hint)
+
+
+def check_mcp(case: Case) -> Iterator[Finding]:
+    """Whether servers can be started; none is."""
+    servers = {name: one for name, one in case.settings.mcp.servers.items() if one.enabled}
+    if servers and find_spec("mcp") is None:
+        hint = f"`{sys.executable} -m pip install mcp`"
+        yield Finding("fail", "the package for MCP servers is not installed", hint)
+    for name, server in servers.items():
+        path = revealed(server.env).get("PATH")
+        if server.url or (program := shutil.which(server.command, path=path)):
+            yield Finding("ok", f"{name}: {f'at {server.url}' if server.url else program}")
+        else:
+            hint = f"Install it, or write its whole path into mcp.servers.{name}.command."
+            yield Finding("fail", f"{name}: there is no program {server.command!r}", hint)
+
+
+_CHANNEL_SECONDS = 10.0
+
+
+def check_channels(case: Case) -> Iterator[Finding]:
+    """What is enabled, whether it can work, and who is the owner there."""
+    enabled = [name for name, channel in case.settings.channels.items() if channel.enabled]
+    yield Finding("ok", ", ".join([TERMINAL, *enabled]))
+    for point in entry_points(group="nanobot.channel_checks"):
+        if point.name in enabled:
+            for found in safely(_channel(case, point)):
+                yield replace(found, text=f"{point.name}: {found.text}")
+    owned = {name for name, ids in case.settings.owner.items() if ids}
+    if not owned.issuperset(enabled):
+        owned.update(_paired_owners(case))
+    for name in enabled:
+        if name not in owned:
+            command = "`nanobot pair approve CODE --owner`"
+            hint = f"Write to the bot, then {command}, or set owner.{name}."
+            yield Finding("warn", f"{name}: it does not know you as its owner", hint)
+
+
+def _channel(case: Case, point: EntryPoint) -> Iterator[Finding]:
+    check: Check = point.load()
+    folder = case.home / "state" / "channels" / point.name
+    options = case.settings.channels[point.name].options
+
+    async def look() -> Sequence[Finding]:
+        return await check(CheckRequest(options, folder, case.clock, _CHANNEL_SECONDS))
+
+    yield from asyncio.run(look())
+
+
+def _paired_owners(case: Case) -> Iterator[str]:
+    """The channels on which pairing has made somebody the owner."""
+    journal = inspect_journal(case.home / "state" / "journal.db")
+    with suppress(ValueError):
+        access = json.loads(journal.documents.get("access", b"{}"))
+        for one in records(access, "approved") if isinstance(access, dict) else ():
+            if one.get("owner") is True:
+                yield field(one, "channel")
+
+
+def check_journal(case: Case) -> Iterator[Finding]:
+    """Whether the journal is whole, of a format that is known, and has nothing that failed."""
+    path = case.home / "state" / "journal.db"
+    if not path.exists():
+        return
+    found = inspect_journal(path)
+    if found.version > FORMAT:
+        text = f"it was written by a newer nanobot (format {found.version})"
+        yield Finding("fail", text, "Install that version again.")
+    elif found.damage:
+        move = f"`mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}`"
+        hint = (
+            f"Stop the gateway, then {move} and start again: conversations and memory are in other"
+            " files, jobs and pairings in documents.json; only messages that waited in it have to"
+            " be sent again."
+        )
+        yield Finding("fail", f"it is damaged: {found.damage}", hint)
+    else:
+        documents = f", documents: {', '.join(sorted(found.documents))}" if found.documents else ""
+        text = f"whole, format {found.version}, {size(path.stat().st_size)}{documents}"
+        yield Finding("ok", text)
+        failed, dead = found.counts.failed, found.counts.dead
+        if failed + dead:
+            text = f"{failed} messages failed, {dead} parts could not be delivered"
+            yield Finding("warn", text, "`nanobot queue list` shows them and how to fix it.")
+
+
+def check_conversations(case: Case) -> Iterator[Finding]:
+    """Read each conversation as the next message in it would."""
+    from nanobot.session.manager import conversations_in
+
+    folder = case.home / "sessions"
+    if not folder.is_dir():
+        return
+    complaints: list[str] = []
+    sink = logger.add(lambda said: complaints.append(said.record["message"]), level="WARNING")
+    try:
+        checked = list(conversations_in(folder, case.clock.now(), archive=False))
+    finally:
+        logger.remove(sink)
+    errors = [one.error for one in checked if one.error]
+    yield from (Finding("fail", str(error), error.hint) for error in errors[:_SHOWN])
+    if complaints:
+        hint = "What can be read is used, and the lines stay in the file for you to look at."
+        yield Finding("warn", "\n".join(complaints[:_SHOWN]), hint)
+    yield Finding("ok", f"{len(checked) - len(errors)} can be read")
+
+
+def check_versions(case: Case) -> Iterator[Finding]:
+    """Whether the newest version of memory is there with all that is in it."""
+    from nanobot.memory.gitstore import read_newest
+
+    path = case.home / "state" / "memory.git"
+    if not os.path.lexists(path):
+        return
+    if (found := read_newest(path)) is None:
+        yield Finding("ok", "there is none of memory yet")
+        return
+    when = f"{found.when.astimezone(case.clock.now().tzinfo):%Y-%m-%d %H:%M}"
+    yield Finding("ok", f"whole; the newest is of {when}, with {found.files} files")
+
+
+_ASIDE = re.compile(r"\.(?:corrupt|broken|damaged)(?:-|$)")
+_WHERE = ("state", "sessions", "workspace/memory", "workspace/people", "workspace/groups")
+_PASSED_BY = frozenset({"node_modules", "objects", "undo", "pack"})
+"""Folders with thousands of files, none of which is ever set aside."""
+
+
+def check_set_aside(case: Case) -> Iterator[Finding]:
+    """Files that nanobot could not read and moved away, which a person should know of."""
+    found = sorted(path for name in _WHERE for path in _aside_in(case.home / name))
+    if found:
+        shown = [str(path.relative_to(case.home)) for path in found[:_SHOWN]]
+        text = "\n".join([f"files that could not be read: {len(found)}", *shown])
+        hint = "See whether something in there is worth saving, then delete it."
+        yield Finding("warn", text, hint)
+
+
+def _aside_in(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        aside = [name for name in (*folders, *files) if _ASIDE.search(name)]
+        yield from (Path(place, name) for name in aside)
+        folders[:] = [name for name in folders if name not in _PASSED_BY and name not in aside]
+
+
+_GRACE = timedelta(days=1)
+"""How late a backup may be: a machine that was off makes it soon after its start."""
+
+
+def check_backups(case: Case) -> Iterator[Finding]:
+    """Whether a backup is there that is as new as the schedule promises."""
+    from nanobot.cron.schedule import parse
+    from nanobot.upkeep.backups import backup_folder, list_backups
+
+    if not case.home.is_dir():
+        return
+    settings = case.settings.backup
+    folder, now = backup_folder(case.home, settings.folder), case.clock.now()
+    made = [stored.made_at for stored in list_backups(folder)]
+    newest = made[0].astimezone(now.tzinfo) if made else None
+    shown = f"the newest is of {newest:%Y-%m-%d %H:%M}" if newest else "there is none"
+    if not settings.schedule:
+        hint = "Set backup.schedule to have them made, best with backup.folder on another disk."
+        yield Finding("ok" if newest else "warn", f"none are scheduled; {shown} in {folder}", hint)
+        return
+    due = parse(settings.schedule).next_after(newest, now.tzinfo) if newest else None
+    late = newest is None or (due is not None and due + _GRACE < now)
+    hint = "The gateway makes them while it runs. `nanobot backup` makes one now."
+    text = f"due at `{settings.schedule}`; {shown} in {folder}"
+    yield Finding("warn", text, hint) if late else Finding("ok", text)
+
+
+def check_time(case: Case) -> Iterator[Finding]:
+    """What time it is for nanobot."""
+    zone, now = case.settings.agent.timezone, case.clock.now()
+    shown = f"{now:%Y-%m-%d %H:%M} {now.isoformat()[-6:]}"
+    if zone or now.utcoffset():
+        yield Finding("ok", f"{shown}, {zone or 'the time zone of the system'}")
+    else:
+        hint = "Set agent.timezone (such as Europe/Berlin) if that is not your time."
+        yield Finding("warn", f"{shown}: the system has no time zone of its own", hint)
+
+
+CHECKS: Mapping[str, Callable[[Case], Iterable[Finding]]] = {
+    "home": check_home,
+    "disk": check_disk,
+    "packages": check_packages,
+    "configuration": check_configuration,
+    "gateway": check_gateway,
+    "service": check_service,
+    "model": check_model,
+    "sandbox": check_sandbox,
+    "mcp": check_mcp,
+    "channels": check_channels,
+    "journal": check_journal,
+    "conversations": check_conversations,
+    "versions": check_versions,
+    "set aside": check_set_aside,
+    "backups": check_backups,
+    "time": check_time,
+}
+"""All checks in order. Those from the gateway on need a configuration that can be used."""

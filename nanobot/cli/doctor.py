@@ -1,0 +1,64 @@
+"""`nanobot doctor`: whether everything works, and what to do where it does not.
+
+Nothing is changed, it works beside a running gateway, and what is printed holds no secret. No model
+is asked anything unless that is requested. Exit code 1 where something does not work.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from nanobot.cli.command import add, log_errors_only, print_json, print_text, table
+from nanobot.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+
+
+def add_doctor(commands: Commands) -> None:
+    """`nanobot doctor`."""
+    doctor = add(commands, "doctor", "check that everything works, and say what to fix", _doctor)
+    doctor.flag(
+        "--ask-model",
+        "also have the model and its fallbacks answer one short question, which costs tokens",
+    )
+    doctor.json()
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    """Print what each check finds, at once: a server that is not there takes seconds. Where the
+    configuration is wrong, that is the last finding."""
+    from nanobot.app.base import secret_values
+    from nanobot.cli.checks import CHECKS, Case, safely
+    from nanobot.clock import SystemClock
+    from nanobot.config.load import load_settings
+    from nanobot.config.settings import Settings
+    from nanobot.security.redaction import Redactor
+
+    log_errors_only()
+    try:
+        settings = load_settings(options.home)
+    except ConfigError:
+        settings = Settings(home=options.home)
+    case = Case(settings, SystemClock(settings.agent.timezone), options.ask_model)
+    redactor = Redactor(secret_values(settings))
+    found: list[dict[str, str]] = []
+    for name, check in CHECKS.items():
+        for finding in safely(check(case)):
+            text, hint = redactor.redact(finding.text), redactor.redact(finding.hint)
+            found.append({"check": name, "state": finding.state, "text": text, "hint": hint})
+            if not options.json:
+                print_text(_lines(found[-1]))
+        if name == "configuration" and found[-1]["state"] == "fail":
+            break
+    if options.json:
+        print_json(found)
+    return 1 if any(one["state"] == "fail" for one in found) else 0
+
+
+def _lines(data: Mapping[str, str]) -> str:
+    first, *more = [*data["text"].splitlines(), *data["hint"].splitlines()] or [""]
+    beneath = [(" " * 4, " " * 14, line.strip()) for line in more if line.strip()]
+    return table([(data["state"].ljust(4), data["check"].ljust(14), first), *beneath])

@@ -1,0 +1,426 @@
+"""`nanobot service`: has systemd run nanobot.
+
+A unit file that is not ours is never touched, and the home never removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from stat import S_IWOTH
+from typing import TYPE_CHECKING
+
+from nanobot.cli.command import (
+    Data,
+    add,
+    add_group,
+    field,
+    indent,
+    print_result,
+    print_text,
+    put,
+    record,
+    records,
+    table,
+)
+from nanobot.cli.gateway import expect_free
+from nanobot.cli.status import of_gateway
+from nanobot.cli.unit import Place, Unit, home_in
+from nanobot.errors import HomeLocked, NanobotError
+from nanobot.text import expanduser
+from nanobot_cli.text import clean
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands, Parser
+
+_SECONDS = 240.0
+"""Longer than a start may take."""
+
+_FACTS = "ActiveState,SubState,UnitFileState,MainPID,ActiveEnterTimestamp,StatusText"
+_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_DEDICATED = "nanobot"
+_USERADD = "sudo useradd --system --user-group --create-home --home-dir /var/lib/nanobot nanobot"
+
+Answer = subprocess.CompletedProcess[str]
+
+
+def add_service(commands: Commands) -> None:
+    """`nanobot service …`."""
+    what = add_group(
+        commands,
+        "service",
+        "let systemd run nanobot",
+        "Let systemd run nanobot: it starts with the machine and is watched.",
+    )
+    install = _add(what, "install", "install or renew the service and start it", _install)
+    install.option("--user", "NAME", "with --system: who it runs as", default=_DEDICATED)
+    install.flag("--no-start", "write and enable it, but do not start it now")
+    install.flag("--dry-run", "print the unit file and change nothing")
+    _add(what, "uninstall", "stop the service and remove it", _uninstall)
+    _add(what, "status", "whether it runs, and how well", _status).json()
+    logs = _add(what, "logs", "what systemd and nanobot say about it", _logs)
+    logs.count(50, "lines")
+    logs.flag("--follow", "go on with new lines until Ctrl-C", "-f")
+
+
+def _add(
+    commands: Commands, name: str, summary: str, run: Callable[[argparse.Namespace], int]
+) -> Parser:
+    parser = add(commands, name, summary, run)
+    parser.flag("--system", "a service of the machine instead of yours")
+    help_text = "another one beside the first: its unit is nanobot-NAME"
+    return parser.option("--name", "NAME", help_text, type=_name, default="")
+
+
+def _name(text: str) -> str:
+    if text and not _NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not made of letters, digits, - and _ only")
+    return text
+
+
+def runs_systemd() -> bool:
+    """Whether systemd runs this machine."""
+    return Path("/run/systemd/system").is_dir()
+
+
+def lingers(user: str) -> bool:
+    """Whether a user's services run while they are not logged in."""
+    return Path("/var/lib/systemd/linger", user).exists()
+
+
+def me() -> pwd.struct_passwd:
+    """The account of this process."""
+    return pwd.getpwuid(os.geteuid())
+
+
+class Systemd:
+    """The manager of the machine, or that of the user we are."""
+
+    def __init__(self, place: Place) -> None:
+        self._scope = () if place.system else ("--user",)
+        self._unit = place.unit
+
+    def call(self, *words: str, may_fail: bool = False) -> Answer:
+        """Have something done; raises `NanobotError` where it refuses, unless it `may_fail`."""
+        answer = self._run("systemctl", *words)
+        if answer.returncode and not may_fail:
+            command = " ".join(("systemctl", *self._scope, *words))
+            hint = "`nanobot gateway` needs no systemd; docs/systemd.md has the usual causes."
+            raise NanobotError(f"{command}: {_last_line(answer)}", hint=hint)
+        return answer
+
+    def facts(self) -> dict[str, str]:
+        """What it knows of the unit, by the names of its properties."""
+        answer = self._run("systemctl", "show", self._unit, f"--property={_FACTS}")
+        pairs = (line.partition("=") for line in answer.stdout.splitlines())
+        return {key: value for key, _, value in pairs}
+
+    def trial(self, unit: Unit) -> Answer:
+        """Run the unit's program for a moment, with its hardening, to print its version."""
+        options = [f"--property={key}={value}" for key, value in unit.hardening]
+        if unit.user:
+            options.append(f"--property=User={unit.user}")
+        words = ("--quiet", "--wait", "--collect", "--pipe", *options, f"--setenv=PATH={unit.path}")
+        return self._run("systemd-run", *words, *unit.command[:-1], "--version")
+
+    def journal(self, count: int, *, follow: bool = False) -> Iterator[str]:
+        """The last lines of the journal about the unit, then with `follow` new ones; none where it
+        cannot be read."""
+        from nanobot.logs import LogLine
+
+        words = ("--lines", str(count), "--no-pager", "--quiet", "--output=cat")
+        command = ("journalctl", *self._scope, "--unit", self._unit, *words)
+        try:
+            journal = subprocess.Popen(  # noqa: S603 - our words, and no shell
+                (*command, "--follow") if follow else command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                env=_environment(),
+            )
+        except OSError:
+            return
+        colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        with journal:
+            assert journal.stdout is not None
+            try:
+                for line in journal.stdout:
+                    own, said = LogLine.parse(line), line.decode("utf-8", "replace")
+                    yield own.to_text(colours=colours) if own else clean(said).rstrip()
+            finally:
+                with suppress(ProcessLookupError):
+                    journal.terminate()
+
+    def _run(self, program: str, *words: str) -> Answer:
+        command = (program, *self._scope, *words)
+        try:
+            return subprocess.run(  # noqa: S603 - our words, and no shell
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS,
+                env=_environment(),
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Answer(command, 1, "", str(error))
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with where the user's manager is: `su` and `sudo` leave that out."""
+    runtime = Path("/run/user", str(os.geteuid()))
+    added = {"XDG_RUNTIME_DIR": str(runtime)} if runtime.is_dir() else {}
+    return {**added, **os.environ, "LC_ALL": "C.UTF-8"}
+
+
+def _last_line(answer: Answer) -> str:
+    """What a program said last."""
+    lines = (answer.stderr or answer.stdout).strip().splitlines()
+    return lines[-1].strip() if lines else f"exit code {answer.returncode}"
+
+
+def _install(options: argparse.Namespace) -> int:
+    """Whatever can be known beforehand is checked before anything is changed."""
+    place = Place(options.name, options.system)
+    who = _account(options.user) if place.system else me()
+    unit = _planned(options, place, who)
+    text = unit.text
+    if options.dry_run:
+        print_text(f"This would be {place.file}:\n\n", sys.stderr)
+        return put(text)
+    systemd, before = Systemd(place), _expect_ours(place)
+    systemd.call("daemon-reload")
+    _expect_free(place, before, unit.home, systemd)
+    from nanobot.io import replace_file, storage_errors
+
+    with storage_errors(unit.home):
+        if not unit.home.exists():
+            unit.home.mkdir(mode=0o700, parents=True)
+            if place.system:
+                # The account may own the folder that it lies in, and put a link in its place.
+                os.chown(unit.home, who.pw_uid, who.pw_gid, follow_symlinks=False)
+    text = _tried(unit, systemd).text
+    if text != before:
+        with storage_errors(place.file):
+            place.file.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(place.file, text.encode(), 0o644)
+        systemd.call("daemon-reload")
+    systemd.call("enable", "--quiet", place.unit)
+    if not options.no_start:
+        _start(place, systemd, "restart" if text != before else "start")
+    return print_text(_report(place, unit, systemd))
+
+
+def _account(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        hint = f"`{_USERADD}` makes one." if name == _DEDICATED else "--user names another one."
+        raise NanobotError(f"there is no user {name!r}", hint=hint) from None
+
+
+def _planned(options: argparse.Namespace, place: Place, who: pwd.struct_passwd) -> Unit:
+    """The unit as it is to be. Raises `ConfigError` where the gateway would not start."""
+    from nanobot.config.load import load_settings
+
+    is_named = options.given_home or os.environ.get("NANOBOT_HOME", "").strip()
+    home = options.home if is_named or not place.system else Path(who.pw_dir, ".nanobot")
+    home = Path(os.path.normpath(home))  # systemd takes no `..`
+    folders = [folder for folder in os.environ.get("PATH", "").split(":") if _is_safe(folder)]
+    path = ":".join(dict.fromkeys((*folders, *_FOLDERS)))
+    settings = load_settings(home, {"HOME": who.pw_dir, "PATH": path})  # as a service reads it
+    script = Path(sys.executable).parent / "nanobot"
+    command = (
+        (str(script),) if os.access(script, os.X_OK) else (sys.executable, "-P", "-m", "nanobot")
+    )
+    tools = settings.tools.exec
+    servers = [server for server in settings.mcp.servers.values() if server.enabled]
+    writable = [str(home), *(folder for server in servers for folder in server.writable)]
+    if settings.backup.folder:
+        folder = home / expanduser(settings.backup.folder, who.pw_dir)
+        writable.insert(1, os.path.normpath(folder))
+    readable = [sys.prefix, sys.base_prefix, *tools.paths]
+    readable += [folder for server in servers for folder in server.paths]
+    # Where the owner wants commands to do all that the account may, the unit does not restrict it.
+    lets_out = (tools.enabled and tools.sandbox == "none") or any(
+        server.command and not server.sandbox for server in servers
+    )
+    return Unit(
+        command=(*command, "gateway"),
+        home=home,
+        path=path,
+        grace_seconds=settings.agent.shutdown_grace_seconds,
+        user=who.pw_name if place.system else "",
+        writable=tuple(dict.fromkeys(writable)),
+        readable=tuple(readable),
+        is_hardened=not lets_out,
+    )
+
+
+def _is_safe(folder: str) -> bool:
+    """Whether no other user can put a program there."""
+    with suppress(OSError):
+        return folder.startswith("/") and not Path(folder).stat().st_mode & S_IWOTH
+    return False
+
+
+def _expect_ours(place: Place) -> str:
+    """The unit file as it is; raises `NanobotError` where it is not ours to change."""
+    if place.system and os.geteuid():
+        hint = "Run it with sudo; without --system it is a service of your own."
+        raise NanobotError("only root can change a service of the machine", hint=hint)
+    text = place.read()
+    if text and home_in(text) is None:
+        raise NanobotError(
+            f"{place.file} was not written by `nanobot service install`",
+            hint="Move it away, or choose another name with --name.",
+        )
+    return text
+
+
+def _expect_free(place: Place, before: str, home: Path, systemd: Systemd) -> None:
+    """Raise where a gateway of another kind runs on the home, or the unit is another home's."""
+    if (installed := home_in(before)) not in (None, home):
+        raise NanobotError(
+            f"{place.unit} is there already, for {installed}",
+            hint=f"`--home {installed}` renews it; --name makes another one beside it.",
+        )
+    try:
+        expect_free(home)
+    except HomeLocked as error:
+        if not error.pid or str(error.pid) != systemd.facts().get("MainPID"):
+            raise
+
+
+def _tried(unit: Unit, systemd: Systemd) -> Unit:
+    """The unit as far as this machine can have it; raises where its program does not run."""
+    answer = systemd.trial(unit)
+    if not answer.returncode:
+        return unit
+    plain = unit._replace(is_hardened=False)
+    again = systemd.trial(plain)
+    if again.returncode:
+        hint = "Install nanobot where it can be read, such as in /opt/nanobot, and run that one."
+        who = f" as {unit.user}" if unit.user else ""
+        raise NanobotError(f"{unit.command[0]} does not run{who}: {_last_line(again)}", hint=hint)
+    said = f"warning: this machine cannot restrict it: {_last_line(answer)}\n"
+    print_text(said, sys.stderr)
+    return plain
+
+
+def _start(place: Place, systemd: Systemd, how: str) -> None:
+    answer = systemd.call(how, place.unit, may_fail=True)
+    if answer.returncode:
+        said = "\n".join(systemd.journal(6)) or _last_line(answer)
+        hint = f"Fix it, then install again. `nanobot service logs{place.options}` says more."
+        raise NanobotError(f"{place.unit} is installed but does not start:\n{said}", hint=hint)
+
+
+def _report(place: Place, unit: Unit, systemd: Systemd) -> str:
+    facts = systemd.facts()
+    is_active = facts.get("ActiveState") == "active"
+    runs = f"runs, pid {facts.get('MainPID')}" if is_active else "does not run"
+    lines = [
+        f"{place.unit} is installed and {runs}.",
+        f"  unit  {place.file}",
+        f"  home  {unit.home}{f', as {unit.user}' if unit.user else ''}",
+    ]
+    if unit.user:
+        lines.append(f"Other commands reach it as `sudo -Hu {unit.user} {unit.command[0]} …`.")
+    elif not lingers(me().pw_name):
+        lines.append(
+            "It ends when you log out, and starts when you log in. To have it run all the time: "
+            f"`sudo loginctl enable-linger {me().pw_name}`"
+        )
+    lines.append(f"`nanobot service status{place.options}` shows how it is doing.")
+    return "\n".join(lines) + "\n"
+
+
+def _uninstall(options: argparse.Namespace) -> int:
+    place = Place(options.name, options.system)
+    before = _expect_ours(place)
+    if not before:
+        return print_text(f"There is no {place.file}: nothing to remove.\n")
+    systemd = Systemd(place)
+    systemd.call("disable", "--now", "--quiet", place.unit)
+    from nanobot.io import storage_errors
+
+    with storage_errors(place.file):
+        place.file.unlink(missing_ok=True)
+    systemd.call("daemon-reload", may_fail=True)
+    systemd.call("reset-failed", place.unit, may_fail=True)
+    return print_text(f"{place.unit} is stopped and removed. {home_in(before)} stays as it is.\n")
+
+
+def _home(place: Place) -> Path:
+    """The home of the installed service. Raises `NanobotError` where there is none of ours."""
+    if (home := home_in(place.read())) is None:
+        hint = f"`nanobot service install{place.options}` makes one."
+        raise NanobotError(f"there is no service: no {place.file} of nanobot's", hint=hint)
+    return home
+
+
+def _status(options: argparse.Namespace) -> int:
+    """Exit code 1 where it does not run, or runs and works badly."""
+    place = Place(options.name, options.system)
+    home, facts = _home(place), Systemd(place).facts()
+    health: Data = {}
+    with suppress(NanobotError):  # it is another user's, or ends just now
+        health = record(of_gateway(home) or {}, "health")
+    state = (facts.get(key, "unknown") for key in ("ActiveState", "SubState", "UnitFileState"))
+    data = {
+        "unit": place.unit,
+        "file": str(place.file),
+        "home": str(home),
+        "running": facts.get("ActiveState") == "active",
+        "state": "{} ({}), {}".format(*state),
+        "since": facts.get("ActiveEnterTimestamp", ""),
+        "pid": int(facts.get("MainPID") or 0),
+        # What the gateway says to us or, where it is another user's, to systemd.
+        "health": health or {"state": facts.get("StatusText", "")},
+    }
+    print_result(options, data, _status_text)
+    return 0 if data["running"] and not _state(data).startswith("failing") else 1
+
+
+def _status_text(data: Data) -> str:
+    rows = [
+        ("service", f"{field(data, 'state')}{', since ' if data['since'] else ''}{data['since']}"),
+        ("unit", field(data, "file")),
+        ("home", field(data, "home")),
+        ("process", f"pid {field(data, 'pid')}" if data["running"] else "none"),
+        ("health", _state(data)),
+    ]
+    text = table(row for row in rows if row[1])
+    for concern in records(record(data, "health"), "concerns"):
+        text += indent(f"{field(concern, 'text', 500)}\n{field(concern, 'hint', 500)}")
+    return text
+
+
+def _state(data: Data) -> str:
+    return field(record(data, "health"), "state")
+
+
+def _logs(options: argparse.Namespace) -> int:
+    """From the journal, or nanobot's own log where that says nothing."""
+    place = Place(options.name, options.system)
+    home, is_empty = _home(place), True
+    for line in Systemd(place).journal(options.n, follow=options.follow):
+        is_empty = False
+        put(f"{line}\n")
+        sys.stdout.flush()
+    if not is_empty:
+        return 0
+    from nanobot.cli.logs import show
+
+    sys.stderr.write("The journal has nothing about it, or is not yours to read. Its own log:\n")
+    return show(home, options.n, follow=options.follow)

@@ -1,0 +1,192 @@
+"""Units of systemd that run nanobot: where they are, what they say, what an installed one says.
+
+Every line of the hardening was tried with the sandbox inside it. Left out on purpose is what the
+sandbox cannot work in: `RestrictNamespaces` and `ProtectHostname` (bubblewrap makes namespaces and
+names its own), `ProcSubset` (it reads `/proc/sys`), `ProtectKernelTunables` and
+`ProtectKernelLogs` (they cover parts of `/proc`, and many kernels then refuse to mount a whole
+one; what they protect belongs to root, which nanobot is not), an address family less
+(`AF_NETLINK` brings up the loopback of the sandbox), and `MemoryDenyWriteExecute` (Node.js
+compiles as it runs).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nanobot.errors import ConfigError, NanobotError, StorageError
+
+MARK = "# Written by `nanobot service install`, which overwrites it each time."
+"""The first line of every unit file of ours; earlier versions wrote it in other words."""
+_OURS = "# Written by `nanobot service install`"
+
+_BESIDE_GRACE_SECONDS = 25
+"""What stopping may take beside the grace of running turns."""
+
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - what a private one would hide
+_HOMES = ("/home", "/root", "/run/user")
+
+_ALWAYS = (
+    ("NoNewPrivileges", "yes"),
+    ("LockPersonality", "yes"),
+    ("RestrictRealtime", "yes"),
+    ("RestrictSUIDSGID", "yes"),
+    ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6 AF_NETLINK"),
+    ("SystemCallArchitectures", "native"),
+    ("SystemCallFilter", "~@clock @cpu-emulation @module @obsolete @raw-io @reboot @swap"),
+    ("SystemCallErrorNumber", "EPERM"),
+)
+_BY_THE_MACHINE = (
+    ("CapabilityBoundingSet", ""),
+    ("PrivateDevices", "yes"),
+    ("ProtectClock", "yes"),
+    ("ProtectControlGroups", "yes"),
+    ("ProtectKernelModules", "yes"),
+    ("ProtectProc", "invisible"),
+)
+"""What a user's own manager has no power to do."""
+
+
+class Place(NamedTuple):
+    """The unit `nanobot`, or `nanobot-NAME`, of the machine (`system`) or of the user's manager."""
+
+    name: str = ""
+    system: bool = False
+
+    @property
+    def unit(self) -> str:
+        """The unit's full name."""
+        return f"nanobot{f'-{self.name}' if self.name else ''}.service"
+
+    @property
+    def file(self) -> Path:
+        """The unit file."""
+        if self.system:
+            return Path("/etc/systemd/system", self.unit)
+        named = os.environ.get("XDG_CONFIG_HOME", "")
+        base = Path(named) if named.startswith("/") else Path("~/.config").expanduser()
+        return base / "systemd" / "user" / self.unit
+
+    @property
+    def options(self) -> str:
+        """The options that a `nanobot service` command needs to mean this one."""
+        return f"{' --system' if self.system else ''}{f' --name {self.name}' if self.name else ''}"
+
+    def read(self) -> str:
+        """The text of the unit file; empty where there is none. Raises `StorageError`."""
+        try:
+            return self.file.read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise StorageError.of(self.file, error) from error
+
+
+def home_in(text: str) -> Path | None:
+    """The home that a unit file is for; None where it is not ours."""
+    values = _values("Environment", text) if text.startswith(_OURS) else []
+    homes = [one.partition("=")[2] for one in values if one.startswith("NANOBOT_HOME=")]
+    return Path(homes[0]) if homes else None
+
+
+def program_in(text: str) -> str:
+    """What a unit file starts; empty for nothing."""
+    return "".join(_values("ExecStart", text)[-1:]).removeprefix(":")
+
+
+def _values(key: str, text: str) -> list[str]:
+    """The first word of each value of a key."""
+    found = (shlex.split(one) for one in re.findall(rf"(?m)^{key}=(.*)$", text))
+    return [words[0].replace("%%", "%") for words in found if words]
+
+
+class Unit(NamedTuple):
+    """What a unit file is to say. `user` is empty for a unit of the user's own manager; `readable`
+    and `writable` are the folders that it needs, the home among them. Without `is_hardened` the
+    file system is as it is for the user."""
+
+    command: tuple[str, ...]
+    home: Path
+    path: str
+    grace_seconds: float
+    user: str = ""
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    is_hardened: bool = True
+
+    @property
+    def hardening(self) -> Sequence[tuple[str, str]]:
+        """What restricts nanobot, as keys and values."""
+        entries = (*_ALWAYS, *(_BY_THE_MACHINE if self.user else ()))
+        if not self.is_hardened:
+            return entries
+        # A user's manager may restrict the file system only within a user namespace.
+        own = () if self.user else (("PrivateUsers", "yes"),)
+        sees_homes = not self.user or self._needs(_HOMES)
+        return (
+            *entries,
+            *own,
+            ("PrivateTmp", "no" if self._needs(_TEMPORARY) else "yes"),
+            ("ProtectSystem", "strict"),
+            ("ProtectHome", "read-only" if sees_homes else "yes"),
+            ("ReadWritePaths", " ".join(_quoted(f"-{folder}") for folder in self.writable)),
+        )
+
+    def _needs(self, folders: tuple[str, ...]) -> bool:
+        needed = (str(self.home), self.command[0], *self.writable, *self.readable)
+        return any(Path(one).is_relative_to(folder) for one in needed for folder in folders)
+
+    @property
+    def text(self) -> str:
+        """The unit file. A blocked gateway is ended by SIGABRT, and says then where it was; it
+        ends what it has started itself (`KillMode`); a command of its own that took too much memory
+        does not end the service (`OOMPolicy`); keys stay off the disk (`LimitCORE`). Raises
+        `NanobotError` where a path holds a control character."""
+        # A user's manager knows nothing of the network's state.
+        network = "Wants=network-online.target\nAfter=network-online.target\n" if self.user else ""
+        user = f"User={self.user}\n" if self.user else ""
+        hardening = "\n".join(f"{key}={value}" for key, value in self.hardening)
+        return f"""\
+{MARK}
+# Put changes of your own beside it, with `systemctl {"" if self.user else "--user "}edit`.
+
+[Unit]
+Description=nanobot, a personal chat agent
+{network}StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=main
+{user}Environment={_quoted(f"NANOBOT_HOME={self.home}")}
+Environment={_quoted(f"PATH={self.path}")}
+Environment=PYTHONFAULTHANDLER=1
+ExecStart=:{" ".join(map(_quoted, self.command))}
+Restart=always
+RestartSec=10
+RestartPreventExitStatus={ConfigError.exit_code}
+TimeoutStartSec=180
+TimeoutStopSec={round(self.grace_seconds) + _BESIDE_GRACE_SECONDS}
+WatchdogSec=90
+KillMode=mixed
+OOMPolicy=continue
+LimitCORE=0
+UMask=0077
+{hardening}
+
+[Install]
+WantedBy={"multi-user.target" if self.user else "default.target"}
+"""
+
+
+def _quoted(text: str) -> str:
+    """A word as unit files have it. Raises `NanobotError` for what they cannot hold: a line's end
+    would begin an entry of its own, which root obeys, and paths come from a file that is not
+    root's."""
+    if not text.isprintable():
+        raise NanobotError(f"a unit file cannot hold the name {text!r}")
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{text}"' if set(text) & set(" \\\"';") else text
