@@ -7,18 +7,16 @@ what cannot be read is noted there, and the import continues.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
 from msgspec import Struct, field, to_builtins
 
-from nanobot.agent.media import FOLDER, kept_name
 from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields, NotJson
 from nanobot.io import make_folder, storage_errors, write_all
@@ -31,10 +29,7 @@ Kind = Literal[
 Outcome = Literal["taken", "converted", "left"]
 
 _COMMAND = re.compile(r"(?<=`)nanobot(?= )")
-_COUNTED: Mapping[Kind, tuple[str, str]] = {
-    "conversations": ("message", "messages"),
-    "jobs": ("job", "jobs"),
-}
+_COUNTED: Mapping[Kind, str] = {"conversations": "message", "jobs": "job"}
 _OUTCOMES: Mapping[Outcome, str] = {
     "taken": "taken as it is",
     "converted": "converted",
@@ -91,15 +86,15 @@ class Report(Struct):
     def rows(self) -> Iterator[tuple[str, str, str, str]]:
         """What, how many files, what becomes of them, and where."""
         for kind in get_args(Kind):
-            for outcome, told in _OUTCOMES.items():
+            for outcome, shown in _OUTCOMES.items():
                 items = [one for one in self.items if (one.kind, one.outcome) == (kind, outcome)]
                 if not items:
                     continue
                 amount = counted(len(items), "file")
-                if (total := sum(one.count for one in items)) and kind in _COUNTED:
-                    amount += f", {counted(total, *_COUNTED[kind])}"
+                if total := sum(one.count for one in items):
+                    amount += f", {counted(total, _COUNTED[kind])}"
                 shared = os.path.commonpath([one.target for one in items])
-                yield kind, amount, told, printable(shared)
+                yield kind, amount, shown, printable(shared)
 
     def unusual(self) -> list[str]:
         """A sentence for each file that a person should hear about by name."""
@@ -108,26 +103,25 @@ class Report(Struct):
 
     def as_markdown(self) -> bytes:
         """The report that stays in the new home."""
+        files = [
+            f"{one.source}: {_OUTCOMES[one.outcome]}"
+            + (f", as {one.target}" if one.target else "")
+            + (f" ({one.note})" if one.note else "")
+            for one in self.items
+        ]
         text = f"# Import\n\nWhat `nanobot import` made of {printable(self.source)}.\n"
-        for title, texts in (("To do", self.todo), ("Changes", self.changes)):
-            if texts:
-                text += f"\n## {title}\n\n" + "".join(f"- {printable(one)}\n" for one in texts)
-        text += (
-            "\n## Files\n\n| what | from | what became of it | to | note |\n|---|---|---|---|---|\n"
-        )
-        for one in sorted(self.items, key=lambda one: get_args(Kind).index(one.kind)):
-            cells = (one.kind, one.source, _OUTCOMES[one.outcome], one.target, one.note)
-            text += f"| {' | '.join(printable(cell).replace('|', '/') for cell in cells)} |\n"
+        for title, lines in (("To do", self.todo), ("Changes", self.changes), ("Files", files)):
+            text += f"\n## {title}\n\n" + "".join(f"- {printable(line)}\n" for line in lines)
         return text.encode()
 
 
 CONFIG = "config.json"
 ASIDE = ".before-import"
 """What is added to the name of a home in whose place the new one comes."""
-LARGEST_SETTINGS = 4 << 20
+_LARGEST_SETTINGS = 4 << 20
 """Bytes of a configuration or a list of jobs beyond which no person and no agent wrote it."""
 
-OUR_MARKS = ("config.yaml", "state/journal.db")
+_OURS = ("config.yaml", "state/journal.db")
 """What only a home of ours has."""
 
 _PARTS = (*RULES, "memory", "skills", "sessions", "cron", "prompts")
@@ -140,19 +134,13 @@ _BLOCK = 1 << 20
 _LONGEST, _DEEPEST = 3_000, 100
 """Bytes and folders of a path; the new home has to have room for more in front of it."""
 
-Root = Literal["home", "workspace"]
-
 
 class Found(Struct, frozen=True):
-    """A name somewhere below a root: its `path` within it, its `place` on the disk, how it is
-    `shown` to people, and the size of a file in bytes. Where `problem` is not empty it is no plain
-    file, and that says what it is."""
+    """A name below the home or the workspace. `path` begins with `home/` or `workspace/`, `place`
+    is where it is on the disk. A `problem` says why it is no plain file."""
 
-    root: Root
     path: str
     place: Path
-    shown: str
-    size: int = 0
     problem: str = ""
 
 
@@ -166,6 +154,19 @@ class Source(Struct, frozen=True):
     whole: bool
     config: Fields
     config_problem: str
+
+    def files(self) -> Iterator[Found]:
+        """Everything in it but folders, and what the other program installed for itself."""
+
+        def is_elsewhere(path: str) -> bool:
+            return path in _PROGRAMS or (self.whole and self.home / path == self.workspace)
+
+        def is_no_part(path: str) -> bool:
+            return not self.whole and path.partition("/")[0] not in _PARTS
+
+        yield from _walk("home", self.home, is_elsewhere)
+        if self.workspace:
+            yield from _walk("workspace", self.workspace, is_no_part)
 
 
 def locate(home: Path, workspace: Path | None, target: Path) -> Source:
@@ -183,12 +184,10 @@ def locate(home: Path, workspace: Path | None, target: Path) -> Source:
     config, problem = Fields({}), ""
     if (home / CONFIG).is_file():
         try:
-            config = Fields.read(read_small(home / CONFIG))
-        except NotJson as error:
+            config = Fields.read(_content_of(home / CONFIG, _LARGEST_SETTINGS))
+        except (NotJson, OSError) as error:
             problem = str(error)
-        except OSError as error:
-            problem = f"it cannot be read: {reason(error)}"
-    elif any((home / name).exists() for name in OUR_MARKS):
+    elif any((home / name).exists() for name in _OURS):
         raise NanobotError(f"{home} is a home of this nanobot already", hint=hint)
     elif not any((home / name).is_dir() for name in _THEIRS):
         raise NanobotError(
@@ -219,60 +218,43 @@ def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
     return found.resolve() if found else None
 
 
-def _walk(source: Source, root: Root, folder: Path, skip: Callable[[str], bool]) -> Iterator[Found]:
+def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[Found]:
     """Everything below `folder`, folders themselves left out, save the paths that `skip` names."""
     waiting = [""]
-
-    def found(path: str, size: int = 0, problem: str = "") -> Found:
-        place = folder / path
-        is_inside = place.is_relative_to(source.home)
-        shown = place.relative_to(source.home) if is_inside else place
-        return Found(root, path, place, str(shown), size, problem)
-
     while waiting:
         prefix = waiting.pop()
         try:
-            with os.scandir(folder / prefix) as entries:
-                for entry in entries:
-                    path = f"{prefix}{entry.name}"
-                    if skip(path):
-                        continue
-                    if len(os.fsencode(path)) > _LONGEST or path.count("/") > _DEEPEST:
-                        yield found(path, problem="its path is too long")
-                    elif entry.is_dir(follow_symlinks=False):
-                        waiting.append(f"{path}/")
-                    elif entry.is_file(follow_symlinks=False):
-                        yield found(path, entry.stat(follow_symlinks=False).st_size)
-                    else:
-                        yield found(path, problem="it is a link or no regular file")
+            entries = list(os.scandir(folder / prefix))
         except OSError as error:
-            yield found(prefix.rstrip("/") or ".", problem=reason(error))
+            yield Found(f"{root}/{prefix}".rstrip("/"), folder / prefix, str(error.strerror))
+            continue
+        for entry in entries:
+            path, problem = f"{prefix}{entry.name}", ""
+            if skip(path):
+                continue
+            if len(os.fsencode(path)) > _LONGEST or path.count("/") > _DEEPEST:
+                problem = "its path is too long"
+            elif entry.is_dir(follow_symlinks=False):
+                waiting.append(f"{path}/")
+                continue
+            elif not entry.is_file(follow_symlinks=False):
+                problem = "it is a link or no regular file"
+            yield Found(f"{root}/{path}", folder / path, problem)
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """A regular file for reading. Raises `OSError`, also where it is anything else."""
+def open_file(path: Path) -> BinaryIO:
+    """A file for reading; neither followed if it is a link, nor waited for. Raises `OSError`."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "it is not a regular file")
-        yield file
+    return os.fdopen(os.open(path, flags), "rb")
 
 
-def read_small(path: Path, limit: int = LARGEST_SETTINGS) -> bytes:
+def _content_of(path: Path, limit: int) -> bytes:
     """A file of at most `limit` bytes. Raises `OSError`, also where it is larger."""
-    with opened(path) as file:
+    with open_file(path) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise OSError(0, f"it is larger than {limit >> 20} MiB")
     return content
-
-
-def reason(error: OSError) -> str:
-    """What went wrong, in a few words."""
-    if error.errno == errno.ELOOP:
-        return "it is a link, and links are not followed"
-    return (error.strerror or str(error)).lower()
 
 
 class Transfer:
@@ -280,72 +262,58 @@ class Transfer:
     nothing is written."""
 
     def __init__(self, source: Source, folder: Path | None, report: Report) -> None:
-        self._folder, self._report = folder, report
+        self._home, self._folder, self._report = source.home, folder, report
         # What comes twice, as the workspace holds the home, is the workspace's.
-        places = {found.place: found for found in _everything(source)}
-        self._left = {(found.root, found.path): found for found in places.values()}
+        places = {found.place: found for found in source.files()}
+        self._left = {found.path: found for found in places.values()}
 
-    def get(self, root: Root, path: str) -> Found | None:
+    def get(self, path: str) -> Found | None:
         """A plain file that was not dealt with yet."""
-        found = self._left.get((root, path))
+        found = self._left.get(path)
         return None if found is None or found.problem else found
 
-    def below(self, root: Root, folder: str = "") -> list[Found]:
-        """What was not dealt with yet of a root, or of a folder in it."""
-        prefix = f"{folder}/" if folder else ""
-        found = (f for f in self._left.values() if f.root == root and f.path.startswith(prefix))
+    def below(self, *folders: str) -> list[Found]:
+        """What was not dealt with yet in these folders, which end with a slash."""
+        found = (found for path, found in self._left.items() if path.startswith(folders))
         return sorted(found, key=lambda one: one.path)
 
-    def read(self, found: Found | None, limit: int = LARGEST_SETTINGS) -> bytes:
+    def read(self, found: Found | None, limit: int = _LARGEST_SETTINGS) -> bytes:
         """A file's content; empty where there is none, where it is larger, and where it cannot be
         read: that is told once it is dealt with."""
         with suppress(OSError):
-            return read_small(found.place, limit) if found is not None else b""
+            return _content_of(found.place, limit) if found else b""
         return b""
 
     def take(self, kind: Kind, found: Found, target: str) -> None:
         """Copy a file to `target`."""
-        if found.problem:
-            self.leave(kind, found, found.problem)
-            return
         try:
-            with opened(found.place) as file:
-                if self._folder:
-                    self.write(target, iter(lambda: file.read(_BLOCK), b""))
-                    if os.fstat(file.fileno()).st_mode & stat.S_IXUSR:
-                        (self._folder / target).chmod(0o700)
+            with open_file(found.place) as file:
+                self.write(target, iter(lambda: file.read(_BLOCK), b""))
+                if self._folder and os.fstat(file.fileno()).st_mode & stat.S_IXUSR:
+                    (self._folder / target).chmod(0o700)
         except OSError as error:
             self.remove(target)
-            self.leave(kind, found, error)
+            self.note(kind, found, "left", why=f"it cannot be read: {error.strerror}")
         else:
-            self._done(found, Item(kind, found.shown, "taken", target))
+            self.note(kind, found, "taken", target)
 
-    def take_media(self, found: Found) -> str:
-        """Copy a file that came with a message; its path in the new home, empty where it cannot be
-        read."""
-        try:
-            data = read_small(found.place, found.size)
-        except OSError as error:
-            self.leave("media", found, error)
-            return ""
-        target = f"{FOLDER}/{kept_name(data, '', found.path)}"
-        if self._folder and not (self._folder / target).exists():
-            self.write(target, [data])
-        self._done(found, Item("media", found.shown, "taken", target))
-        return target
-
-    def converted(
-        self, kind: Kind, found: Found | None, target: str, note: str = "", count: int = 0
+    def note(
+        self,
+        kind: Kind,
+        found: Found | None,
+        outcome: Outcome,
+        target: str = "",
+        *,
+        why: str = "",
+        count: int = 0,
     ) -> None:
-        """Note that a file's content, if there is one, is at `target` in another form."""
+        """Put what became of a file, if there is one, into the report."""
         if found:
-            item = Item(kind, found.shown, "converted", target, note, count)
-            self._done(found, item)
-
-    def leave(self, kind: Kind, found: Found, why: str | OSError = "") -> None:
-        """Note that something is not taken."""
-        note = why if isinstance(why, str) else f"it cannot be read: {reason(why)}"
-        self._done(found, Item(kind, found.shown, "left", "", note))
+            del self._left[found.path]
+            is_inside = found.place.is_relative_to(self._home)
+            shown = found.place.relative_to(self._home) if is_inside else found.place
+            item = Item(kind, str(shown), outcome, target, found.problem or why, count)
+            self._report.items.append(item)
 
     def write(self, target: str, pieces: Iterable[bytes]) -> None:
         """Write a new file. Raises `StorageError`, and `OSError` where reading `pieces` does."""
@@ -369,25 +337,3 @@ class Transfer:
         """Take back a file that was written, or begun."""
         if self._folder is not None:
             (self._folder / target).unlink(missing_ok=True)
-
-    def _done(self, found: Found, item: Item) -> None:
-        del self._left[found.root, found.path]
-        self._report.items.append(item)
-
-
-def _everything(source: Source) -> Iterator[Found]:
-    workspace = source.workspace
-    yield from _walk(
-        source,
-        "home",
-        source.home,
-        lambda path: path in _PROGRAMS or (source.whole and source.home / path == workspace),
-    )
-    if workspace is not None:
-        skip = (lambda _: False) if source.whole else _is_no_part
-        yield from _walk(source, "workspace", workspace, skip)
-
-
-def _is_no_part(path: str) -> bool:
-    """Whether something in a workspace is not nanobot's own."""
-    return path.partition("/")[0] not in _PARTS

@@ -50,9 +50,6 @@ class Fields:
     def __bool__(self) -> bool:
         return bool(self._value)
 
-    def __str__(self) -> str:
-        return str(self._value)
-
     def get(self, name: str) -> object:
         """The value of `name` (in snake_case), None where there is none."""
         hump = _HUMP.sub(lambda match: match[1].upper(), name)
@@ -118,13 +115,11 @@ _HEAD = (
 
 
 class Secrets:
-    """Collects those of `config`; the same value is kept once. `environ` goes before secrets.env,
-    so a name that has another value there is no use."""
+    """Collects secrets for secrets.env; the same value is kept once. What they are called begins
+    so that no variable of the environment, which goes before the file, is called the same."""
 
-    def __init__(self, environ: Mapping[str, str], config: Fields) -> None:
-        self._environ = environ
-        self._values: dict[str, str] = {}
-        self._referred = frozenset(_REFERENCE.findall(str(config)))
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}  # by value
         self.awaited: list[str] = []
         """Variables that the other configuration referred to, which are set somewhere else."""
         self.unfit: list[str] = []
@@ -133,7 +128,7 @@ class Secrets:
     def put(self, name: str, value: str) -> str:
         """What stands in the configuration for a secret `value`; empty for none, and for one that
         goes on no line. A value that refers to variables itself stays as it is."""
-        name = _NO_NAME.sub("_", name.upper()).strip("_")
+        name = f"IMPORTED_{_NO_NAME.sub('_', name.upper()).strip('_')}"
         if not value:
             return ""
         if not fits(value):
@@ -142,27 +137,15 @@ class Secrets:
         if names := _REFERENCE.findall(value):
             self.awaited += [name for name in names if name not in self.awaited]
             return value
-        known = next((key for key, kept in self._values.items() if kept == value), "")
-        if not known:
-            known = self._free(name, value)
-            self._values[known] = value
-        return f"${{{known}}}"
+        if value not in self._names:
+            is_used = name in self._names.values()
+            self._names[value] = f"{name}__{len(self._names)}" if is_used else name
+        return f"${{{self._names[value]}}}"
 
     def as_text(self) -> str:
         """The file; empty where there are none."""
-        return with_entries(_HEAD, self._values) if self._values else ""
-
-    def _free(self, name: str, value: str) -> str:
-        name = name if name and not name[0].isdigit() else f"SECRET_{name}"
-        if name.startswith("NANOBOT_"):
-            name = f"MY_{name}"
-        taken = {*self._values, *self._referred}
-        taken |= {other for other, kept in self._environ.items() if kept != value}
-        number, found = 1, name
-        while found in taken:
-            number += 1
-            found = f"{name}_{number}"
-        return found
+        values = {name: value for value, name in self._names.items()}
+        return with_entries(_HEAD, values) if values else ""
 
 
 OURS = ("telegram", "whatsapp")

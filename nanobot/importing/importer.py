@@ -11,9 +11,8 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import count
 from pathlib import Path
@@ -21,23 +20,14 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nanobot.agent.media import FOLDER, kept_name
 from nanobot.bus.events import TERMINAL, Address
 from nanobot.clock import Clock
 from nanobot.config import command_for
 from nanobot.cron.job import Job, Place, address_of, draft_job, encoded
 from nanobot.cron.schedule import Every
 from nanobot.errors import NanobotError, StorageError
-from nanobot.importing.files import (
-    ASIDE,
-    CONFIG,
-    Found,
-    Kind,
-    Report,
-    Root,
-    Source,
-    Transfer,
-    locate,
-)
+from nanobot.importing.files import ASIDE, CONFIG, Kind, Report, Source, Transfer, locate
 from nanobot.importing.foreign import (
     OURS,
     Fields,
@@ -48,7 +38,7 @@ from nanobot.importing.foreign import (
     key_of,
     people_of,
 )
-from nanobot.importing.sessions import Conversations
+from nanobot.importing.sessions import import_conversations
 from nanobot.importing.settings import Conversion, usable
 from nanobot.io import sync_folder
 from nanobot.memory.documents import RULES
@@ -60,25 +50,8 @@ from nanobot.upkeep.restoring import STAGING, staging_in
 _SYSTEM = ("dream", "heartbeat")
 
 
-def converted(
-    store: Fields, people: People, now: datetime
-) -> Iterator[tuple[str, Job | None, str]]:
-    """The jobs of a jobs.json: each with its name and what is not as it was, or None and the reason
-    why it becomes none."""
-    entries = {f.text("id") or f"#{n}": f for n, f in enumerate(map(Fields, store.items("jobs")))}
-    for id, entry in entries.items():
-        try:
-            job = _job(id, entry, people, now)
-        except NanobotError as error:
-            yield entry.text("name") or id, None, str(error)
-        else:
-            known = job.channel in (TERMINAL, *OURS)
-            note = "" if known else f"it is paused: there is no channel {job.channel}"
-            yield job.name, replace(job, enabled=known and job.enabled), note
-
-
-def _job(id: str, given: Fields, people: People, now: datetime) -> Job:
-    """Raises `NanobotError` for an entry that becomes none."""
+def job_of(id: str, given: Fields, people: People, now: datetime) -> Job:
+    """An entry of a jobs.json. Raises `NanobotError` for one that becomes no job."""
     payload, when = given.inner("payload"), given.inner("schedule")
     if payload.text("kind") == "system_event" or id in _SYSTEM:
         raise NanobotError("nanobot does this by itself")
@@ -140,19 +113,12 @@ _LARGEST_HISTORY = 64 << 20
 """Bytes of what is held in memory as a whole."""
 
 _HISTORY = ("history.jsonl", "HISTORY.md", ".dream_cursor")
-_ASIDE = (".git/", ".gitignore/", ".nanobot/", "sessions/", "cron/", "people/", "groups/")
+_NEW_HISTORY = "workspace/memory/history.jsonl"
+_ASIDE = tuple(
+    f"workspace/{name}/"
+    for name in (".git", ".gitignore", ".nanobot", "sessions", "cron", "people", "groups")
+)
 """What means something else in a workspace here, or nothing."""
-
-_TEMPLATES: Mapping[str, tuple[str, ...]] = {
-    "AGENTS.md": ("ba2e77505b085614", "094e5c562a57ea44"),
-    "HEARTBEAT.md": ("8ef7642518cef3ca", "c79a1dea89f02ba2"),
-    "SOUL.md": ("a92abd6c77d05881", "de78991bfa7898f4"),
-    "TOOLS.md": ("3dbf1fce29ba78a0",),
-    "USER.md": ("cdf46102b0393fa6",),
-    "memory/MEMORY.md": ("a7a0835e8879a960",),
-}
-"""Files that the other program puts into every workspace: the beginnings of the SHA-256 of what
-versions 0.1.4.post6 and 0.3.5 bring, all white space made single blanks."""
 
 
 class Import:
@@ -174,11 +140,9 @@ class Import:
 
     def run(self) -> Report:
         """All of it. Raises `StorageError` where the new home cannot be written."""
-        pairing = self._pairing()
-        people = people_of(self._source.config, pairing, self._owners)
-        talks = Conversations(self._files, people, self._media())
-        talks.run()
-        self._settings(people, talks)
+        people = people_of(self._source.config, self._pairing(), self._owners)
+        groups = import_conversations(self._files, people, self._media())
+        self._settings(people, groups)
         self._memory()
         self._jobs(people)
         self._workspace()
@@ -187,34 +151,40 @@ class Import:
         return self._report
 
     def _pairing(self) -> Fields:
-        found = self._files.get("home", "pairing.json")
+        found = self._files.get("home/pairing.json")
         try:
             pairing = Fields.read(self._files.read(found))
         except NotJson:
             return Fields({})
-        self._files.converted("settings", found, "config.yaml")
+        self._files.note("settings", found, "converted", "config.yaml")
         return pairing
 
     def _media(self) -> dict[str, str]:
-        """By the old path below `media/`, the new name."""
+        """By the old path below `media/`, the new one in the home."""
         names: dict[str, str] = {}
-        for found in self._files.below("home", "media"):
-            if found.problem or found.size > _LARGEST_MEDIA:
-                self._files.leave("media", found, found.problem or "it is too large")
-            elif name := self._files.take_media(found):
-                names[found.path.removeprefix("media/")] = name
+        for found in self._files.below("home/media/"):
+            data = self._files.read(found, _LARGEST_MEDIA)
+            if not data:
+                self._files.note("media", found, "left", why="it is too large, empty or unreadable")
+                continue
+            target = f"{FOLDER}/{kept_name(data, '', found.path)}"
+            if target not in names.values():
+                self._files.write(target, [data])
+            names[found.path.removeprefix("home/media/")] = target
+            self._files.note("media", found, "taken", target)
         return names
 
-    def _settings(self, people: People, talks: Conversations) -> None:
+    def _settings(self, people: People, groups: Sequence[tuple[str, str]]) -> None:
         problem, report, config = self._source.config_problem, self._report, self._source.config
-        secrets, tree = Secrets(os.environ, config), {}
+        secrets, tree = Secrets(), {}
         if problem:
             report.ask(
                 f"{CONFIG} could not be used: {problem}. Set nanobot up with `nanobot onboard`."
             )
         else:
-            tree = Conversion(config, people, talks.groups, secrets, report).tree()
-            self._files.converted("settings", self._files.get("home", CONFIG), "config.yaml")
+            tree = Conversion(config, people, groups, secrets, report).tree()
+            found = self._files.get(f"home/{CONFIG}")
+            self._files.note("settings", found, "converted", "config.yaml")
         self._files.write("config.yaml", [usable(tree, secrets, report).encode()])
         if text := secrets.as_text():
             self._files.write("secrets.env", [text.encode()])
@@ -227,15 +197,15 @@ class Import:
         starts. Where there is only a HISTORY.md, its paragraphs are entries that Dream has read,
         since their facts went into MEMORY.md at the same time."""
         files, zone = self._files, self._now.tzinfo
-        found, text, cursor = (files.get("workspace", f"memory/{name}") for name in _HISTORY)
+        found, text, cursor = (files.get(f"workspace/memory/{name}") for name in _HISTORY)
         content = files.read(found, _LARGEST_HISTORY)
         if content.strip():
-            lines = (_foreign(line, zone) for line in content.splitlines(keepends=True))
-            files.write("workspace/memory/history.jsonl", lines)
-            files.converted("memory", found, "workspace/memory/history.jsonl")
+            lines = (_without_numbers(line, zone) for line in content.splitlines(keepends=True))
+            files.write(_NEW_HISTORY, lines)
+            files.note("memory", found, "converted", _NEW_HISTORY)
             return
-        for empty in filter(None, (found, cursor)):
-            files.leave("memory", empty)
+        for empty in (found, cursor):
+            files.note("memory", empty, "left")
         paragraphs = paragraphs_in(files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace"))
         when = self._now.replace(microsecond=0)
         entries = [
@@ -243,51 +213,52 @@ class Import:
             for number, one in enumerate(paragraphs, 1)
         ]
         if entries:
-            files.write("workspace/memory/history.jsonl", map(encode, entries))
+            files.write(_NEW_HISTORY, map(encode, entries))
             files.write("workspace/memory/.dream_cursor", [b"%d\n" % len(entries)])
 
     def _jobs(self, people: People) -> None:
-        roots: tuple[Root, Root] = ("workspace", "home")
-        stores = (self._files.get(root, "cron/jobs.json") for root in roots)
+        stores = (self._files.get(f"{root}/cron/jobs.json") for root in ("workspace", "home"))
         store = next(filter(None, stores), None)
         if store is None:
             return
         try:
-            jobs = Fields.read(self._files.read(store))
+            entries = Fields.read(self._files.read(store)).items("jobs")
         except NotJson as error:
             self._report.changed(f"{store.path} holds no jobs that can be read: {error}.")
             return
-        taken = []
-        for name, job, note in converted(jobs, people, self._now):
-            if job is None:
-                self._report.changed(f"The job “{name}” was not taken: {note}.")
+        jobs = []
+        for number, entry in enumerate(map(Fields, entries)):
+            id = entry.text("id") or f"#{number}"
+            try:
+                job = job_of(id, entry, people, self._now)
+            except NanobotError as error:
+                name = entry.text("name") or id
+                self._report.changed(f"The job “{name}” was not taken: {error}.")
                 continue
-            taken.append(job)
-            if note:
-                self._report.changed(f"The job “{name}”: {note}.")
-        if taken:
-            self._files.write("state/jobs.json", [encoded(taken)])
-        self._files.converted("jobs", store, "state/jobs.json" if taken else "", "", len(taken))
+            if job.channel not in (TERMINAL, *OURS):
+                job = replace(job, enabled=False)
+                self._report.changed(
+                    f"The job “{job.name}”: it is paused: there is no channel {job.channel}."
+                )
+            jobs.append(job)
+        if jobs:
+            self._files.write("state/jobs.json", [encoded(jobs)])
+        target = "state/jobs.json" if jobs else ""
+        self._files.note("jobs", store, "converted", target, count=len(jobs))
 
     def _workspace(self) -> None:
         """What is left of the workspace goes where it was, unless it means something else here."""
-        for found in self._files.below("workspace"):
+        for found in self._files.below("workspace/"):
             if found.problem or f"{found.path}/".startswith(_ASIDE):
-                self._files.leave("other", found, found.problem)
-            elif found.path in _TEMPLATES and self._fingerprint(found) in _TEMPLATES[found.path]:
-                self._files.leave("memory", found, "never changed; nanobot's own is used")
+                self._files.note("other", found, "left")
             else:
-                self._files.take(_kind(found.path), found, f"workspace/{found.path}")
-        for found in self._files.below("home"):
-            self._files.leave("other", found, found.problem)
-
-    def _fingerprint(self, found: Found) -> str:
-        words = b" ".join(self._files.read(found, 100_000).split())
-        return hashlib.sha256(words).hexdigest()[:16]
+                self._files.take(_kind(found.path), found, found.path)
+        for found in self._files.below("home/"):
+            self._files.note("other", found, "left")
 
     def _advise(self, people: People) -> None:
         report, workspace = self._report, self._source.workspace
-        targets = {item.target for item in report.items}
+        taken = {item.target for item in report.items}
         if workspace is None:
             report.changed("There is no workspace: no memory, no skills, no files of its own.")
         elif not self._source.whole:
@@ -295,9 +266,12 @@ class Import:
                 f"The workspace was {workspace}, which holds much else: only what is nanobot's own"
                 " was taken. Copy into workspace/ what the agent is to work with."
             )
-        if skills := sorted(
-            {t.split("/")[2] for t in targets if t.startswith("workspace/skills/")}
-        ):
+        if rules := sorted(name for name in RULES if f"workspace/{name}" in taken):
+            report.ask(
+                f"Look through {', '.join(rules)} in workspace/: what the other program wrote there"
+                " about itself may not hold here. nanobot makes its own of a file that you delete."
+            )
+        if skills := sorted({t.split("/")[2] for t in taken if t.startswith("workspace/skills/")}):
             report.ask(
                 f"Skills rest until you have looked at them ({', '.join(skills[:10])}):"
                 " `nanobot skills list`, then `nanobot skills enable NAME`."
@@ -311,7 +285,7 @@ class Import:
             )
 
 
-def _foreign(line: bytes, zone: tzinfo | None) -> bytes:
+def _without_numbers(line: bytes, zone: tzinfo | None) -> bytes:
     """A line of a history.jsonl. Where this nanobot made it, which was used in that home before the
     import, the numbers of messages and what became of facts belong to what is left behind."""
     ours = decode(line, zone)
@@ -319,9 +293,10 @@ def _foreign(line: bytes, zone: tzinfo | None) -> bytes:
 
 
 def _kind(path: str) -> Kind:
-    if path in RULES or path.startswith("memory/"):
+    within = path.removeprefix("workspace/")
+    if within in RULES or within.startswith("memory/"):
         return "memory"
-    return "skills" if path.startswith("skills/") else "workspace files"
+    return "skills" if within.startswith("skills/") else "workspace files"
 
 
 class Plan(Struct, frozen=True):

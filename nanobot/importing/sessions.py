@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from typing import BinaryIO
@@ -26,7 +27,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.bus.events import TERMINAL
-from nanobot.importing.files import Found, Root, Transfer, opened
+from nanobot.importing.files import Found, Transfer, open_file
 from nanobot.importing.foreign import OURS, Fields, People, is_group, key_of
 from nanobot.messages import ATTACHED, Message
 from nanobot.session.records import (
@@ -200,88 +201,73 @@ def _with_files(message: Message, paths: Iterable[str], media: Mapping[str, str]
     )
 
 
-_CODED = re.compile(r"sessions/[0-9a-f]{32}/[^/]+")
+_CODED = re.compile(r"home/sessions/[0-9a-f]{32}/[^/]+")
+_PLAIN = re.compile(r"(home|workspace)/sessions/[^/]+")
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class Conversations:
-    """Which files hold conversations, and whose each is. `media` are the new names of files that
-    came with messages."""
+def import_conversations(
+    files: Transfer, people: People, media: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """Take all conversations; the groups (channel and id) among them. `media` are the new names of
+    files that came with messages. Of several files of one conversation the one used last counts."""
+    found: list[tuple[Found, Head]] = []
+    for one in files.below("home/sessions/", "workspace/sessions/"):
+        is_coded, stem = _CODED.fullmatch(one.path), one.place.name.removesuffix(SUFFIX)
+        if (is_coded or _PLAIN.fullmatch(one.path)) and stem != one.place.name:
+            with suppress(OSError), open_file(one.place) as file:
+                head = head_of(lines_of(file))
+                named = _decoded(stem) if is_coded else stem.replace("_", ":", 1)
+                found.append((one, replace(head, key=head.key or named)))
+    keys: dict[str, str] = {}
+    for one, head in sorted(found, key=lambda each: each[1].updated or _NEVER, reverse=True):
+        key, why = key_of(head.key), ""
+        if head.ours:
+            why = "what was said to this nanobot before the import"
+        elif not key:
+            why = "what the other program said to itself"
+        elif key in keys:
+            why = f"an older file of the same conversation as {keys[key]}"
+        if why:
+            files.note("conversations", one, "left", why=why)
+        elif _convert(files, one, Conversation(key, head, media, _metadata(key, people))):
+            keys[key] = one.path
+    parts = [key.split(":") for key in keys if is_group(key)]
+    return list(dict.fromkeys((channel, chat) for channel, chat, *_ in parts))
 
-    def __init__(self, files: Transfer, people: People, media: Mapping[str, str]) -> None:
-        self._files, self._people, self._media = files, people, media
-        self._keys: dict[str, str] = {}
 
-    def run(self) -> None:
-        """Take them all, those used last first."""
-        found = list(self._candidates())
-        for file, head in sorted(found, key=lambda one: one[1].updated or _NEVER, reverse=True):
-            key, note = key_of(head.key), ""
-            if head.ours:
-                note = "what was said to this nanobot before the import"
-            elif not key:
-                note = "what the other program said to itself"
-            elif key in self._keys:
-                note = f"an older file of the same conversation as {self._keys[key]}"
-            if note:
-                self._files.leave("conversations", file, note)
-            else:
-                self._convert(key, head, file)
+def _convert(files: Transfer, found: Found, conversation: Conversation) -> bool:
+    """Write one conversation to the new home; whether there is a message in it."""
+    target = f"sessions/{stem_of(conversation.key)}{SUFFIX}"
+    try:
+        with open_file(found.place) as file:
+            files.write(target, conversation.lines(lines_of(file)))
+    except OSError as error:
+        conversation.messages = 0
+        why = f"it cannot be read: {error.strerror}"
+    else:
+        why = "no message can be read in it"
+    if not conversation.messages:
+        files.remove(target)
+        files.note("conversations", found, "left", why=why)
+        return False
+    broken = conversation.broken
+    notes = [f"{counted(broken, 'broken line')} left out"] if broken else []
+    if conversation.head.unfinished:
+        notes.append("a turn that was under way does not go on")
+    why = "; ".join(notes)
+    files.note("conversations", found, "converted", target, why=why, count=conversation.messages)
+    return True
 
-    @property
-    def groups(self) -> list[tuple[str, str]]:
-        """Groups that there are conversations with: channel and id."""
-        parts = [key.split(":") for key in self._keys if is_group(key)]
-        return list(dict.fromkeys((channel, chat) for channel, chat, *_ in parts))
 
-    def _candidates(self) -> Iterator[tuple[Found, Head]]:
-        """Files that may hold a conversation, and what each says of itself."""
-        roots: tuple[Root, Root] = ("home", "workspace")
-        for found in [found for root in roots for found in self._files.below(root, "sessions")]:
-            is_coded = _CODED.fullmatch(found.path)
-            fits = is_coded or found.path.count("/") == 1
-            if found.problem or not fits or not found.path.endswith(SUFFIX):
-                continue
-            try:
-                with opened(found.place) as file:
-                    head = head_of(lines_of(file))
-            except OSError as error:
-                self._files.leave("conversations", found, error)
-                continue
-            stem = found.place.name.removesuffix(SUFFIX)
-            named = _decoded(stem) if is_coded else stem.replace("_", ":", 1)
-            yield found, replace(head, key=head.key or named)
-
-    def _convert(self, key: str, head: Head, found: Found) -> None:
-        conversation = Conversation(key, head, self._media, self._metadata(key))
-        target = f"sessions/{stem_of(key)}{SUFFIX}"
-        try:
-            with opened(found.place) as file:
-                self._files.write(target, conversation.lines(lines_of(file)))
-        except OSError as error:
-            self._files.remove(target)
-            self._files.leave("conversations", found, error)
-            return
-        count = conversation.messages
-        if not count:
-            self._files.remove(target)
-            self._files.leave("conversations", found, "no message can be read in it")
-            return
-        self._keys[key] = found.path
-        broken = conversation.broken
-        notes = [f"{counted(broken, 'broken line')} left out"] if broken else []
-        if head.unfinished:
-            notes.append("a turn that was under way does not go on")
-        self._files.converted("conversations", found, target, "; ".join(notes), count)
-
-    def _metadata(self, key: str) -> Mapping[str, JsonValue]:
-        """Whose it is, where the key does not tell."""
-        channel = key.partition(":")[0]
-        if is_group(key):
-            return {"group": True}
-        if channel in (TERMINAL, *OURS) or channel not in self._people.mine:
-            return {}
-        return {"scope": "owner"}
+def _metadata(key: str, people: People) -> Mapping[str, JsonValue]:
+    """Whose it is, where the key does not tell."""
+    channel = key.partition(":")[0]
+    if is_group(key):
+        return {"group": True}
+    if channel in (TERMINAL, *OURS) or channel not in people.mine:
+        return {}
+    return {"scope": "owner"}
 
 
 def _decoded(stem: str) -> str:

@@ -23,43 +23,40 @@ from nanobot.config.load import load_settings
 from nanobot.errors import ConfigError
 from nanobot.importing.files import Report
 from nanobot.importing.foreign import OURS, Fields, People, Secrets
+from nanobot.io import write_new
 from nanobot.text import visible
 
-_GATEWAYS: Mapping[str, str] = {
+_SERVERS: Mapping[str, str] = {
     "openrouter": "https://openrouter.ai/api/v1",
     "huggingface": "https://router.huggingface.co/v1",
     "aihubmix": "https://aihubmix.com/v1",
     "siliconflow": "https://api.siliconflow.cn/v1",
     "volcengine": "https://ark.cn-beijing.volces.com/api/v3",
     "modelscope": "https://api-inference.modelscope.cn/v1",
-}
-"""Servers of models of many makers, by the other program's names for them."""
-
-_MAKERS: Mapping[str, tuple[str, ...]] = {
-    "anthropic": ("https://api.anthropic.com/v1", "anthropic", "claude"),
-    "openai": ("https://api.openai.com/v1", "openai", "gpt"),
-    "deepseek": ("https://api.deepseek.com", "deepseek"),
-    "gemini": ("https://generativelanguage.googleapis.com/v1beta/openai", "gemini", "gemma"),
-    "zhipu": ("https://open.bigmodel.cn/api/paas/v4", "zhipu", "glm", "zai"),
-    "dashscope": ("https://dashscope.aliyuncs.com/compatible-mode/v1", "qwen", "dashscope"),
-    "moonshot": ("https://api.moonshot.ai/v1", "moonshot", "kimi"),
-    "minimax": ("https://api.minimax.io/v1", "minimax"),
-    "mistral": ("https://api.mistral.ai/v1", "stral"),
-    "nvidia": ("https://integrate.api.nvidia.com/v1", "nvidia", "nemotron"),
-    "groq": ("https://api.groq.com/openai/v1", "groq"),
-}
-"""Servers of those who make models, and parts of a model's name that tell its maker."""
-
-_LOCAL: Mapping[str, str] = {
+    "anthropic": "https://api.anthropic.com/v1",
+    "openai": "https://api.openai.com/v1",
+    "deepseek": "https://api.deepseek.com",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "zhipu": "https://open.bigmodel.cn/api/paas/v4",
+    "dashscope": "https://dashscope.aliyuncs.com/compatible-mode/v1",
+    "moonshot": "https://api.moonshot.ai/v1",
+    "minimax": "https://api.minimax.io/v1",
+    "mistral": "https://api.mistral.ai/v1",
+    "nvidia": "https://integrate.api.nvidia.com/v1",
+    "groq": "https://api.groq.com/openai/v1",
     "vllm": "http://localhost:8000/v1",
     "ollama": "http://localhost:11434/v1",
     "lm_studio": "http://localhost:1234/v1",
 }
-_UNREACHED = (
-    "azure_openai", "bedrock", "openai_codex", "github_copilot", "xai_grok", "kimi_coding",
-    "minimax_anthropic",
-)  # fmt: skip
-"""Those with an API or a sign-in of their own."""
+"""By the other program's names for them; the first six serve models of many makers."""
+
+_MANY_MAKERS = tuple(_SERVERS)[:6]
+_WORDS: Mapping[str, str] = {
+    "claude": "anthropic", "gpt": "openai", "deepseek": "deepseek", "gemini": "gemini",
+    "glm": "zhipu", "qwen": "dashscope", "kimi": "moonshot",
+}  # fmt: skip
+"""Words in the name of a model, and who makes it."""
+_OTHER_API = ("azure_openai", "bedrock", "minimax_anthropic")
 
 
 class NoServer(Exception):
@@ -68,48 +65,31 @@ class NoServer(Exception):
 
 def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, str, Fields]:
     """Where `model` is asked: its name there, the address, the provider and what is written down
-    for it. `provider` is the name given for it, `auto` or empty where it has to be found out;
-    `providers` is that part of the configuration. Raises `NoServer`."""
-    given = provider.replace("-", "_").lower()
-    name = given if given not in ("", "auto") else _guessed(model, providers)
-    entry = _entries(providers).get(name, Fields({}))
-    url = entry.text("api_base").rstrip("/") or address_of(name)
+    for it. `provider` is the name given for it; where that is `auto` or empty it is the one that
+    the model's name begins with, or its maker, or the first of `_SERVERS` and then of `providers`
+    (that part of the configuration) that has a key or an address. Raises `NoServer`."""
+    entries = {_snake(name): entry for name, entry in providers.objects()}
+    usable = [n for n, entry in entries.items() if entry.text("api_key") or entry.text("api_base")]
+    name, (first, slash, rest) = _snake(provider), model.partition("/")
+    if name in ("", "auto"):
+        makers = (maker for word, maker in _WORDS.items() if word in model.lower())
+        order = (_snake(first), *makers, *_SERVERS, *usable)
+        name = next((one for one in order if one in usable), "")
     if not name:
         raise NoServer("no provider has a key")
-    if name in _UNREACHED or not url:
+    entry = entries.get(name, Fields({}))
+    url = entry.text("api_base").rstrip("/") or _SERVERS.get(name, "")
+    if name in _OTHER_API or not url:
         raise NoServer(f"the provider {name} is not supported here")
-    first, slash, rest = model.partition("/")
-    if slash and name not in _GATEWAYS and first.replace("-", "_").lower() == name:
+    if slash and name not in _MANY_MAKERS and _snake(first) == name:
         model = rest
     return model, url, name, entry
 
 
-def address_of(provider: str) -> str:
-    """Where a provider's server is, if it is known."""
-    maker = _MAKERS.get(provider, ("",))[0]
-    return _GATEWAYS.get(provider) or _LOCAL.get(provider) or maker
-
-
-def _guessed(model: str, providers: Fields) -> str:
-    """As the other program goes about it: by the name's first part, by words in it, a local server,
-    then whatever has a key or an address, those that serve every model first."""
-    lower = model.lower()
-    prefix, slash, _ = lower.partition("/")
-    entries = _entries(providers)
-    usable = [n for n, entry in entries.items() if entry.text("api_key") or entry.text("api_base")]
-    worded = [name for name, (_, *words) in _MAKERS.items() if any(word in lower for word in words)]
-    local = () if slash else _LOCAL  # a maker is named
-    order = (prefix.replace("-", "_"), *worded, *local, *_GATEWAYS, *_MAKERS, *usable)
-    return next((name for name in order if name in usable), "")
-
-
-def _entries(providers: Fields) -> Mapping[str, Fields]:
-    """The providers that are written down, by their names in snake_case."""
-    found: dict[str, Fields] = {}
-    for name, entry in providers.objects():
-        humped = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-        found.setdefault(humped.lstrip("_").replace("-", "_"), entry)
-    return found
+def _snake(name: str) -> str:
+    """A provider's name, however it is written, in snake_case."""
+    humped = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return humped.lstrip("_").replace("-", "_")
 
 
 Tree = dict[str, object]
@@ -214,7 +194,7 @@ class Conversion(Struct):
             self.report.changed(f"Transcription by {name} is not supported here.")
             return {}
         return _given(
-            base_url=entry.text("api_base").rstrip("/") or address_of(name),
+            base_url=entry.text("api_base").rstrip("/") or _SERVERS.get(name, ""),
             api_key=self.secrets.put(f"{name}_API_KEY", entry.text("api_key")),
             model=asked.text("model") or _LISTENERS[name],
             language=asked.text("language") or old.text("transcription_language"),
@@ -348,11 +328,11 @@ def usable(tree: Tree, secrets: Secrets, report: Report) -> str:
         problems = _problems(text, secrets)
         left_out = {path: error for error in problems if (path := _without(tree, error.key))}
         for path, error in left_out.items():
-            report.changed(f"{path} was left out: {_said(error)}.")
+            report.changed(f"{path} was left out: {_reason(error)}.")
         if not left_out:
             break
     for error in problems:
-        report.ask(f"Fix config.yaml, which cannot be used as it is: {_said(error)}.")
+        report.ask(f"Fix config.yaml, which cannot be used as it is: {_reason(error)}.")
     return text
 
 
@@ -372,12 +352,10 @@ def _problems(text: str, secrets: Secrets) -> tuple[ConfigError, ...]:
     """What is wrong with it. Of variables that are set somewhere else, all is well."""
     elsewhere = {name: os.environ.get(name, _ANYTHING) for name in secrets.awaited}
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
         for name, content in (("config.yaml", text), ("secrets.env", secrets.as_text())):
-            (home / name).write_text(content, "utf-8")
-            (home / name).chmod(0o600)
+            write_new(Path(folder, name), [content.encode()])
         try:
-            load_settings(home, elsewhere)
+            load_settings(Path(folder), elsewhere)
         except ConfigErrors as errors:
             return errors.problems
         except ConfigError as error:
@@ -400,5 +378,5 @@ def _without(tree: Tree, key: str) -> str:
     return ".".join(path)
 
 
-def _said(error: ConfigError) -> str:
+def _reason(error: ConfigError) -> str:
     return str(error).removeprefix(f"{error.file}:{error.line}: ").removeprefix(f"{error.file}: ")

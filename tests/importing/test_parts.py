@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.importing.foreign import Fields, People, Secrets, id_of, key_of, people_of
-from nanobot.importing.importer import converted, prepare
+from nanobot.cron.job import decoded
+from nanobot.importing.foreign import Fields, Secrets, id_of, key_of, people_of
+from nanobot.importing.importer import prepare
 from nanobot.importing.sessions import Conversation, Head, head_of
 from nanobot.importing.settings import NoServer, server_for
 from nanobot.messages import Message
 from nanobot.session.records import Metadata, decode
 from nanobot.testing import FakeClock
-from tests.importing.conftest import NOW, copied
+from tests.importing.conftest import NOW, copied, do
 
 
 @pytest.mark.parametrize(
@@ -106,25 +107,22 @@ def test_the_server_is_found_as_the_other_program_finds_it(
 
 
 def test_a_secret_is_referred_to_and_a_reference_stays_one() -> None:
-    given = Fields({"a": "${TOKEN}", "b": {"c": "Bearer ${B_KEY}"}})
-    secrets = Secrets({"C_KEY": "of another account"}, given)
-    assert secrets.put("a-key", "s3cret") == "${A_KEY}"
-    assert secrets.put("other", "s3cret") == "${A_KEY}"
-    assert secrets.put("a key", "another") == "${A_KEY_2}"
+    secrets = Secrets()
+    assert secrets.put("a-key", "s3cret") == "${IMPORTED_A_KEY}"
+    assert secrets.put("other", "s3cret") == "${IMPORTED_A_KEY}"
+    assert secrets.put("a key", "another") == "${IMPORTED_A_KEY__1}"
     assert secrets.put("x", "Bearer ${TOKEN}") == "Bearer ${TOKEN}"
-    assert secrets.put("b-key", "b") == "${B_KEY_2}"  # what ${B_KEY} is, somebody else says
-    assert secrets.put("c-key", "c") == "${C_KEY_2}"  # and the environment goes before the file
     assert secrets.awaited == ["TOKEN"]
-    assert secrets.as_text().splitlines()[-4:] == [
-        "A_KEY=s3cret", "A_KEY_2=another", "B_KEY_2=b", "C_KEY_2=c",
+    assert secrets.as_text().splitlines()[-2:] == [
+        "IMPORTED_A_KEY=s3cret", "IMPORTED_A_KEY__1=another",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\x85", "\u2028", "\x0c", "\x1b", "\ud800"])
 def test_no_secret_says_more_than_itself_and_none_is_dropped_silently(end: str) -> None:
-    secrets = Secrets({}, Fields({}))
+    secrets = Secrets()
     assert secrets.put("x", f"key{end}NANOBOT_TOOLS__EXEC__SANDBOX=none") == ""
-    assert (secrets.as_text(), secrets.unfit) == ("", ["X"])
+    assert (secrets.as_text(), secrets.unfit) == ("", ["IMPORTED_X"])
 
 
 def test_what_is_consolidated_stays_so_though_lines_are_left_out_before_it() -> None:
@@ -157,7 +155,7 @@ def test_the_summary_of_what_is_consolidated_is_kept_though_messages_of_it_are_l
     assert last.last_consolidated == 2
 
 
-def test_jobs_that_cannot_be_are_named_with_the_reason() -> None:
+def test_jobs_that_cannot_be_are_named_with_the_reason(tmp_path: Path) -> None:
     def entry(name: str, **schedule: object) -> dict[str, object]:
         return {"id": name, "name": name, "schedule": schedule, "payload": {"message": "do it"}}
 
@@ -171,12 +169,13 @@ def test_jobs_that_cannot_be_are_named_with_the_reason() -> None:
         {"id": "dream", "payload": {"kind": "system_event"}},
         "not an object",
     ]
-    found = list(converted(Fields({"jobs": jobs}), People(), NOW))
-    taken = [name for name, job, _ in found if job]
-    assert taken == ["fine"]
-    assert [name for name, job, _ in found if job is None] == [
-        "past", "too often", "nonsense", "elsewhere", "dream", "#6",
-    ]  # fmt: skip
+    source = copied("014", tmp_path / "old", config=False)
+    (source / "cron" / "jobs.json").write_text(json.dumps({"jobs": jobs}))
+    report = do(source, tmp_path / "new")
+    (taken,) = decoded((tmp_path / "new" / "state" / "jobs.json").read_bytes()).jobs
+    assert taken.name == "fine"
+    for name in ("past", "too often", "nonsense", "elsewhere", "dream", "#6"):
+        assert any(f"The job “{name}” was not taken" in text for text in report.changes)
 
 
 def test_servers_that_nothing_here_can_speak_to_are_something_to_do(

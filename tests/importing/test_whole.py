@@ -113,7 +113,6 @@ def test_memory_and_skills_are_there_and_dream_does_not_read_twice(imported: Imp
     ]
     assert history.dream_cursor() == history.last_cursor() == 1
     assert (workspace.path / "memory" / "2026-03-01.md").is_file()
-    assert not (workspace.path / "AGENTS.md").exists()  # never changed: ours is put there
     skills = SkillsLoader(workspace, MemoryState()).list()
     assert [(s.name, s.enabled) for s in skills if s.source == "workspace"] == [("watering", False)]
 
