@@ -251,44 +251,40 @@ class BackupRoutine(Periodic):
         self._home, self._folder, self._schedule, self._keep = home, folder, schedule, keep
         self._order, self._operations, self._tell = order, operations, tell
         self._stopping = threading.Event()
-        self._started = self._seen = clock.now()
+        self._started = clock.now()
         self._not_before = self._started + SETTLED
-        self._due: datetime | None = None
         self.trouble = ""
         """What failed the last time, and why; empty where nothing did."""
 
     async def once(self) -> None:
         """Make one if it is due."""
         now = self._clock.now()
-        if self._due is None or now < self._seen:  # it was set back: what was due may be far away
-            self._due = await self._next_due()
-        self._seen = now
-        if self._due <= now:
-            await self._attempt()
-            self._due = await self._next_due()
+        self._started = min(self._started, now)  # the clock may have been set back
+        self._not_before = min(self._not_before, now + AGAIN)
+        if now >= self._not_before:
+            due = self._schedule.next_after(await self._last(now))
+            if due is not None and due <= now:
+                await self._attempt()
 
     def stop(self) -> None:
         """Make no more, and give up the one that is being made."""
         self._stopping.set()
         super().stop()
 
-    async def _next_due(self) -> datetime:
-        """When the next one is; never far past its time, whatever a clock or the folder says."""
+    async def _last(self, now: datetime) -> datetime:
+        """When the newest one was made, or the first could have been. One from the future was made
+        by a clock that was wrong."""
         try:
             stored = await asyncio.to_thread(list_backups, self._folder)
         except NanobotError:  # making one says what is wrong
             stored = []
-        now = self._clock.now()
-        last = min(stored[0].made_at if stored else self._started, now)
-        due = self._schedule.next_after(last.astimezone(now.tzinfo)) or now + AGAIN
-        return max(due, min(self._not_before, now + AGAIN))
+        made = (one.made_at for one in stored if one.made_at <= now)
+        return next(made, self._started).astimezone(now.tzinfo)
 
     async def _attempt(self) -> None:
-        self._not_before = self._clock.now() + AGAIN
         what = _NOT_MADE
         try:
             made = await self._make()
-            self._not_before = self._clock.now()
             logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
             what = _NOT_REMOVED
             await asyncio.to_thread(prune_backups, self._folder, self._keep, made.path)
@@ -296,6 +292,7 @@ class BackupRoutine(Periodic):
         except BackupUnderWay:  # by a person: it may be all that is wanted
             self._not_before = self._clock.now() + SETTLED
         except NanobotError as error:
+            self._not_before = self._clock.now() + AGAIN
             is_new = not self.trouble.startswith(what)
             self.trouble = f"{what}: {error} {error.hint}".strip()
             logger.error("{}", self.trouble)
