@@ -164,9 +164,9 @@ class Host:
         if not access.permits(self._channel, sender, chat):
             # Who is only not spoken to here keeps what of the same batch was for the agent.
             self._admitted.pop(pair, None)
-        if addressed and (text := access.stranger(self._channel, sender, chat)):
-            telling = self._answer_stranger(sender, chat, text)
-            self._parts.background.start(telling, name="a stranger's answer")
+        if addressed and access.may_ask(self._channel, sender, chat):
+            answering = self._answer_stranger(sender, chat)
+            self._parts.background.start(answering, name="a stranger's answer")
         return "refused"
 
     async def publish(
@@ -287,21 +287,20 @@ class Host:
         except StorageError as error:
             logger.warning("a sender was not told: {}", error)
 
-    async def _answer_stranger(self, sender: Sender, chat: Chat, text: str) -> None:
+    async def _answer_stranger(self, sender: Sender, chat: Chat) -> None:
         """Answer a stranger like anybody else: durably, in order, with retries.
 
         The code comes first, so that no answer ever holds one that nobody knows. Who loses their
         answer to a crash in between is on the owner's list, and is told when they write an hour
-        later; who loses it to the disk has not asked.
+        later.
         """
-        logger.info("{}: somebody asks to be let in; see `nanobot pair list`", self._channel)
-        message = OutboundMessage(self._channel, chat.id, text, thread_id=chat.thread_id)
         name = f"stranger-{self._channel}-{chat.id}-{self._parts.clock.now():%y%m%d-%H%M%S}"
         try:
-            await self._parts.access.keep()
-            await self._parts.bus.send(name, Outgoing("reply", (message,)))
+            if text := await self._parts.access.ask(self._channel, sender, chat):
+                logger.info("{}: somebody asks to be let in: `nanobot pair list`", self._channel)
+                message = OutboundMessage(self._channel, chat.id, text, thread_id=chat.thread_id)
+                await self._parts.bus.send(name, Outgoing("reply", (message,)))
         except StorageError as error:
-            self._parts.access.withdraw(self._channel, sender, chat)
             logger.warning("a stranger was not answered: {}", error)
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
@@ -29,7 +28,7 @@ from msgspec.structs import replace
 from nanobot.bus.state import StateStore
 from nanobot.channel import Chat, Sender
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import NanobotError
 from nanobot.security.pairing import (
     CODE_SECONDS,
     MOST_WRONG,
@@ -55,9 +54,6 @@ from nanobot.text import printable
 GroupMode = Literal["off", "mention", "open"]
 
 EVERYONE = "*"
-
-_TRIES = 20
-"""How often a code that is taken is replaced by another one."""
 
 
 class AccessRules(Struct, frozen=True):
@@ -131,8 +127,6 @@ class Access:
         self._owners = {channel: tuple(ids) for channel, ids in owners.items()}
         self._document, self._clock, self._new_code = book_in(store), clock, new_code
         self._stored: Book | None = None
-        self._noted: dict[Key, Asked | None] = {}  # who asked and is not stored; None: withdrawn
-        self._wrong: tuple[datetime, ...] = ()  # the same for wrong codes
         self._changing = asyncio.Lock()
         self._warned: datetime | None = None
 
@@ -179,41 +173,36 @@ class Access:
         known = self._book.known.get((channel, "person", id))
         return EVERYONE in owners or id in owners or (known is not None and known.owner)
 
-    def stranger(self, channel: str, sender: Sender, chat: Chat) -> str | None:
-        """What to say to somebody who was not permitted and means the agent; None for nothing.
-
-        `keep` makes the code durable, and comes before it is said; where that, or saying it, fails,
-        `withdraw` makes them somebody who has not asked.
-        """
-        if not self._may_ask(channel, sender, chat):
-            return None
-        now = self._clock.now()
-        book, key = self._book.at(now), _key(channel, sender, chat)
-        if not usable_id(key[2]) or key in book.asked:
-            return None
+    def may_ask(self, channel: str, sender: Sender, chat: Chat) -> bool:
+        """Whether a message that is meant for the agent and not permitted asks to be let in, for
+        the first time within the hour: a person's in a private chat, or for a group that of
+        somebody there who may talk."""
+        rules, now = self._rules.get(channel, _NO_RULES), self._clock.now()
+        asks = not self._may_talk(channel, sender)
+        if chat.is_group:
+            asks = not asks and rules.groups != "off" and not self.knows_group(channel, chat.id)
+        key, book = _key(channel, sender, chat), self._book.at(now)
+        if rules.everyone or not asks or not usable_id(key[2]) or key in book.asked:
+            return False
         if not book.has_room(key[1]):
             self._warn(channel, now)
-            return None
-        taken = {one.code for one in book.asked.values()}
-        codes = (self._new_code() for _ in range(_TRIES))
-        code = next((code for code in codes if code not in taken), "")
+            return False
+        return True
+
+    async def ask(self, channel: str, sender: Sender, chat: Chat) -> str:
+        """Note that somebody asks, durably, and give what to say to them; empty where they asked
+        meanwhile. Raises `StorageError`; they have not asked then."""
+        key, code = _key(channel, sender, chat), self._new_code()
         name = tidy_name(chat.title if chat.is_group else sender.name)
-        self._noted[key] = Asked(*key, name, chat.id, code, now, chat.thread_id)
-        return _greeting(key[1], code) if code else None
+        asked = Asked(*key, name, chat.id, code, self._clock.now(), chat.thread_id)
 
-    def withdraw(self, channel: str, sender: Sender, chat: Chat) -> None:
-        """Forget what `stranger` has noted, since it could not be said."""
-        key = _key(channel, sender, chat)
-        if self._changing.locked() or (self._stored and key in self._stored.asked):
-            self._noted[key] = None
-        else:  # so that a disk that refuses for long does not fill the memory
-            self._noted.pop(key, None)
+        def noted(book: Book) -> Book:
+            if key in book.asked or not book.has_room(key[1]):
+                return book
+            return replace(book, asked={**book.asked, key: asked})
 
-    async def keep(self) -> None:
-        """Write down who asked since the last time, if anybody did. Raises `StorageError`."""
-        async with self._changing:
-            if self._noted or self._wrong:  # whoever held the lock may have written all of it
-                await self._store(lambda book: book)
+        await self._change(noted)
+        return _greeting(key[1], code) if self._book.asked.get(key) == asked else ""
 
     def requests(self) -> Sequence[Request]:
         """Who asked within the hour and was not let in, the latest last."""
@@ -236,30 +225,22 @@ class Access:
         Raises `NanobotError` where no such request is open, or too many wrong codes were tried, and
         `StorageError`; nobody is let in then.
         """
-        now, approved = self._clock.now(), list[Approved]()
+        now, outcome = self._clock.now(), list[Approved | _WrongCode]()
 
         def let_in(book: Book) -> Book:
-            book = book.at(now)
-            if ":" in code_or_id:
-                key = _by_address(code_or_id, (*book.asked.values(), *book.known.values()))
-            else:
-                key = _by_code(code_or_id, book, now)
-            if key is None:
-                raise NanobotError(
-                    f"nobody with the id {printable(code_or_id)} has asked within the hour",
-                    hint="They have to write to me first, or stand in `allow_from` in config.yaml.",
-                )
-            approved.append(_approved(key, book, now, owner))
-            return book.letting_in(approved[-1].known) if approved[-1].news else book
+            try:
+                key = _key_of(code_or_id, book, now)
+            except _WrongCode as error:
+                outcome.append(error)
+                return replace(book, wrong=(*book.wrong, now))
+            approved = _approved(key, book, now, owner)
+            outcome.append(approved)
+            return book.letting_in(approved.known) if approved.news else book
 
-        try:
-            await self._change(let_in)
-        except _WrongCode:
-            self._wrong += (now,)  # it counts even where the disk refuses
-            with suppress(StorageError):
-                await self.keep()
-            raise
-        return approved[-1]
+        await self._change(let_in)  # where the disk refuses, a guess is told nothing
+        if isinstance(outcome[-1], _WrongCode):
+            raise outcome[-1]
+        return outcome[-1]
 
     async def revoke(self, channel: str, id: str, *, owners_too: bool = True) -> Revoked:
         """Shut somebody out again, durably. Raises `NanobotError` where pairing has not let them
@@ -293,28 +274,16 @@ class Access:
         """As it is now; it may have requests and wrong codes that are too old."""
         if self._stored is None:
             self._stored = self._document.load()
-        if not (self._noted or self._wrong):
-            return self._stored
-        return _with_noted(self._stored, self._noted, self._wrong)
+        return self._stored
 
     async def _change(self, change: Callable[[Book], Book]) -> None:
-        """Carry out a change, and write down what was noted; it holds once it is durable. Raises
-        `StorageError` and what `change` raises; nothing has changed then."""
+        """Carry out a change; it holds once it is durable. Raises `StorageError` and what `change`
+        raises; nothing has changed then."""
+        now = self._clock.now()
         async with self._changing:
-            await self._store(change)
-
-    async def _store(self, change: Callable[[Book], Book]) -> None:
-        if self._stored is None:
-            self._stored = self._document.load()
-        noted, wrong, now = dict(self._noted), self._wrong, self._clock.now()
-        self._stored = await asyncio.to_thread(
-            self._document.change,
-            lambda stored: change(_with_noted(stored, noted, wrong).at(now)),
-        )
-        self._wrong = self._wrong[len(wrong) :]
-        for key, one in noted.items():  # what was noted meanwhile stays
-            if self._noted.get(key) is one:
-                self._noted.pop(key)
+            self._stored = await asyncio.to_thread(
+                self._document.change, lambda stored: change(stored.at(now))
+            )
 
     def _may_talk(self, channel: str, sender: Sender) -> bool:
         allowed, known = self._rules.get(channel, _NO_RULES).allow_from, self._book.known
@@ -330,17 +299,6 @@ class Access:
         if people is None and (channel, "group", group_id) in self._book.known:
             return frozenset((EVERYONE,))
         return people
-
-    def _may_ask(self, channel: str, sender: Sender, chat: Chat) -> bool:
-        """Whether a message that is meant for the agent and not permitted asks to be let in: a
-        person's in a private chat, or for a group that of somebody there who may talk."""
-        rules = self._rules.get(channel, _NO_RULES)
-        if rules.everyone:
-            return False
-        known = self._may_talk(channel, sender)
-        if not chat.is_group:
-            return not known
-        return known and rules.groups != "off" and self._people_of(channel, chat.id) is None
 
     def _configured(self, key: Key) -> bool:
         """Whether the configuration alone lets somebody in."""
@@ -358,27 +316,21 @@ class Access:
             )
 
 
-def _with_noted(
-    stored: Book, noted: Mapping[Key, Asked | None], wrong: tuple[datetime, ...]
-) -> Book:
-    """The book with what is not stored yet; None for a request that was withdrawn."""
-    if not (noted or wrong):
-        return stored
-    asked = dict(stored.asked)
-    for key, one in list(noted.items()):
-        if one is not None:
-            asked[key] = one
-        elif key in asked and not asked[key].used:
-            del asked[key]
-    return Book(stored.known, asked, (*stored.wrong, *wrong))
-
-
 class _WrongCode(NanobotError):
     """Somebody guesses."""
 
 
-def _by_code(text: str, book: Book, now: datetime) -> Key:
-    """Whose code this is. Raises `NanobotError`, and `_WrongCode` where it is nobody's."""
+def _key_of(text: str, book: Book, now: datetime) -> Key:
+    """Whose code or address this is. Raises `NanobotError`, and `_WrongCode` for a code that is
+    nobody's."""
+    if ":" in text:
+        key = _by_address(text, (*book.asked.values(), *book.known.values()))
+        if key is None:
+            raise NanobotError(
+                f"nobody with the id {printable(text)} has asked within the hour",
+                hint="They have to write to me first, or stand in `allow_from` in config.yaml.",
+            )
+        return key
     if not (code := as_code(text)):
         raise NanobotError(
             "this is not a pairing code",

@@ -11,10 +11,10 @@ import pytest
 
 from nanobot.app.base import make_home
 from nanobot.bus.journal_file import SqliteState
-from nanobot.channel import Chat, Sender
 from nanobot.cli.main import main
 from nanobot.clock import SystemClock
 from nanobot.security.access import Access, AccessRules
+from tests.security.homes import asks
 
 REQUEST = {
     "code": "K7MPQRST", "seconds_left": 480, "address": "telegram:7", "name": "Anna",
@@ -121,7 +121,4 @@ def _access(home: Path) -> Access:
 def _stranger_asks(home: Path) -> str:
     make_home(home)
     access = _access(home)
-    text = access.stranger("telegram", Sender("7", "Anna"), Chat("7"))
-    assert text is not None
-    asyncio.run(access.keep())
-    return text.split("`")[1]
+    return asyncio.run(asks(access))

@@ -98,7 +98,7 @@ async def test_one_who_was_shut_out_again_is_refused_at_once(
     journal: Journal, tmp_path: Path
 ) -> None:
     core = Core(journal, tmp_path)
-    core.host.admit(Sender("person"), Chat("1"))
+    await core.access.ask("fake", Sender("person"), Chat("1"))
     await core.access.approve("fake:person")
     assert core.host.admit(Sender("person"), Chat("1")) == "allowed"
     await core.access.revoke("fake", "person")

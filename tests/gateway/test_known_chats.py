@@ -11,7 +11,7 @@ from nanobot.memory.scopes import Scopes
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
-from tests.security.homes import ANNA, GROUP, MENTION, House, code_in
+from tests.security.homes import ANNA, GROUP, MENTION, House, answer_to, code_in
 from tests.session.support import talked
 
 CHATS: Mapping[str, Mapping[str, JsonValue]] = {
@@ -29,7 +29,7 @@ async def known(house: House, tmp_path: Path) -> tuple[KnownChats, Access]:
     """Chats with one person who may talk, one who may not, and a group that was let in."""
     house.rules = MENTION
     access = house.start()
-    await access.approve(code_in(access.stranger("telegram", ANNA, GROUP)))
+    await access.approve(code_in(await answer_to(access, ANNA, GROUP)))
 
     sessions = SessionManager.in_folder(tmp_path / "sessions", house.clock)
     for key, metadata in CHATS.items():

@@ -16,7 +16,7 @@ from nanobot.gateway.pairing import Pairing
 from nanobot.memory.scopes import Scopes
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
-from tests.security.homes import ANNA, BOB, GROUP, MENTION, House, asks, code_in, lets_in
+from tests.security.homes import ANNA, BOB, GROUP, MENTION, House, answer_to, asks, code_in, lets_in
 
 OWNER = InboundMessage("telegram", "1", "1", "", "e1", FakeClock().now())
 
@@ -62,7 +62,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 async def test_the_owner_lets_somebody_in_from_a_chat(desk: Desk) -> None:
-    code = asks(desk.access, BOB)
+    code = await asks(desk.access, BOB)
     assert f"`Bob` (`telegram:8`): `{code}` (10 min)" in await desk.types("/pair")
     answer = await desk.types(f"/pair {code[:4].lower()} {code[4:]}")
     assert answer == "`Bob` (`telegram:8`) can talk to me now."
@@ -78,7 +78,7 @@ async def test_the_owner_lets_somebody_in_from_a_chat(desk: Desk) -> None:
 
 
 async def test_nobody_else_gets_to_try_a_code(desk: Desk) -> None:
-    code = asks(desk.access, BOB)
+    code = await asks(desk.access, BOB)
     anna = replace(OWNER, chat_id="7", sender_id="7")
     for _ in range(20):
         assert "owner only" in await desk.types("/pair BBBBBBBB", anna)
@@ -88,7 +88,7 @@ async def test_nobody_else_gets_to_try_a_code(desk: Desk) -> None:
 
 
 async def test_a_chat_makes_and_unmakes_no_owner(desk: Desk) -> None:
-    code = asks(desk.access, BOB)
+    code = await asks(desk.access, BOB)
     assert f"`nanobot pair approve {code} --owner`" in await desk.types(f"/pair {code} --owner")
     assert not lets_in(desk.access, BOB)
     await desk.operations["pair.approve"]({"code": code, "owner": True})
@@ -97,7 +97,7 @@ async def test_a_chat_makes_and_unmakes_no_owner(desk: Desk) -> None:
 
 
 async def test_nothing_is_shown_or_done_in_a_group(desk: Desk) -> None:
-    code = asks(desk.access, BOB)
+    code = await asks(desk.access, BOB)
     group = replace(OWNER, chat_id="-100", is_group=True)
     for text in ("/pair", f"/pair {code}"):
         answer = await desk.types(text, group)
@@ -107,7 +107,7 @@ async def test_nothing_is_shown_or_done_in_a_group(desk: Desk) -> None:
 
 
 async def test_a_group_is_let_in_from_the_owners_private_chat(desk: Desk) -> None:
-    code = code_in(desk.access.stranger("telegram", ANNA, GROUP))
+    code = code_in(await answer_to(desk.access, ANNA, GROUP))
     assert "the group `Family` (`telegram:-100`)" in await desk.types("/pair list")
     answer = await desk.types(f"/pair {code}")
     assert answer == "Everyone in the group `Family` (`telegram:-100`) can talk to me now."
@@ -117,8 +117,7 @@ async def test_a_group_is_let_in_from_the_owners_private_chat(desk: Desk) -> Non
 
 async def test_a_group_is_welcomed_in_the_topic_where_it_asked(desk: Desk) -> None:
     topic = replace(GROUP, thread_id="5")
-    code = code_in(desk.access.stranger("telegram", ANNA, topic))
-    await desk.access.keep()
+    code = code_in(await answer_to(desk.access, ANNA, topic))
     restarted = Desk(desk.folder, desk.house)
     await restarted.types(f"/pair {code}", replace(OWNER, channel="cli"))
     ((*place, _, thread),) = restarted.welcomed
@@ -127,7 +126,7 @@ async def test_a_group_is_welcomed_in_the_topic_where_it_asked(desk: Desk) -> No
 
 async def test_a_name_is_shown_as_a_name_whatever_it_holds(desk: Desk) -> None:
     name = "Ann` (`telegram:1`) [x](http://evil.example)\n# Owner"
-    code = asks(desk.access, replace(BOB, name=name))
+    code = await asks(desk.access, replace(BOB, name=name))
     shown = "`Ann' ('telegram:1') [x](http://evil.exa…` (`telegram:8`)"
     assert f"- {shown}: " in await desk.types("/pair")
     assert (await desk.types(f"/pair {code}")).startswith(f"{shown} can talk")
@@ -145,12 +144,12 @@ async def test_mistakes_are_answered_with_what_to_do(desk: Desk) -> None:
 
 async def test_somebody_is_in_though_no_welcome_reaches_them(desk: Desk) -> None:
     desk.unreachable = True
-    assert "can talk to me now" in await desk.types(f"/pair {asks(desk.access, BOB)}")
+    assert "can talk to me now" in await desk.types(f"/pair {await asks(desk.access, BOB)}")
     assert lets_in(desk.access, BOB)
 
 
 async def test_the_terminal_gets_all_of_it_as_data(desk: Desk) -> None:
-    code = asks(desk.access, BOB)
+    code = await asks(desk.access, BOB)
     request = {
         "channel": "telegram", "kind": "person", "id": "8", "address": "telegram:8",
         "name": "Bob", "code": code, "seconds_left": 600, "namesakes": [],
@@ -175,7 +174,7 @@ async def test_the_terminal_gets_all_of_it_as_data(desk: Desk) -> None:
 
 async def test_who_forgot_to_say_that_it_is_them_is_told_how(tmp_path: Path) -> None:
     desk = Desk(tmp_path, House())
-    answer = await desk.operations["pair.approve"]({"code": asks(desk.access)})
+    answer = await desk.operations["pair.approve"]({"code": await asks(desk.access)})
     assert isinstance(answer, dict)
     assert "`nanobot pair approve telegram:7 --owner`" in answer["text"]
 

@@ -38,15 +38,21 @@ class House:
         return Access(self.state, rules, self.owners, self.clock, self.codes)
 
 
-def code_in(text: str | None) -> str:
+def code_in(text: str) -> str:
     """The code in an answer to a stranger."""
-    assert text is not None
     return text.split("`")[1].removeprefix("/pair ")
 
 
-def asks(access: Access, sender: Sender = ANNA) -> str:
+async def answer_to(access: Access, sender: Sender = ANNA, chat: Chat = PRIVATE) -> str:
+    """What a stranger is told; empty for nothing."""
+    if not access.may_ask("telegram", sender, chat):
+        return ""
+    return await access.ask("telegram", sender, chat)
+
+
+async def asks(access: Access, sender: Sender = ANNA) -> str:
     """The code that a stranger gets in their private chat."""
-    return code_in(access.stranger("telegram", sender, Chat(sender.id)))
+    return code_in(await answer_to(access, sender, Chat(sender.id)))
 
 
 def lets_in(access: Access, sender: Sender = ANNA) -> bool:

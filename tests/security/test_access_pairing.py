@@ -10,27 +10,39 @@ from nanobot.channel import Chat, Sender
 from nanobot.errors import NanobotError
 from nanobot.security.access import AccessRules
 from nanobot.security.pairing import ALPHABET, as_code, new_code
-from tests.security.homes import ANNA, BOB, GROUP, MENTION, PRIVATE, House, asks, code_in, lets_in
+from tests.security.homes import (
+    ANNA,
+    BOB,
+    GROUP,
+    MENTION,
+    PRIVATE,
+    House,
+    answer_to,
+    asks,
+    code_in,
+    lets_in,
+)
 
 
-def test_a_stranger_is_answered_once_an_hour_and_with_a_code_of_their_own(house: House) -> None:
+async def test_a_stranger_is_answered_once_an_hour_with_a_code_of_their_own(
+    house: House,
+) -> None:
     access = house.start()
-    first = asks(access)
-    assert access.stranger("telegram", ANNA, PRIVATE) is None
-    assert asks(access, BOB) != first
+    first = await asks(access)
+    assert not await answer_to(access, ANNA, PRIVATE)
+    assert await asks(access, BOB) != first
     house.clock.jump(3_599)
-    assert access.stranger("telegram", ANNA, PRIVATE) is None
+    assert not await answer_to(access, ANNA, PRIVATE)
     house.clock.jump(1)
-    assert asks(access) != first
+    assert await asks(access) != first
 
 
 async def test_the_hour_counts_across_restarts(house: House) -> None:
     access = house.start()
-    asks(access)
-    await access.keep()
+    await asks(access)
     house.clock.jump(3_599)
-    assert house.start().stranger("telegram", ANNA, PRIVATE) is None
-    assert access.stranger("telegram", ANNA, PRIVATE) is None
+    assert not await answer_to(house.start(), ANNA, PRIVATE)
+    assert not await answer_to(access, ANNA, PRIVATE)
 
 
 async def test_the_answer_to_a_stranger_tells_nothing_but_the_code(house: House) -> None:
@@ -38,19 +50,21 @@ async def test_the_answer_to_a_stranger_tells_nothing_but_the_code(house: House)
     house.owners = {"telegram": ("1",)}
     house.rules = AccessRules(frozenset({"3"}), "mention")
     owned = house.start()
-    await owned.approve(asks(owned, Sender("4", "Dora")))
-    texts = [access.stranger("telegram", ANNA, PRIVATE) for access in (bare, owned)]
-    assert len({text and text.replace(code_in(text), "CODE") for text in texts}) == 1
+    await owned.approve(await asks(owned, Sender("4", "Dora")))
+    texts = [await answer_to(bare, ANNA, PRIVATE)]
+    house.clock.jump(3_600)
+    texts.append(await answer_to(owned, ANNA, PRIVATE))
+    assert len({text.replace(code_in(text), "CODE") for text in texts}) == 1
     assert "private nanobot" in str(texts[0])
     assert f"nanobot pair approve {code_in(texts[0])}" in str(texts[0])
 
 
-def test_who_may_talk_or_has_no_usable_id_gets_no_code(house: House) -> None:
+async def test_who_may_talk_or_has_no_usable_id_gets_no_code(house: House) -> None:
     house.rules = AccessRules(frozenset({"7"}))
     access = house.start()
     for id in ("7", "", "*", "9" * 201):
-        assert access.stranger("telegram", Sender(id), PRIVATE) is None
-    assert access.stranger("telegram", BOB, GROUP) is None
+        assert not await answer_to(access, Sender(id), PRIVATE)
+    assert not await answer_to(access, BOB, GROUP)
     assert access.requests() == []
 
 
@@ -60,31 +74,23 @@ async def test_a_flood_of_strangers_stays_within_bounds(house: House, logged: li
     writes = set()
     for number in range(1_000):
         someone = Sender(str(100 + number % 100), "x" * 5_000)
-        if access.stranger("telegram", someone, Chat(someone.id)):
+        if await answer_to(access, someone, Chat(someone.id)):
             replies[someone.id] = replies.get(someone.id, 0) + 1
-        if number % 10 == 0:
-            await access.keep()
-            writes.add(house.state.revision("access"))
+        writes.add(house.state.revision("access"))
     assert set(replies.values()) == {1}
     assert len(replies) == len(access.requests()) == 50
-    assert len(writes) <= 6  # there was something new to write only in the first fifty
+    assert len(writes) == 50  # one for each that was answered
     assert len(house.state.text("access")) < 50 * 400
     assert [line.partition(":")[0] for line in logged] == ["WARNING"]
     house.rules = MENTION  # groups have room of their own: who asks for them is known
-    assert house.start().stranger("telegram", ANNA, GROUP)
+    assert await answer_to(house.start(), ANNA, GROUP)
     house.clock.jump(3_600)
-    assert asks(access, BOB)
-
-
-def test_nothing_is_written_for_a_message(house: House) -> None:
-    access = house.start()
-    asks(access)
-    assert house.state.documents == {}
+    assert await asks(access, BOB)
 
 
 async def test_a_code_works_once(house: House) -> None:
     access = house.start()
-    code = asks(access)
+    code = await asks(access)
     await access.approve(code)
     await access.revoke("telegram", "7")
     for now in (access, house.start()):
@@ -95,7 +101,7 @@ async def test_a_code_works_once(house: House) -> None:
 
 async def test_of_two_who_approve_the_same_code_one_is_told_whose_it_was(house: House) -> None:
     access = house.start()
-    code = asks(access)
+    code = await asks(access)
     both = await asyncio.gather(
         access.approve(code, owner=True), access.approve(code), return_exceptions=True
     )
@@ -115,7 +121,7 @@ async def test_a_code_holds_for_ten_minutes_whatever_the_clock_does(
     house: House, passed: float, jumped: float, valid: bool
 ) -> None:
     access = house.start()
-    code = asks(access)
+    code = await asks(access)
     await house.clock.advance(passed)
     house.clock.jump(jumped)
     assert (access.requests()[0].seconds_left > 0) is valid
@@ -132,8 +138,7 @@ async def test_a_code_outlives_a_restart_but_not_a_clock_that_was_set_back(
     house: House, jumped: float, valid: bool
 ) -> None:
     access = house.start()
-    code = asks(access)
-    await access.keep()
+    code = await asks(access)
     house.clock.jump(jumped)
     access = house.start()
     assert any(one.seconds_left for one in access.requests()) is valid
@@ -147,7 +152,7 @@ async def test_ten_wrong_codes_close_the_door_for_ten_minutes_even_over_a_restar
     house: House,
 ) -> None:
     access = house.start()
-    code = asks(access)
+    code = await asks(access)
     for number in range(10):
         with pytest.raises(NanobotError, match="no open request"):
             await access.approve("B" * 7 + ALPHABET[number])
@@ -156,13 +161,13 @@ async def test_ten_wrong_codes_close_the_door_for_ten_minutes_even_over_a_restar
             await locked.approve(code)
         assert not lets_in(locked)
     house.clock.jump(600)
-    bob = asks(access, BOB)
+    bob = await asks(access, BOB)
     assert (await access.approve(bob)).known.id == "8"
 
 
 async def test_what_cannot_be_a_code_is_no_guess(house: House) -> None:
     access = house.start()
-    code = asks(access)
+    code = await asks(access)
     for text in ("", "list", "2222", "0" * 8, "Ä" * 8, "revoke"):
         for _ in range(3):
             with pytest.raises(NanobotError, match="not a pairing code"):
@@ -174,9 +179,9 @@ async def test_the_confirmation_and_the_list_name_the_person_not_only_their_name
     house: House,
 ) -> None:
     access = house.start()
-    await access.approve(asks(access))
+    await access.approve(await asks(access))
     impostor = Sender("9", "ＡＮＮＡ\u202e\n`**")
-    code = asks(access, impostor)
+    code = await asks(access, impostor)
     assert not lets_in(access, impostor)
     (request,) = access.requests()
     assert (request.asked.id, request.asked.name) == ("9", "ＡＮＮＡ '**")
