@@ -172,7 +172,7 @@ def test_jobs_that_cannot_be_are_named_with_the_reason(tmp_path: Path) -> None:
     source = copied("014", tmp_path / "old", config=False)
     (source / "cron" / "jobs.json").write_text(json.dumps({"jobs": jobs}))
     report = do(source, tmp_path / "new")
-    (taken,) = decoded((tmp_path / "new" / "state" / "jobs.json").read_bytes()).jobs
+    (taken,) = decoded((tmp_path / "new" / "state" / "jobs.json").read_bytes()).values()
     assert taken.name == "fine"
     for name in ("past", "too often", "nonsense", "elsewhere", "dream", "#6"):
         assert any(f"The job “{name}” was not taken" in text for text in report.changes)
