@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from loguru import logger
@@ -55,14 +55,10 @@ class MessageSplitter:
 
     def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
         """The parts of a message; none where there is nothing to say."""
-        channel = self._channels.get(message.channel)
-        limits = channel.limits if channel else Limits()
+        limits = self.limits_of(message.channel)
         if not message.content and not message.media and not limits.closing:
             return ()
-        fits, is_short = limits.fits, 2 * len(message.content) <= limits.text
         try:
-            if is_short and not message.media and (not fits or fits(message.content, limits.text)):
-                return (message,)
             return self._split(message, limits)
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
             logger.opt(exception=error).error("{} could not judge a text", message.channel)
@@ -70,11 +66,9 @@ class MessageSplitter:
 
     def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
         most = limits.parts * limits.text
-        if not most:
-            return split_message(message, limits)
-        if utf16_length(message.content) <= most:  # else cutting it would be long work for nothing
+        if not most or utf16_length(message.content) <= most:  # else cutting it takes long
             parts = split_message(message, limits)
-            if len(parts) <= limits.parts + len(message.media):
+            if not most or len(parts) <= limits.parts + len(message.media):
                 return parts
         try:
             content = message.content.encode("utf-8", "replace")
@@ -82,10 +76,10 @@ class MessageSplitter:
         except StorageError as error:
             logger.warning("a long answer goes out in many parts: {}", error)
             return split_message(message, limits)
-        told = _AS_FILE.format(len(message.content))
-        room = limits.text - utf16_length(told)
+        rest = _AS_FILE.format(len(message.content))
+        room = limits.text - utf16_length(rest)
         beginning = split_text(message.content[:room], room, limits.fits)[0]
-        short = replace(message, content=beginning + told, media=(file, *message.media))
+        short = replace(message, content=beginning + rest, media=(file, *message.media))
         return split_message(short, replace(limits, caption=0))
 
 
@@ -152,7 +146,8 @@ class KnownChats:
 
 
 class Notifier:
-    """Sends what memory or the gateway has to tell, to the `chats` that are known."""
+    """Sends what memory or the gateway has to tell, to the `chats` that are known. Everything but
+    a remark raises `StorageError` where it cannot be kept."""
 
     def __init__(
         self,
@@ -171,46 +166,36 @@ class Notifier:
         there = Address.of(session_key)
         self._screen.show(Notice(there.channel, there.chat_id, text, there.thread_id))
 
-    async def tell(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> bool:
-        """Send a message to the chat that a scope used last; False where there is none."""
-        there = await asyncio.to_thread(self._chats.latest, scope, self._chats.reachable)
-        if there is None:
-            return False
-        await self.say(there, text, buttons)
-        return True
+    async def say(
+        self, there: Address, text: str, buttons: Sequence[Button] = (), name: str = ""
+    ) -> None:
+        """Send a message to a chat, if it is one (a job's own conversation is in none). Where it
+        has a `name`, it is sent once."""
+        if there.channel in self._chats.anywhere:
+            message = OutboundMessage(
+                *(there.channel, there.chat_id, text),
+                thread_id=there.thread_id,
+                buttons=tuple(buttons),
+            )
+            name = name or f"tell-{secrets.token_hex(8)}"
+            await self._bus.send(name, Outgoing("reply", self._split(message)))
 
-    async def ask(
-        self, here: Address | None, text: str, buttons: Sequence[Button]
-    ) -> Address | None:
-        """Put a question to the owner: `here`, or where that is not theirs in the chat that they
-        used last. Where it went to; None where there is none. Raises `StorageError`."""
-        if here is None:
-            here = await asyncio.to_thread(self._chats.latest, OWNER, self._chats.reachable)
-        if here is not None:
-            await self.say(here, text, buttons)
-        return here
+    async def tell(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> Address | None:
+        """Send a message to the chat that a scope used last; None where there is none."""
+        return await self._tell(scope, self._chats.reachable, text, buttons)
 
-    async def warn(self, text: str) -> None:
-        """Tell the owner, in the chat that they used last, a terminal's too: what concerns them now
-        is better said where they may not look than not at all. Raises `StorageError`."""
-        there = await asyncio.to_thread(self._chats.latest, OWNER, self._chats.anywhere)
-        if there is not None:
-            await self.say(there, text)
+    async def warn(self, text: str, name: str = "", closed: str = "") -> None:
+        """Tell the owner, in the chat that they used last, on another channel than `closed`; in a
+        terminal too: what concerns them now is better said where they may not look than not at
+        all. The same `name` is told once."""
+        channels = [channel for channel in self._chats.anywhere if channel != closed]
+        await self._tell(OWNER, channels, text, name=name)
 
     def warn_of_channel(self, channel: str, text: str) -> None:
         """Tell the owner what is wrong with a channel, on another one; the same once a day."""
         reason = hashlib.sha256(text.encode()).hexdigest()[:8]
         name = f"off-{channel}-{self._clock.now():%y%m%d}-{reason}"
-        telling = self.warn_elsewhere(channel, text, name)
-        self._background.start(telling, name=f"warn of {channel}")
-
-    async def warn_elsewhere(self, channel: str, text: str, name: str) -> None:
-        """Tell the owner that `channel` is closed to them, in the chat that they used last on
-        another one. The same `name` is told once. Raises `StorageError`."""
-        others = [name for name in self._chats.anywhere if name != channel]
-        there = await asyncio.to_thread(self._chats.latest, OWNER, others)
-        if there is not None:
-            await self._bus.send(name, Outgoing("reply", self._split(_message(there, text))))
+        self._background.start(self.warn(text, name, channel), name=f"warn of {channel}")
 
     async def tell_digest(self, report: DreamReport) -> None:
         """What Dream changed, with a button that takes it back."""
@@ -233,31 +218,26 @@ class Notifier:
             Button(f"{verb}{every}", f"/memory {verb.lower()} {codes}")
             for verb in ("Accept", "Drop")
         ]
-        text = held_text(facts)
         try:
             if session:
-                await self.say_at(Address.of(session), text, buttons)
+                await self.say(Address.of(session), held_text(facts), buttons)
             else:
-                await self.tell(scope, text, buttons)
+                await self.tell(scope, held_text(facts), buttons)
         except StorageError as error:
             logger.warning("{}: nobody was told what waits for their word: {}", scope, error)
 
-    async def say_at(self, there: Address, text: str, buttons: Sequence[Button]) -> None:
-        """Send a message with buttons to a chat, if it is one (a job's own conversation is in
-        none). Raises `StorageError`."""
-        if there.channel in self._chats.anywhere:
-            await self.say(there, text, buttons)
-
-    async def say(self, there: Address, text: str, buttons: Sequence[Button] = ()) -> None:
-        """Send a message to a chat. Raises `StorageError`."""
-        parts = self._split(_message(there, text, buttons))
-        await self._bus.send(f"tell-{secrets.token_hex(8)}", Outgoing("reply", parts))
-
-
-def _message(there: Address, text: str, buttons: Sequence[Button] = ()) -> OutboundMessage:
-    return OutboundMessage(
-        there.channel, there.chat_id, text, thread_id=there.thread_id, buttons=tuple(buttons)
-    )
+    async def _tell(
+        self,
+        scope: str,
+        channels: Sequence[str],
+        text: str,
+        buttons: Sequence[Button] = (),
+        name: str = "",
+    ) -> Address | None:
+        there = await asyncio.to_thread(self._chats.latest, scope, channels)
+        if there is not None:
+            await self.say(there, text, buttons, name)
+        return there
 
 
 _KEPT_CHARACTERS = 4_000
@@ -320,19 +300,14 @@ def _name(inbound: InboundMessage) -> str:
     return one_line(inbound.sender_name) or inbound.job
 
 
-async def remind(
-    send: Callable[[str, Outgoing], Awaitable[object]],
-    keep: Callable[[InboundMessage], Awaitable[object]],
-    split: Callable[[OutboundMessage], tuple[OutboundMessage, ...]],
-    message: InboundMessage,
-) -> None:
+async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessage) -> None:
     """Send a reminder to its chat, and let the conversation there know of it. Done again, it
     changes nothing: both go by the event's id. Raises `StorageError`."""
     text, there = message.content, message.address
     told = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
-    await send(message.event_id, Outgoing("reply", split(told)))
+    await bus.send(message.event_id, Outgoing("reply", split(told)))
     origins = () if message.origin == NANOBOT else (message.origin,)
-    await keep(note_for_chat(message, text, origins, message.timestamp))
+    await bus.note(note_for_chat(message, text, origins, message.timestamp))
 
 
 GAVE_UP = (

@@ -234,7 +234,7 @@ def build_upkeep(base: Base) -> Upkeep:
     settings, clock, home = base.settings, base.clock, base.settings.home
     kept, journal = settings.retention, base.stores.journal
     limits = Limits(kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days)
-    tell = partial(base.notifier.warn_elsewhere, "")
+    tell = base.notifier.warn
     room = DiskReserve(home, kept.disk_reserve_megabytes, base.bus, clock, tell)
     retention = Retention(home, limits, clock, partial(journal.mentioned, MEDIA_NAME))
     operations = BackupOperations(home, base.stores.journal, clock, live=True)

@@ -157,7 +157,7 @@ def build_toolbox(
         JobStore(state),
         base.bus.note,
         clock,
-        remind=partial(remind, base.bus.send, base.bus.note, base.splitter),
+        remind=partial(remind, base.bus, base.splitter),
         busy=base.stores.journal.is_busy,
         may_reach=base.known.may_reach,
     )
@@ -171,7 +171,7 @@ def build_toolbox(
     _offer_files(tools, base, memory, files)
     tools.register(ReadSkill(skills.loader))
     if settings.cron.enabled:
-        tools.register(CronTool(cron, clock, base.notifier.say_at))
+        tools.register(CronTool(cron, clock, base.notifier.say))
     if settings.tools.exec.enabled:
         _offer_shell(tools, base, files, egress)
     if web.enabled:
@@ -189,7 +189,7 @@ def build_toolbox(
     )
     helpers = build_helpers(base, models, tools)
     tools.register(Spawn(helpers))
-    mcp = build_mcp(settings, tools, state, clock, partial(base.notifier.warn_elsewhere, ""))
+    mcp = build_mcp(settings, tools, state, clock, base.notifier.warn)
     tools.register_all(extra_tools)
     closables = (*egresses, mcp, base.processes)
     return Toolbox(tools, approvals, cron, skills, helpers, mcp, closables)
@@ -289,9 +289,10 @@ async def _ask(
     whoever waits here is told so."""
     theirs = caller.scope == OWNER or base.scopes.is_owner(caller.channel, caller.sender_id)
     here = caller.address
-    place = await base.notifier.ask(
-        here if theirs and not is_group(caller.scope) else None, text, buttons
-    )
+    if theirs and not is_group(caller.scope):
+        await base.notifier.say(here, text, buttons)
+        return here
+    place = await base.notifier.tell(OWNER, text, buttons)
     if place is not None and place != here:
         caller.show("Waiting for the owner to allow this.\n")
     return place

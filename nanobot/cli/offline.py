@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from nanobot.agent.notifier import KnownChats, remind
+from nanobot.agent.media import MediaStore
+from nanobot.agent.notifier import KnownChats, MessageSplitter, remind
 from nanobot.app.base import (
     EmbeddedJournal,
     about,
@@ -25,8 +26,7 @@ from nanobot.app.base import (
 )
 from nanobot.app.memory import build_memory
 from nanobot.app.tools import build_mcp, build_skills
-from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import Outgoing
+from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import Operation
 from nanobot.config.load import load_settings
@@ -142,16 +142,10 @@ def _on_cron(
     channels = [name for name, channel in settings.channels.items() if channel.enabled]
     known = KnownChats(sessions, build_scopes(settings, access), access, channels)
 
-    async def publish(message: InboundMessage) -> None:
-        await journal.receive(message.channel, (message,))
-
-    async def send(turn_id: str, outgoing: Outgoing) -> None:
-        await journal.send(turn_id, outgoing)
-
+    bus = MessageBus(journal)
+    bus.connect(lambda _: None, lambda _: None)  # it stays in the journal
+    whole = MessageSplitter({}, MediaStore(settings.home / "media"))
     service = CronService(
-        JobStore(journal.state),
-        publish,
-        clock,
-        remind=partial(remind, send, publish, lambda message: (message,)),
+        JobStore(journal.state), bus.note, clock, remind=partial(remind, bus, whole)
     )
     return CronOperations(service, known, clock, runs=False).table()

@@ -67,7 +67,7 @@ async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
 ) -> None:
     async with notifier(tmp_path, "cli:direct", "telegram:7:3") as (one, sent):
         assert await one.tell("owner", "Learned.")
-        assert await one.ask(None, "May I?", ()) == Address("telegram", "7", "3")
+        assert await one.tell("owner", "May I?") == Address("telegram", "7", "3")
         assert [
             (part.channel, part.chat_id, part.thread_id) for part in (one.part for one in sent)
         ] == [("telegram", "7", "3")] * 2
@@ -75,13 +75,13 @@ async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
 
 async def test_that_a_channel_is_closed_is_said_on_another_one_and_once(tmp_path: Path) -> None:
     async with notifier(tmp_path, "telegram:7", "cli:direct") as (one, sent):
-        await one.warn_elsewhere("telegram", "It is off.", "off-telegram-1")
-        await one.warn_elsewhere("telegram", "It is off.", "off-telegram-1")
+        await one.warn("It is off.", "off-telegram-1", "telegram")
+        await one.warn("It is off.", "off-telegram-1", "telegram")
         assert [(part.channel, part.content) for part in (one.part for one in sent)] == [
             ("cli", "It is off.")
         ]
     alone = tmp_path / "alone"
     alone.mkdir()
     async with notifier(alone, "telegram:7") as (one, sent):
-        await one.warn_elsewhere("telegram", "It is off.", "off-telegram-2")
+        await one.warn("It is off.", "off-telegram-2", "telegram")
         assert not sent
