@@ -31,7 +31,7 @@ from nanobot.cron.tool import CronTool
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.documents import LONG_TERM, RULES
 from nanobot.memory.scopes import OWNER, is_group
-from nanobot.memory.search.library import PdfLimits, PdfUnreadable, read_pages
+from nanobot.memory.search.library import PdfLimits, read_pages
 from nanobot.memory.search.tool import SearchMemory
 from nanobot.memory.tools import Documents, Note, UpdateMemory
 from nanobot.security.audit import AuditLog
@@ -277,7 +277,7 @@ def _pdf_text(content: bytes) -> str:
     """The text of a PDF, page by page. Raises `ToolError`."""
     try:
         pages = read_pages(content, _PDF)
-    except PdfUnreadable as error:
+    except ToolError as error:
         raise ToolError(f"this PDF cannot be read: {error}") from error
     return "\n".join(f"[page {number}]\n{text}" for number, text in pages) or "[no text in it]"
 

@@ -74,11 +74,10 @@ class Hit(Struct, frozen=True):
 
 
 class SearchResult(Struct, frozen=True):
-    """The hits, best first; the words looked for; and, for a miss, indexed words close to them."""
+    """The hits, best first, and the words looked for."""
 
     hits: tuple[Hit, ...]
     terms: tuple[str, ...]
-    near: tuple[str, ...] = ()
 
 
 class IndexStats(Struct, frozen=True):
@@ -104,10 +103,6 @@ class Embedder(Protocol):
         ...
 
 
-def _no_memories() -> list[tuple[str, Path]]:
-    return []
-
-
 class Sources(Struct, frozen=True):
     """Where the text lies. The index only ever reads these.
 
@@ -115,12 +110,11 @@ class Sources(Struct, frozen=True):
     and metadata and is asked at every search; `memories` lists each scope with its memory folder
     (the one that holds `history.jsonl` and the daily notes; the long-term files lie there and
     beside it, and `template` is what they say before anything was learned); `library` is the folder
-    of documents, which belongs to `library_scope`.
+    of documents, which belongs to the owner.
     """
 
     sessions: Path
     scope_of: Callable[[str, Mapping[str, JsonValue]], str]
-    memories: Callable[[], list[tuple[str, Path]]] = _no_memories
+    memories: Callable[[], Sequence[tuple[str, Path]]] = tuple
     library: Path | None = None
-    library_scope: str = "owner"
     template: Mapping[str, str] = field(default_factory=dict)

@@ -34,14 +34,7 @@ from loguru import logger
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ProviderGarbage, ProviderRejected, StorageError
 from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
-from nanobot.memory.search.database import (
-    Interrupted,
-    Tables,
-    Unusable,
-    connect,
-    purge,
-    remove,
-)
+from nanobot.memory.search.database import Interrupted, connect, purge, remove
 from nanobot.memory.search.ingest import Ingest
 from nanobot.memory.search.searching import Search, Vector, Waiting
 
@@ -49,6 +42,7 @@ _EMBEDDED_AT_ONCE = 64
 _LOOKED_UP_AT_ONCE = 2_048
 
 _PLAIN = "hello"
+_DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 T = TypeVar("T")
 
@@ -82,7 +76,7 @@ class MemoryIndex:
     async def search(self, query: Query) -> SearchResult:
         """Take in what is new, then find what answers `query`."""
         today = self._clock.now().date()
-        meaning = await self._meaning(query, today) if self._embedding else None
+        meaning = await self._meaning(query, today)
         return await self._run(lambda index: index.search.answer(query, today, meaning))
 
     async def around(
@@ -126,28 +120,24 @@ class MemoryIndex:
         for is_last in (False, False, True):
             try:
                 index = self._open()
-                with _unless_busy("the newest messages may be missing"):
+                with _unless_busy():
                     index.ingest.refresh()
                 return work(index)
             except Interrupted as error:
                 raise StorageError(self._path, "the index was closed meanwhile") from error
-            except (Unusable, sqlite3.Error, OSError) as error:
+            except (sqlite3.Error, OSError) as error:
                 self._close()
                 if is_last:
                     raise StorageError(self._path, str(error)) from error
-                self._give_up_file(error)
+                if _code(error) in _DAMAGED:
+                    logger.warning("{}: {}; the index is built again", self._path, error)
+                    self._discard()
+                else:
+                    self._do_without_file(error)
         raise AssertionError("unreachable")
 
-    def _give_up_file(self, error: Exception) -> None:
-        """Delete a file that is no use; do without one where none can be written."""
-        damaged = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-        if isinstance(error, Unusable) or _code(error) in damaged:
-            logger.warning("{}: {}; the index is built again", self._path, error)
-            self._discard()
-        else:
-            self._do_without_file(error)
-
     def _discard(self) -> None:
+        """Delete the file."""
         self._close()
         try:
             remove(self._path)
@@ -162,7 +152,7 @@ class MemoryIndex:
     def _open(self) -> _Opened:
         if self._opened is None:
             db = connect(None if self._in_memory else self._path, self._patience)
-            ingest = Ingest(Tables(db, self._closing.is_set), self._sources, self._clock)
+            ingest = Ingest(db, self._sources, self._clock, self._closing.is_set)
             search = Search(db, self._sources.scope_of, self._embedder_name)
             self._opened = _Opened(db, ingest, search)
         return self._opened
@@ -174,13 +164,12 @@ class MemoryIndex:
 
     async def _meaning(self, query: Query, today: date) -> Vector | None:
         """The vector of a question, without the names of speakers."""
+        if self._embedding is None:
+            return None
         text = await self._run(lambda index: index.search.words_of(query, today))
         await self._embed_some(_EMBEDDED_AT_ONCE, patient=False)
-        vectors = await self._vectors_of([text or query.text], patient=False)
+        vectors = await self._embedding.vectors_of([text or query.text], patient=False)
         return vectors[0] if vectors else None
-
-    async def _vectors_of(self, texts: list[str], *, patient: bool) -> list[Vector | None]:
-        return await self._embedding.vectors_of(texts, patient=patient) if self._embedding else []
 
     async def _embed_some(self, most: int, *, patient: bool) -> bool:
         """Embed up to so many passages that have no vector; whether there may be more to do here.
@@ -193,7 +182,8 @@ class MemoryIndex:
             waiting = await self._run(partial(_waiting, most=most))
             for start in range(0, len(waiting), _EMBEDDED_AT_ONCE):
                 batch = waiting[start : start + _EMBEDDED_AT_ONCE]
-                vectors = await self._vectors_of([line.text for line in batch], patient=patient)
+                texts = [line.text for line in batch]
+                vectors = await self._embedding.vectors_of(texts, patient=patient)
                 if not vectors:
                     return False
                 await self._run(partial(_store, lines=batch, vectors=vectors))
@@ -209,31 +199,31 @@ class _Opened(NamedTuple):
 
 
 def _purge(index: _Opened) -> None:
-    with _unless_busy("what was taken out is overwritten later"):
+    with _unless_busy():
         purge(index.db)
 
 
 def _waiting(index: _Opened, most: int) -> list[Waiting]:
     found = list[Waiting]()
-    with _unless_busy("passages get their vectors later"):
+    with _unless_busy():
         found += index.search.vectors.waiting(most)
     return found
 
 
 def _store(index: _Opened, lines: Sequence[Waiting], vectors: Sequence[Vector | None]) -> None:
-    with _unless_busy("passages get their vectors later"):
+    with _unless_busy():
         index.search.vectors.store(lines, vectors)
 
 
 @contextmanager
-def _unless_busy(consequence: str) -> Iterator[None]:
-    """Go on where another process is writing to the file."""
+def _unless_busy() -> Iterator[None]:
+    """Go on where another process is writing to the file: the next refresh makes up for it."""
     try:
         yield
     except sqlite3.OperationalError as error:
         if _code(error) != sqlite3.SQLITE_BUSY:
             raise
-        logger.warning("the memory index is busy; {}", consequence)
+        logger.warning("the memory index is busy; the newest messages may be missing")
 
 
 def _code(error: Exception) -> int:
@@ -264,25 +254,17 @@ class Embedding:
         return found
 
     async def _each(self, texts: Sequence[str], patient: bool) -> list[Vector | None]:
+        """Those of a batch that is refused are asked for one by one."""
         try:
-            return [*await self._ask(texts, patient)]
+            vectors = await self._embedder.embed(texts, patient=patient)
         except ProviderRejected as error:
             if not error.blames_content:
                 raise
-        await self._ask([_PLAIN], patient)
-        return [await self._one(text, patient) for text in texts]
-
-    async def _one(self, text: str, patient: bool) -> Vector | None:
-        try:
-            return (await self._ask([text], patient))[0]
-        except ProviderRejected as error:
-            if not error.blames_content:
-                raise
-            logger.warning("a passage of {:,} characters gets no vector: refused", len(text))
-            return None
-
-    async def _ask(self, texts: Sequence[str], patient: bool) -> list[list[float]]:
-        vectors = await self._embedder.embed(texts, patient=patient)
+            if len(texts) > 1:
+                return [one for text in texts for one in await self._each([text], patient)]
+            await self._embedder.embed([_PLAIN], patient=patient)
+            logger.warning("a passage of {:,} characters gets no vector: refused", len(texts[0]))
+            return [None]
         if len(vectors) != len(texts):
             raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")
-        return vectors
+        return [*vectors]

@@ -1,200 +1,275 @@
 """Bringing the index up to date with the files.
 
-What changed goes in within one transaction (a document of the library in one of its own), so that a
-search sees all of a conversation's move to the archive or nothing of it. A file that cannot be read
-is reported once and does not hide the others.
+A stream is read where the state of one of its files has changed, and taken in within one
+transaction, so that a search sees all of a conversation's move to the archive or nothing of it. A
+file that cannot be read is reported once and does not hide the others.
 
-A session whose live file only grew is read on from where reading ended; that it only grew is known
-by its inode and by what stands before that place. In any other case (moved to the archive, saved by
-an editor, erased, cut, retracted) all of a stream is compared with the index by a hash of each
-line: what is equal from the start on stays, wherever it now stands, and the rest is indexed again.
+What is read is compared with the index by a hash of each line: what is equal from the start on
+stays, wherever it now stands, and the rest is indexed again. So whatever was done to a file (lines
+added, moved to the archive, saved by an editor, erased, cut, retracted) takes the same path. The
+archive of a session is passed over where it has not changed. Numbers grow within a stream: a line
+whose number is not above the one before is a copy, such as a crash leaves while it archives.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from itertools import chain
-from typing import NamedTuple
-from zlib import crc32
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import islice, takewhile
 
 from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
-from nanobot.io import FileState
+from nanobot.memory.history import MOST
 from nanobot.memory.search import Sources
-from nanobot.memory.search.database import Position, Standing, Tables
+from nanobot.memory.search.database import (
+    PLACES,
+    STREAM_BITS,
+    TOOLS_FROM,
+    Interrupted,
+    transaction,
+)
+from nanobot.memory.search.question import prepared
 from nanobot.memory.search.reading import (
     Entry,
+    Files,
     Listing,
     Name,
     SessionReader,
-    SourceFile,
     entries_of,
     line_hash,
-    retractions_in,
+    lines_of,
     well_formed,
 )
-from nanobot.session.loading import whole_size
-from nanobot.session.records import Retraction
+from nanobot.session.records import Retraction, decode
 
-_MARK, _NO_MARK = 4_096, -1
-Streams = Mapping[Name, Sequence[SourceFile]]
+PAUSE = timedelta(hours=1)
+"""A longer silence ends a segment."""
 
+SEGMENT_MOST = 60
+"""No segment has more passages."""
 
-class _FileMoved(Exception):
-    """A file is no longer the one that was listed; the next refresh sees the new one."""
+_BATCH = 4_096
+_PASSAGE = (
+    "INSERT INTO passage (id, stream, segment, seq, moment, role, asks, hash, first, last,"
+    " original, speaker, origin, turn, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+Lines = Iterable[tuple[int, bytes | Entry]]
+"""What a stream holds, each with its hash: lines of a session, or passages."""
 
 
 class Ingest:
-    """Brings `tables` up to date with the files. Raises what `tables` raise."""
+    """Brings `db` up to date with the files of `sources`.
 
-    def __init__(self, tables: Tables, sources: Sources, clock: Clock) -> None:
-        self._tables = tables
-        self._listing, self._sources, self._clock = Listing(sources), sources, clock
+    Raises `Interrupted` soon after `closing` has become true.
+    """
+
+    def __init__(
+        self, db: sqlite3.Connection, sources: Sources, clock: Clock, closing: Callable[[], bool]
+    ) -> None:
+        self._db, self._sources = db, sources
+        self._listing, self._clock, self._closing = Listing(sources), clock, closing
         self._reported: set[Name] = set()
-        self._taken: Streams | None = None
 
     def refresh(self) -> None:
         """Take in what changed. Raises `sqlite3.Error`, StorageError."""
-        streams = self._listing.streams()
-        if streams == self._taken:
-            return
-        self._taken = None
-        known = self._tables.known()
-        changed = [name for name in streams if known.get(name) != _states(streams[name])]
-        gone, failed = known.keys() - streams.keys(), set[Name]()
-        if not changed and not gone:
-            self._taken = streams
-            return
-        with self._tables.transaction():
-            for name in changed:
-                if name[0] != "library" and not self._take(name, streams[name]):
-                    failed.add(name)
-            for name in gone:
-                self._tables.drop(name)
-        for name in changed:
-            if name[0] == "library":  # reading takes its time; the file is not locked meanwhile
-                entries = list(self._entries(name, streams[name]))
-                with self._tables.transaction():
-                    self._take(name, streams[name], entries)
-        self._taken = {name: files for name, files in streams.items() if name not in failed}
+        rows = self._db.execute("SELECT source, scope, key, files FROM stream")
+        indexed = {(source, scope, key): files for source, scope, key, files in rows}
+        for name, files in self._listing.streams().items():
+            if indexed.pop(name, None) != _stamps(files):
+                self._update(name, files)
+        if indexed:
+            gone = "DELETE FROM stream WHERE (source, scope, key) = (?, ?, ?)"
+            with transaction(self._db):
+                self._db.executemany(gone, indexed)
 
-    def _take(
-        self, name: Name, files: Sequence[SourceFile], entries: Iterable[Entry] | None = None
-    ) -> bool:
-        """Take in a stream; whether that worked. One that holds what the database does not take (a
-        value that no one thought of) is passed over as well."""
+    def _update(self, name: Name, files: Files) -> None:
+        """Take in a stream. One that holds what the database does not take (a value that no one
+        thought of) is passed over as well."""
+        source = name[0]
         try:
-            with self._tables.apart():
-                id = self._tables.id_of(name)
-                if name[0] == "message":
+            # Reading a document takes its time; the database is not locked meanwhile.
+            entries = [] if source == "message" else self._entries(name, files)
+            with transaction(self._db):
+                id = self._id_of(name)
+                if source == "message":
                     self._take_session(id, files)
-                    return True
-                standing = self._tables.standing(id)
-                entries = self._entries(name, files) if entries is None else entries
-                unknown = (entry for entry in entries if not standing.passes(entry.hash))
-                new = standing.replaced_by(unknown)
-                self._tables.append(id, new, apart=name[0] == "history")
-                self._tables.remember(id, Position(_states(files)))
-        except (NanobotError, OSError, ValueError, OverflowError, _FileMoved) as error:
-            if not isinstance(error, _FileMoved) and name not in self._reported:
+                else:
+                    lines = ((entry.hash, entry) for entry in entries)
+                    new = self._new_entries(id, lines, SessionReader())
+                    self._append(id, new, apart=source == "history")
+                stamps = (_stamps(files), id)
+                self._db.execute("UPDATE stream SET files = ? WHERE id = ?", stamps)
+        except FileNotFoundError:  # moved just now: the next refresh sees where to
+            return
+        except (NanobotError, OSError, ValueError, OverflowError) as error:
+            if name not in self._reported:
                 self._reported.add(name)
-                logger.warning("{} {} is not searched: {}", name[0], name[2], error)
-            return False
-        return True
+                logger.warning("{} {} is not searched: {}", source, name[2], error)
 
-    def _entries(self, name: Name, files: Sequence[SourceFile]) -> Iterator[Entry]:
-        return entries_of(name, files, self._sources.template, self._clock.now().tzinfo)
+    def _entries(self, name: Name, files: Files) -> list[Entry]:
+        zone = self._clock.now().tzinfo
+        return list(entries_of(name, files, self._sources.template, zone))
 
-    def _take_session(self, id: int, files: Sequence[SourceFile]) -> None:
-        with ExitStack() as stack:
-            opened = [_Opened.of(file, stack.enter_context(file.opened())) for file in files]
-            before, live = self._tables.position(id), opened[-1]
-            if _only_grew(before, opened):
-                lines, gone = live.lines(before.read), list[Retraction]()
-                reader, standing = SessionReader(before.number), self._tables.passed(id)
-            else:
-                lines = chain.from_iterable(file.lines() for file in opened)
-                gone = [gone for file in opened for gone in retractions_in(file.lines())]
-                for one in gone:
-                    self._tables.retract(id, one)
-                reader, standing = SessionReader(retractions=gone), self._tables.standing(id)
-            self._tables.append(id, standing.replaced_by(_unknown(lines, reader, standing)))
-            # A retraction speaks of numbers, so it holds for messages that are written after it
-            # too: where there are any, no mark fits, and all is compared the next time.
-            mark = _NO_MARK if gone else live.mark(live.end)
-            states = _states([file.source for file in opened])
-            position = Position(states, reader.number, live.end, mark)
-            metadata = None if reader.metadata is None else json.dumps(reader.metadata)
-            self._tables.remember(id, position, metadata)
+    def _id_of(self, name: Name) -> int:
+        """The number of a stream, which is begun where it is new."""
+        self._db.execute("INSERT OR IGNORE INTO stream (source, scope, key) VALUES (?, ?, ?)", name)
+        row = self._db.execute(
+            "SELECT id FROM stream WHERE (source, scope, key) = (?, ?, ?)", name
+        ).fetchone()
+        return int(row[0])
+
+    def _take_session(self, id: int, files: Files) -> None:
+        """Take in a session, without those of its first files that have not changed."""
+        row = self._db.execute("SELECT files, numbers FROM stream WHERE id = ?", (id,)).fetchone()
+        before, numbers = row[0].split("\n"), json.loads(row[1])
+        same = takewhile(
+            lambda pair: pair[0] == _stamps((pair[1],)), zip(before, files, strict=False)
+        )
+        passed = min(len(list(same)), len(numbers), len(files) - 1)
+        numbers, rest = numbers[:passed], files[passed:]
+        raw_lines = (raw for file in rest for raw in lines_of(file) if b'"retract"' in raw)
+        gone = [one for one in map(decode, raw_lines) if isinstance(one, Retraction)]
+        for one in gone:
+            self._db.execute(
+                "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
+                (id, min(one.first, MOST), min(one.last, MOST), well_formed(one.turn_id)),
+            )
+        after = numbers[-1] if numbers else 0
+        reader = SessionReader(after, gone)
+
+        def lines() -> Lines:
+            for file in rest:
+                for raw in lines_of(file):
+                    yield line_hash(raw), raw
+                numbers.append(reader.number)
+
+        self._append(id, self._new_entries(id, lines(), reader, after))
+        # A retraction speaks of numbers, so it holds for messages that are written after it too:
+        # where there are any, every file is read the next time.
+        self._db.execute(
+            "UPDATE stream SET numbers = ?, metadata = coalesce(?, metadata) WHERE id = ?",
+            (json.dumps([] if gone else numbers), reader.metadata, id),
+        )
+
+    def _new_entries(
+        self, stream: int, lines: Lines, reader: SessionReader, after: int = 0
+    ) -> Iterator[Entry]:
+        """Of what stands behind the number `after`, what is to be indexed; from the first
+        difference on the index is cut. Lines of a session that it knows are not parsed."""
+        rows = self._db.execute(
+            "SELECT seq, hash FROM passage WHERE stream = ? AND seq > ? ORDER BY seq",
+            (stream, after),
+        )
+        last, row = after, rows.fetchone()
+
+        def cut() -> None:
+            rows.close()
+            if row:
+                at = (stream, row[0])
+                self._db.execute("DELETE FROM passage WHERE stream = ? AND seq >= ?", at)
+
+        for hash, line in lines:
+            if row and row[1] == hash:
+                last = reader.number = row[0]
+                row = rows.fetchone()
+                continue
+            entry = reader.entry(line) if isinstance(line, bytes) else line
+            if entry and entry.seq > last:
+                cut()
+                last, row = entry.seq, None
+                yield entry
+        cut()
+
+    def _append(self, stream: int, entries: Iterator[Entry], *, apart: bool = False) -> None:
+        """Add `entries` after what the stream has; `apart`: each is a segment of its own."""
+        tail = None
+        while batch := list(islice(entries, _BATCH)):
+            if self._closing():
+                raise Interrupted
+            # Only now: drawing the first one may take out what stood at the end.
+            tail = tail or _Tail(self._db, stream)
+            passages, words, speakers = [], [], set[str]()
+            for entry in batch:
+                id, segment = tail.next(entry, apart)
+                text, original = _stored(entry.text)
+                words.append((id, text))
+                named = (entry.speaker, entry.origin, entry.turn, entry.place)
+                speaker, *others = map(well_formed, named)
+                speakers.add(speaker)
+                passages.append((
+                    id, stream, segment, entry.seq, entry.moment, entry.role, entry.asks,
+                    entry.hash, entry.first, entry.last, original, speaker, *others,
+                ))  # fmt: skip
+            self._db.executemany(_PASSAGE, passages)
+            self._db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", words)
+            self._db.executemany(
+                "INSERT OR IGNORE INTO speaker VALUES (?, ?)",
+                ((stream, name) for name in speakers - {"", "user", "assistant", "tool"}),
+            )
 
 
-def _unknown(lines: Iterable[bytes], reader: SessionReader, standing: Standing) -> Iterator[Entry]:
-    """The passages that are not passed; lines that the index knows are not parsed."""
-    for raw in lines:
-        if standing.is_more and (seq := standing.passes(line_hash(raw))):
-            reader.number = seq
-        elif entry := reader.entry(raw):
-            yield entry
+class _Tail:
+    """Where a stream ends: the last ids of talk and output, and the segment that may go on."""
+
+    def __init__(self, db: sqlite3.Connection, stream: int) -> None:
+        base = stream << STREAM_BITS
+        (output,) = db.execute(
+            "SELECT max(id) FROM passage WHERE id BETWEEN ? AND ?",
+            (base + TOOLS_FROM, base + PLACES - 1),
+        ).fetchone()
+        talk = db.execute(
+            "SELECT id, segment, moment FROM passage WHERE id BETWEEN ? AND ?"
+            " ORDER BY id DESC LIMIT 1",
+            (base, base + TOOLS_FROM - 1),
+        ).fetchone()
+        self._output = output or base + TOOLS_FROM
+        last: tuple[int, int, str] = talk or (base, 0, "")
+        self._talk, self._segment, self._moment = last
+
+    def next(self, entry: Entry, apart: bool) -> tuple[int, int]:
+        """The id and the segment of the passage that comes next: the open segment, or a new one
+        after a pause; 0 for the output of a tool."""
+        if entry.role == "tool":
+            self._output += 1
+            return self._output, 0
+        self._talk += 1
+        full = self._talk - self._segment >= SEGMENT_MOST
+        if not self._segment or apart or full or _paused(self._moment, entry.moment):
+            self._segment = self._talk
+        self._moment = entry.moment or self._moment
+        return self._talk, self._segment
 
 
-def _only_grew(before: Position, opened: Sequence[_Opened]) -> bool:
-    """Whether lines were added to the last file, none of them a retraction, and nothing else has
-    changed since."""
-    then, now = json.loads(before.files), [_state(file.source) for file in opened]
-    live = opened[-1]
-    return (
-        bool(then)
-        and then[:-1] == now[:-1]
-        and then[-1][:2] == now[-1][:2]
-        and then[-1][2] < live.source.state.size
-        and live.mark(before.read) == before.mark
-        and not any(b'"retract"' in raw for raw in live.lines(before.read))
+def _stamps(files: Files) -> str:
+    """The files of a stream and their states, as the index keeps them."""
+    return "\n".join(
+        well_formed(
+            f"{one.folder}/{one.name} {one.state.inode} {one.state.size} {one.state.modified}"
+        )
+        for one in files
     )
 
 
-class _Opened(NamedTuple):
-    """A file of a session; what ends at `end` are whole lines."""
-
-    source: SourceFile
-    descriptor: int
-    end: int
-
-    @classmethod
-    def of(cls, file: SourceFile, descriptor: int) -> _Opened:
-        """Raises `_FileMoved` where another file has the name by now."""
-        state = FileState.of(os.fstat(descriptor))
-        if state.inode != file.state.inode:
-            raise _FileMoved
-        source = SourceFile(file.folder, file.name, state)
-        return cls(source, descriptor, whole_size(descriptor, state.size))
-
-    def lines(self, start: int = 0) -> Iterator[bytes]:
-        """The lines from `start` on."""
-        with os.fdopen(os.dup(self.descriptor), "rb") as file:
-            file.seek(start)
-            left = self.end - start
-            for raw in file:
-                left -= len(raw)
-                if left < 0:
-                    return
-                yield raw
-
-    def mark(self, end: int) -> int:
-        """Stands for what is before `end`."""
-        start = max(0, end - _MARK)
-        return crc32(os.pread(self.descriptor, end - start, start))
+def _stored(text: str) -> tuple[str, str | None]:
+    """`text` as the full-text table takes it, and itself where that differs."""
+    if text.isascii():
+        return text, None
+    whole = text.encode("utf-8", "replace").decode()
+    spelled = prepared(whole)
+    return spelled, None if spelled == whole else whole
 
 
-def _states(files: Sequence[SourceFile]) -> str:
-    """The files of a stream and their states, as the index keeps them."""
-    return json.dumps([_state(file) for file in files])
-
-
-def _state(file: SourceFile) -> list[str | int]:
-    path, state = well_formed(f"{file.folder}/{file.name}"), file.state
-    return [path, state.inode, state.size, state.modified]
+def _paused(before: str, now: str) -> bool:
+    """Whether a conversation stopped between two moments. Which came first says little: a platform
+    has a clock of its own, and cuts its times to seconds."""
+    if not before or not now or (before[:13], before[19:]) == (now[:13], now[19:]):
+        return False  # most messages come within the same hour
+    one, other = datetime.fromisoformat(before), datetime.fromisoformat(now)
+    if (one.tzinfo is None) != (other.tzinfo is None):
+        return True
+    return abs(other - one) > PAUSE

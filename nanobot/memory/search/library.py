@@ -6,7 +6,7 @@ link is followed and nothing outside the folder is read; names that begin with a
 over; a document that cannot be read is one warning and no passages, never an error; sizes, pages,
 characters and time are bounded. Everything here blocks; callers on the event loop use a thread.
 
-A PDF is parsed in a child (`pdf_worker`). Whatever happens there is one `PdfUnreadable` here.
+A PDF is parsed in a child process (`pdf_worker`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loguru import logger
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nanobot.errors import StorageError, ToolError
 from nanobot.security.paths import Entry, Place, Root
@@ -26,10 +26,6 @@ from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 from nanobot.text import printable
 
 _WORKER = Path(__file__).with_name("pdf_worker.py")
-
-
-class PdfUnreadable(Exception):
-    """This file cannot be read; `str(error)` says why."""
 
 
 class PdfLimits(Struct, frozen=True):
@@ -41,78 +37,58 @@ class PdfLimits(Struct, frozen=True):
     megabytes: int = 1_024
 
 
+_LIMITS = PdfLimits()
+
+
 def read_pages(content: bytes, limits: PdfLimits) -> list[tuple[int, str]]:
-    """The pages that hold text, numbered from 1. Blocks. Raises `PdfUnreadable`."""
+    """The pages that hold text, numbered from 1. Blocks. Raises `ToolError`."""
     bounds = WorkerLimits(limits.seconds, limits.megabytes)
     try:
-        answer = run_worker(_WORKER, (limits.pages, limits.characters), (content,), bounds)
+        output = run_worker(_WORKER, (limits.pages, limits.characters), (content,), bounds)
+        answer = json.loads(output)
+        if isinstance(answer, str):
+            raise ToolError(answer)
+        return [(int(number), str(text)) for number, text in answer]
     except WorkerFailed as error:
-        raise PdfUnreadable(f"its parser {error}") from error
-    return _parsed(answer)
-
-
-def _parsed(answer: bytes) -> list[tuple[int, str]]:
-    """What the child wrote: `{"pages": [[1, "text"], …]}` or `{"error": "why"}`."""
-    try:
-        value = json.loads(answer)
-    except ValueError as error:
-        raise PdfUnreadable("its parser gave no answer") from error
-    if isinstance(value, dict) and isinstance(value.get("error"), str):
-        raise PdfUnreadable(value["error"])
-    pages = value.get("pages") if isinstance(value, dict) else None
-    if not isinstance(pages, list):
-        raise PdfUnreadable("its parser gave no pages")
-    return [(int(number), str(text)) for number, text in pages]
+        raise ToolError(f"its parser {error}") from error
+    except (ValueError, TypeError) as error:
+        raise ToolError("its parser gave no answer") from error
 
 
 _MARKDOWN = (".md", ".markdown", ".mdown")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])[-\u00ad]\n(?=[a-z\u00df-\u00ff])")
 _SPACES = re.compile(r"[ \t\u00a0]+")
+_MOST_ENTRIES = 20_000
+_TEXT_BYTES, _PDF_BYTES = 20 * 1024 * 1024, 100 * 1024 * 1024
+_CHARACTERS = 5_000_000
 
 
-class LibraryLimits(Struct, frozen=True):
-    """Sizes in bytes; `characters` bounds the text taken from one document."""
-
-    entries: int = 20_000
-    text_bytes: int = 20 * 1024 * 1024
-    pdf_bytes: int = 100 * 1024 * 1024
-    characters: int = 5_000_000
-    pdf: PdfLimits = field(default_factory=PdfLimits)
-
-
-_LIMITS = LibraryLimits()
-
-
-def documents(folder: Path, limits: LibraryLimits = _LIMITS) -> Iterator[tuple[Place, Entry]]:
+def documents(folder: Path) -> Iterator[tuple[Place, Entry]]:
     """What there is to read below `folder`, by path; nothing without one. No file is opened."""
     # The folder's parent is the root, so that a library which is a link is not followed.
     root = Root(folder.parent).place(folder.name)
-    for place, entry in sorted(root.walk(limits.entries), key=lambda found: found[0].names):
+    for place, entry in sorted(root.walk(_MOST_ENTRIES), key=lambda found: found[0].names):
         hidden = any(name.startswith(".") for name in place.names[1:])
         if entry.kind == "file" and entry.size > 0 and not hidden:
             yield place, entry
 
 
-def passages(place: Place, limits: LibraryLimits = _LIMITS) -> list[tuple[str, str]]:
+def passages(place: Place, limits: PdfLimits = _LIMITS) -> list[tuple[str, str]]:
     """The passages of a document, in order, each with the place by which it is cited; empty where
     it cannot be read."""
+    shown, name = printable(place.relative), place.names[-1].lower()
     try:
-        return _read(place, limits)
-    except (StorageError, ToolError, PdfUnreadable) as error:
+        if name.endswith(".pdf"):
+            content = place.read_bytes(_PDF_BYTES)
+            return [
+                (f"{shown} p. {number}", cut.searchable)
+                for number, page in (read_pages(content, limits) if content else [])
+                for cut in cut_text(_SPACES.sub(" ", _HYPHEN.sub("", page)))
+            ]
+        text = _text(place.read_bytes(_TEXT_BYTES) or b"")[:_CHARACTERS]
+    except (StorageError, ToolError) as error:
         logger.warning("{} in the library is not searched: {}", printable(place.names[-1]), error)
         return []
-
-
-def _read(place: Place, limits: LibraryLimits) -> list[tuple[str, str]]:
-    shown, name = printable(place.relative), place.names[-1].lower()
-    if name.endswith(".pdf"):
-        content = place.read_bytes(limits.pdf_bytes) or b""
-        return [
-            (f"{shown} p. {number}", cut.searchable)
-            for number, page in (read_pages(content, limits.pdf) if content else [])
-            for cut in cut_text(_SPACES.sub(" ", _HYPHEN.sub("", page)))
-        ]
-    text = _text(place.read_bytes(limits.text_bytes) or b"")[: limits.characters]
     cuts = cut_text(text, headings=name.endswith(_MARKDOWN))
     return [(f"{shown}:{cut.line}", cut.searchable) for cut in cuts]
 
@@ -139,8 +115,8 @@ _SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*\s|[。！？；][”」』）]*
 
 
 class Cut(NamedTuple):
-    """A piece of a text: `line` is where it begins, counted from 1; `heading` is carried, not its
-    own (of a paragraph that is one by itself: its title)."""
+    """A piece of a text: `line` is where it begins, counted from 1; `heading` is the one that it
+    stands under, where it does not begin with it."""
 
     line: int
     text: str
@@ -159,32 +135,21 @@ def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
     that is often where the words of a question are. No text is lost and none is repeated, except
     for headings. `headings` says that lines such as `## Plan` are headings."""
     cuts: list[Cut] = []
-    together: list[Cut] = []
-    heading = above = ""
-    for paragraph in _paragraphs(text, headings=headings):
-        size = sum(len(part.text) + 2 for part in together)
-        full = size + len(paragraph.text) > LONGEST
-        if together and (full or (paragraph.heading and size >= _ENOUGH)):
-            cuts += _joined(together, above)
-            together = []
-        if not together:
-            above = "" if paragraph.heading else heading
-        together.append(paragraph)
-        heading = paragraph.heading or heading
-    return cuts + _joined(together, above)
+    heading = ""
+    for line, paragraph, title in _paragraphs(text, headings=headings):
+        size = len(cuts[-1].text) if cuts else LONGEST
+        if size + 2 + len(paragraph) > LONGEST or (title and size >= _ENOUGH):
+            above = "" if title else heading
+            cuts += [Cut(number, piece, above) for number, piece in _pieces(line, paragraph)]
+        else:
+            cuts[-1] = cuts[-1]._replace(text=f"{cuts[-1].text}\n\n{paragraph}")
+        heading = title or heading
+    return cuts
 
 
-def _joined(paragraphs: list[Cut], heading: str) -> list[Cut]:
-    if not paragraphs:
-        return []
-    text = "\n\n".join(part.text for part in paragraphs)
-    if len(paragraphs) > 1:
-        return [Cut(paragraphs[0].line, text, heading)]
-    return [Cut(line, piece, heading) for line, piece in _pieces(paragraphs[0].line, text)]
-
-
-def _paragraphs(text: str, *, headings: bool) -> Iterator[Cut]:
-    """What blank lines separate; a heading is one by itself, fenced code is never one."""
+def _paragraphs(text: str, *, headings: bool) -> Iterator[tuple[int, str, str]]:
+    """What blank lines separate, each with its line and, where it is a heading, its title. Fenced
+    code is never one."""
     lines: list[str] = []
     start, fenced = 1, False
     for number, line in enumerate(text.split("\n"), 1):
@@ -192,21 +157,21 @@ def _paragraphs(text: str, *, headings: bool) -> Iterator[Cut]:
         match = _HEADING.match(line) if headings and not (fenced or fence) else None
         if match or (not line.strip() and not fenced):
             if lines:
-                yield Cut(start, "\n".join(lines).rstrip())
+                yield start, "\n".join(lines).rstrip(), ""
                 lines = []
             if match:
-                yield Cut(number, line.strip(), match["title"])
+                yield number, line.strip(), match["title"]
             continue
         if not lines:
             start = number
         lines.append(line.rstrip())
         fenced ^= fence
     if rest := "\n".join(lines).rstrip():
-        yield Cut(start, rest)
+        yield start, rest, ""
 
 
 def _pieces(line: int, text: str) -> Iterator[tuple[int, str]]:
-    """A long paragraph in pieces of at most `LONGEST` characters, with the line of each."""
+    """A paragraph in pieces of at most `LONGEST` characters, with the line of each."""
     while text:
         end = _end(text) if len(text) > LONGEST else len(text)
         if piece := text[:end].strip():

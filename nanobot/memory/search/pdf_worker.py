@@ -2,9 +2,8 @@
 
     python pdf_worker.py PAGES CHARACTERS
 
-A page that cannot be read is left out; a file
-that cannot be is an answer too: `{"error": …}`. Run by
-`nanobot.memory.search.library`, never imported.
+The answer is a list of `[number, text]`, without the pages that cannot be read; for a file that
+cannot be read it is a string that says why. Run by `nanobot.memory.search.library`, never imported.
 """
 
 from __future__ import annotations
@@ -44,16 +43,14 @@ def main() -> None:
     most, characters = int(sys.argv[1]), int(sys.argv[2])
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    answer: dict[str, object]
+    answer: list[tuple[int, str]] | str
     try:
-        answer = {"pages": pages(sys.stdin.buffer.read(), most, characters)}
-    except ImportError:
-        answer = {"error": "the package pypdf is not installed"}
+        answer = pages(sys.stdin.buffer.read(), most, characters)
     except MemoryError:
-        answer = {"error": "reading it takes too much memory"}
+        answer = "reading it takes too much memory"
     except Exception as error:  # noqa: BLE001 - the boundary between a hostile file and its reader
         words = " ".join(str(error).split())[:200]
-        answer = {"error": f"it is damaged ({words or type(error).__name__})"}
+        answer = f"it is damaged ({words or type(error).__name__})"
     sys.stdout.write(json.dumps(answer))
 
 

@@ -10,11 +10,11 @@ the pairs that it shares. Korean words carry their particles (`서울에서`), s
 Width and compatibility forms are unified (NFKC): `ＡＢＣ１２３` is `ABC123`. ASCII is stored as it
 is, which also makes this cheap.
 
-Three rules for questions, each measured: a speaker's name makes that speaker's messages likelier
-and is then left out of the words, since people rarely say their own name; a date of the calendar
-("8 May 2023", "last May", "in 2022") does the same for messages of that time; and what asks for a
-time ("when did …") favours passages that name one. A part of a date that is missing is taken from
-the past: in March 2026, "in May" is May 2025. What no calendar has (2023-02-30) stays a word.
+Two rules for questions, each measured: a speaker's name makes that speaker's messages likelier and
+is then left out of the words, since people rarely say their own name; a date of the calendar ("8
+May 2023", "last May", "in 2022") does the same for messages of that time. A part of a date that is
+missing is taken from the past: in March 2026, "in May" is May 2025. What no calendar has
+(2023-02-30) stays a word.
 """
 
 from __future__ import annotations
@@ -81,11 +81,6 @@ def content_words(words: list[str]) -> list[str]:
     return telling or distinct
 
 
-def match_any(words: list[str]) -> str:
-    """The expression that matches any of `words`, for a full-text table; empty for none."""
-    return " OR ".join(f'"{word}"' for word in words)
-
-
 def _spelled_out(match: re.Match[str]) -> str:
     return f" {' '.join(_singles_and_pairs(match[0]))} "
 
@@ -111,7 +106,6 @@ _MONTHS = [
     "july", "august", "september", "october", "november", "december",
 ]
 # fmt: on
-_DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
 _MONTH = (
     r"(?P<month>jan|feb|mar|apr|may|jun|jul|aug|sep|sept|oct|nov|dec|" + "|".join(_MONTHS) + ")"
 )
@@ -178,39 +172,12 @@ def _month_number(name: str | None) -> int:
     return next(n for n, full in enumerate(_MONTHS, 1) if full.startswith(name.lower()[:3]))
 
 
-def asks_when(question: str) -> bool:
-    """Whether the answer would be a time."""
-    return _ASKS_WHEN().search(question) is not None
-
-
-def names_time(text: str) -> bool:
-    """Whether `text` says when something was, is or will be."""
-    return _TIME_WORD().search(text) is not None
-
-
-_ASKS_WHEN = late(
-    r"^\W*(?:and |so |but )?when\b"
-    r"|\b(?:what|which) (?:day|date|month|year|time|week|weekend|season)\b"
-    r"|\bhow long\b|\bsince when\b|\bwann\b|\bquand\b|\bcu[aá]ndo\b|\bquando\b"
-    r"|什么时候|什麼時候|何时|何時|几月|哪天|哪年|いつ|언제",
-    re.IGNORECASE,
-)
-_TIME_WORD = late(
-    r"\b(?:yesterday|today|tomorrow|tonight|ago|last|next|weeks?|weekends?|months?|years?|days?"
-    r"|morning|evening|night|recently|since|soon|upcoming|couple|few|summer|winter|spring|fall"
-    rf"|autumn|(?:19|20)\d\d|{'|'.join(_MONTHS)}|{_DAYS})\b"
-    r"|[昨今明]天|[上下]周|[去今明]年|月|昨日|先週|来週|先月|어제|오늘|내일|지난",
-    re.IGNORECASE,
-)
-
-
 class Question(Struct, frozen=True):
     """`words` to look for; `speakers` are names of one person, whose messages are likelier."""
 
     words: tuple[str, ...]
     speakers: frozenset[str] = frozenset()
     spans: tuple[Span, ...] = ()
-    asks_when: bool = False
 
 
 def parse(text: str, names: Collection[str], today: date) -> Question:
@@ -227,5 +194,4 @@ def parse(text: str, names: Collection[str], today: date) -> Question:
         words=tuple(telling or content_words(words) or content_words(words_of(text))),
         speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
         spans=found,
-        asks_when=asks_when(text),
     )

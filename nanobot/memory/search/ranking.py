@@ -21,8 +21,8 @@ answers passes 0.3 of its score to the messages that it sums up.
 
 Then factors, soft ones: nothing is filtered by a guess. Messages of a speaker that the question
 names count more, so do messages from the days that it names and the two weeks after
-(people tell afterwards), and passages that name a time where it asks when. A message that ends as a
-question answers little, and the output of a tool was usually said again by the one who called it.
+(people tell afterwards). A message that ends as a question answers little, and the output of a tool
+was usually said again by the one who called it.
 
 The numbers are round ones from the middle of a broad plateau. Chosen anew on any four of the five
 development conversations of LoCoMo, they come out nearly the same, and serve the fifth as well.
@@ -49,7 +49,7 @@ TELLING_AFTERWARDS = timedelta(days=14)
 
 _NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.3, 0.8, 0.55, 0.3, 0.2
 _SEGMENT, _SUMMED_UP = 1.2, 0.3
-_SPEAKER, _SPAN, _TIME, _ENDS_ASKING, _TOOL = 1.6, 2.5, 1.3, 0.8, 0.6
+_SPEAKER, _SPAN, _ENDS_ASKING, _TOOL = 1.6, 2.5, 0.8, 0.6
 _K1, _B = 1.2, 0.75
 
 Scored = list[tuple[int, float]]
@@ -88,8 +88,7 @@ def rank(
     """Those of `candidates` to which any score comes.
 
     `own` has the bm25 (positive, higher is better) of those that match, `segments` that of whole
-    segments, `summed_up` pairs of a history entry and a message that it sums up. Whether a passage
-    names a time is not known here: see `favour`.
+    segments, `summed_up` pairs of a history entry and a message that it sums up.
     """
     flowed = _flow(candidates, own)
     for entry, message in summed_up:
@@ -99,16 +98,6 @@ def rank(
         here = candidates[id]
         whole = score + _SEGMENT * segments.get(here.segment, 0.0)
         scored.append((id, whole * _factor(question, here)))
-    return in_order(scored)
-
-
-def favour(scored: Scored, timed: set[int]) -> Scored:
-    """The same, with passages in `timed` favoured: for a question that asks when."""
-    return in_order((id, score * _TIME if id in timed else score) for id, score in scored)
-
-
-def in_order(scored: Iterable[tuple[int, float]]) -> Scored:
-    """Best first."""
     return sorted(scored, key=lambda item: (-item[1], -item[0]))
 
 

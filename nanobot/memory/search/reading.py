@@ -7,10 +7,11 @@ whole; the lines of a session one by one, because there may be hundreds of thous
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, time, tzinfo
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -22,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
-from nanobot.io import FileState, opened
+from nanobot.io import FileState, lstate_of, opened
 from nanobot.memory.documents import FACTS
 from nanobot.memory.files import text_of
 from nanobot.memory.guard import fact_lines
@@ -36,10 +37,10 @@ from nanobot.memory.taint import NOTE, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.security.paths import Place, Root
 from nanobot.session.catalogue import key_in
+from nanobot.session.loading import whole_size
 from nanobot.session.records import (
     SUFFIX,
     Foreign,
-    JsonValue,
     Metadata,
     Retraction,
     decode,
@@ -73,23 +74,21 @@ class SourceFile(Struct, frozen=True):
     name: str
     state: FileState
 
-    def opened(self) -> AbstractContextManager[int]:
-        """A descriptor for reading a session's file."""
-        return opened(self.folder / self.name)
-
     @property
     def place(self) -> Place:
-        """Any other file: no link below the folder is followed."""
+        """Where it is; no link below the folder is followed."""
         return Root(self.folder).place(self.name)
 
     def read(self) -> bytes:
-        """The content of any other. Raises NanobotError."""
+        """The content. Raises NanobotError."""
         return self.place.read_bytes(_LARGEST) or b""
 
 
 Name = tuple[Source, str, str]
 """Source, scope and key: what a stream is called. The scope of a session is empty: it is asked for
 at a search."""
+
+Files = tuple[SourceFile, ...]
 
 
 class Listing:
@@ -99,25 +98,29 @@ class Listing:
         self._sources = sources
         self._keys: dict[tuple[Path, int], str] = {}
 
-    def streams(self) -> dict[Name, tuple[SourceFile, ...]]:
-        """All streams there are now. Raises StorageError where a folder cannot be read."""
+    def streams(self) -> dict[Name, Files]:
+        """All streams there are now."""
         found = dict(self._sessions(self._sources.sessions))
         for scope, folder in self._sources.memories():
             found |= _memory(scope, folder)
-        if self._sources.library is not None:
-            found |= _library(self._sources.library)
+        if library := self._sources.library:
+            for place, entry in documents(library):
+                state = FileState(0, entry.size, entry.mtime_ns)
+                name = well_formed("/".join(place.names[1:]))
+                file = SourceFile(library.parent, place.relative, state)
+                found["library", OWNER, name] = (file,)
         return found
 
-    def _sessions(self, folder: Path) -> Iterator[tuple[Name, tuple[SourceFile, ...]]]:
+    def _sessions(self, folder: Path) -> Iterator[tuple[Name, Files]]:
         # The live files first: what is moved to the archive meanwhile is then in both or in one.
         live = {name: file for name, file in _listed(folder).items() if name.endswith(SUFFIX)}
-        kept = _entries(folder / "archive")
-        archives = {name for name, status in kept if S_ISDIR(status.st_mode)}
+        archives = {
+            name for name, status in _entries(folder / "archive") if S_ISDIR(status.st_mode)
+        }
         for name, file in live.items():
             key = self._key(file, name.removesuffix(SUFFIX), live)
-            archived = _segments(folder, stem_of(key)) if stem_of(key) in archives else ()
             archives.discard(stem_of(key))
-            yield ("message", "", well_formed(key)), (*archived, file)
+            yield ("message", "", well_formed(key)), (*_segments(folder, stem_of(key)), file)
         for stem in sorted(archives):
             if files := _segments(folder, stem):
                 yield ("message", "", well_formed(self._key(files[0], stem, {}))), files
@@ -135,7 +138,7 @@ class Listing:
         return known
 
 
-def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, tuple[SourceFile, ...]]]:
+def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
     # The folder's parent is the root, so that a memory folder which is a link is not followed.
     root, inside = folder.parent, _listed(folder.parent, folder.name)
     months = _listed(root, f"{folder.name}/history")
@@ -147,20 +150,11 @@ def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, tuple[SourceFile, 
         if day_of(name) is not None:
             yield ("note", scope, name), (file,)
     for path in FACTS:
-        with suppress(OSError):
-            status = (root / path).stat(follow_symlinks=False)
-            if S_ISREG(status.st_mode):
-                yield ("memory", scope, path), (SourceFile(root, path, FileState.of(status)),)
+        if state := lstate_of(f"{root}/{path}"):
+            yield ("memory", scope, path), (SourceFile(root, path, state),)
 
 
-def _library(folder: Path) -> Iterator[tuple[Name, tuple[SourceFile, ...]]]:
-    for place, entry in documents(folder):
-        state = FileState(0, entry.size, entry.mtime_ns)
-        name = well_formed("/".join(place.names[1:]))
-        yield ("library", OWNER, name), (SourceFile(folder.parent, place.relative, state),)
-
-
-def _segments(sessions: Path, stem: str) -> tuple[SourceFile, ...]:
+def _segments(sessions: Path, stem: str) -> Files:
     """The archive of a session, oldest first."""
     names = {
         int(name.removesuffix(SUFFIX)): file
@@ -193,6 +187,25 @@ def _entries(folder: Path) -> list[tuple[str, os.stat_result]]:
     except OSError as error:
         logger.warning("{} is not searched: {}", folder, error.strerror)
     return sorted(found, key=lambda item: item[0])
+
+
+def lines_of(file: SourceFile) -> Iterator[bytes]:
+    """The whole lines of a session's file.
+
+    Raises NanobotError, and FileNotFoundError where another file has the name by now: the next
+    listing sees that one.
+    """
+    with opened(file.folder / file.name) as descriptor:
+        status = os.fstat(descriptor)
+        if status.st_ino != file.state.inode:
+            raise FileNotFoundError(file.name)
+        left = whole_size(descriptor, status.st_size)
+        with os.fdopen(os.dup(descriptor), "rb") as lines:
+            for raw in lines:
+                left -= len(raw)
+                if left < 0:
+                    break
+                yield raw
 
 
 ASKS, ENDS_ASKING = 1, 2
@@ -235,12 +248,12 @@ class SessionReader(Struct):
     """Reads the lines of one session's files in order.
 
     `number` is that of the last message, for messages without one; a message that one of the
-    `retractions` covers is passed over; `metadata` is the newest that was seen.
+    `retractions` covers is passed over; `metadata` is the newest that was seen, as JSON.
     """
 
     number: int = 0
     retractions: Sequence[Retraction] = ()
-    metadata: dict[str, JsonValue] | None = None
+    metadata: str | None = None
 
     def entry(self, raw: bytes) -> Entry | None:
         """The passage on a line; None where it is no message of interest."""
@@ -251,7 +264,7 @@ class SessionReader(Struct):
                     message = replace(message, seq=self.number)
                 return self._entry(message, raw)
             case Metadata() as record:
-                self.metadata = dict(record.metadata or {})
+                self.metadata = json.dumps(dict(record.metadata or {}))
                 self.number = max(self.number, min(record.first_seq, MOST) - 1)
             case Foreign(numbered=True):
                 self.number += 1
@@ -277,14 +290,8 @@ class SessionReader(Struct):
         )
 
 
-def retractions_in(lines: Iterable[bytes]) -> list[Retraction]:
-    """What was retracted, to be known before the messages are read."""
-    records = (decode(raw) for raw in lines if b'"retract"' in raw)
-    return [record for record in records if isinstance(record, Retraction)]
-
-
 def entries_of(
-    name: Name, files: Sequence[SourceFile], template: Mapping[str, str], zone: tzinfo | None
+    name: Name, files: Files, template: Mapping[str, str], zone: tzinfo | None
 ) -> Iterator[Entry]:
     """The passages of any stream but a session, in order. `template` is what long-term files say
     before anything was learned, `zone` for times without an offset. Raises NanobotError."""

@@ -18,7 +18,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from difflib import get_close_matches
 from heapq import nlargest, nsmallest
 from itertools import chain
 from math import sqrt
@@ -29,15 +28,8 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import MOST
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
 from nanobot.memory.search.database import STREAM_BITS, transaction
-from nanobot.memory.search.question import Question, match_any, names_time, parse, words_of
-from nanobot.memory.search.ranking import (
-    Candidate,
-    Scored,
-    Segments,
-    favour,
-    rank,
-    reach,
-)
+from nanobot.memory.search.question import Question, parse
+from nanobot.memory.search.ranking import Candidate, Segments, rank, reach
 from nanobot.session.records import JsonValue
 
 _BEST = 120
@@ -46,19 +38,17 @@ _BEST = 120
 _RANKED = 1_000
 """How many passages are ranked by bm25 at most; it takes some microseconds each."""
 
-_READ = 100
-"""How many of the ranked are read for words of time."""
-
 _EMBEDDED = 4_000
 """Characters of a passage that are embedded."""
 
 _CLOSE, _NEAREST = 400, 100
 _BESIDE = 2
-_NEAR = 5
 _PREFIX: dict[Source, str] = {
     "message": "m", "history": "h", "note": "n", "memory": "f", "library": "l",
 }  # fmt: skip
-_SAID = "SELECT seq, moment, role, speaker, origin, place, turn, first, last, text FROM said"
+_COLUMNS = (
+    "SELECT seq, moment, role, speaker, origin, place, turn, first, last, text FROM passage_text"
+)
 
 
 class Readable(NamedTuple):
@@ -84,14 +74,6 @@ class Readable(NamedTuple):
 Streams = Mapping[int, Readable]
 
 
-class _Prepared(NamedTuple):
-    """A question with the streams it may be answered from."""
-
-    query: Query
-    question: Question
-    streams: Streams
-
-
 class Search:
     """Runs queries against the index. `scope_of` gives the scope of a session, asked each time."""
 
@@ -108,13 +90,13 @@ class Search:
 
     def words_of(self, query: Query, today: date) -> str:
         """The words of a question that say what it is about."""
-        return " ".join(self._prepared(query, today).question.words)
+        return " ".join(self._question(query, self._searched(query), today).words)
 
     def answer(self, query: Query, today: date, meaning: Vector | None = None) -> SearchResult:
         """What is found; `meaning` is the question's vector."""
-        prepared = self._prepared(query, today)
-        question, streams = prepared.question, prepared.streams
-        words = self._matching(prepared)
+        streams = self._searched(query)
+        question = self._question(query, streams, today)
+        words = self._matching(question.words, streams, query)
         scores = defaultdict[int, float](float)
         for id, score in chain.from_iterable(holding.items() for holding in words):
             scores[id] += score
@@ -124,19 +106,13 @@ class Search:
         meant = self.vectors.nearest(meaning, streams) if meaning else {}
         for id, likeness in meant.items():
             own[id] = own.get(id, 0.0) + best * likeness
-        if not own:
-            return SearchResult((), question.words, self._near(prepared))
-        found = {item.id: item for item in self._candidates(own) if _within(item, query)}
+        found = self._candidates(own, query)
         segments = self._segments().scores(words)
         ranked = rank(question, found, own, segments, self._summed_up(own, found))
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
-        if question.asks_when:
-            read = max(_READ, query.limit)
-            ranked = favour(ranked[:read], self._timed(ranked[:read])) + ranked[read:]
-        best_ranked = ranked[: max(query.limit, 0)]
-        hits = tuple(self._hit(streams, found[id], score) for id, score in best_ranked)
-        return SearchResult(hits, question.words, () if hits else self._near(prepared))
+        hits = (self._hit(streams, found[id], score) for id, score in ranked[: max(query.limit, 0)])
+        return SearchResult(tuple(hits), question.words)
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
         """A passage and what stands beside it; [] where `scopes` do not have it."""
@@ -146,7 +122,7 @@ class Search:
         seq, wanted = int(number), f"{prefix}:{int(number)}"
         streams = self._streams(scopes).values()
         stream = next((one for one in streams if one.passage_id(seq) == wanted), None)
-        here = self._said(stream, "seq = ?", seq) if stream else []
+        here = self._passages(stream, "seq = ?", seq) if stream else []
         if stream is None or not here:
             return []
         earlier, later = self._beside(stream, seq, max(before, 0), max(after, 0))
@@ -168,17 +144,18 @@ class Search:
             facts=counts.get("memory", 0),
         )
 
-    def _prepared(self, query: Query, today: date) -> _Prepared:
-        """Read the question and find what may be searched."""
-        streams = {
+    def _searched(self, query: Query) -> Streams:
+        """The streams that a query may be answered from."""
+        return {
             id: stream
             for id, stream in self._streams(query.scopes).items()
             if query.source in ("", stream.source)
             and (not query.session or (stream.source, stream.key) == ("message", query.session))
         }
+
+    def _question(self, query: Query, streams: Streams, today: date) -> Question:
         rows = self._db.execute("SELECT stream, name FROM speaker")
-        names = {name for stream, name in rows if stream in streams}
-        return _Prepared(query, parse(query.text, names, today), streams)
+        return parse(query.text, {name for stream, name in rows if stream in streams}, today)
 
     def _streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
         """The streams in `scopes`. Of all but the first, which asks, it is not to see who they are
@@ -193,23 +170,33 @@ class Search:
                 found[id] = Readable(id, source, key, owner)
         return found
 
-    def _matching(self, prepared: _Prepared) -> list[dict[int, float]]:
+    def _matching(
+        self, words: Sequence[str], streams: Streams, query: Query
+    ) -> list[dict[int, float]]:
         """For each word the passages that hold it with their bm25, positive; the rarest word first.
 
         The most frequent ones are left out where all together would take long to rank: a word that
         stands in every tenth message of tens of thousands says little besides the others. Of a word
         in more passages than can be ranked in time, the last ones are.
         """
-        where, values = _conditions(prepared)
+        if len(streams) == 1:
+            first = next(iter(streams)) << STREAM_BITS
+            where = f"words.rowid BETWEEN {first} AND {first + (1 << STREAM_BITS) - 1}"
+        else:
+            where = f"(words.rowid >> {STREAM_BITS}) IN ({','.join(map(str, streams))})"
+        days = _days(query) if query.since or query.until else ()
+        if days:
+            dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
+            where += f" AND EXISTS ({dated})"
 
         def rows(columns: str, word: str) -> list[tuple[int, float]]:
             return self._db.execute(
-                f"SELECT {columns} FROM words WHERE words MATCH ? {where}"  # noqa: S608 - ours
+                f"SELECT {columns} FROM words WHERE words MATCH ? AND {where}"  # noqa: S608 - ours
                 " ORDER BY rowid DESC LIMIT ?",
-                [match_any([word]), *values, _RANKED],
+                [f'"{word}"', *days, _RANKED],
             ).fetchall()
 
-        counts = {word: len(rows("rowid", word)) for word in prepared.question.words}
+        counts = {word: len(rows("rowid", word)) for word in words}
         telling: list[dict[int, float]] = []
         for word in sorted(counts, key=lambda word: (counts[word], word)):
             if telling and sum(map(len, telling)) + counts[word] > _RANKED:
@@ -217,20 +204,23 @@ class Search:
             telling.append(dict(rows("rowid, -bm25(words)", word)))
         return telling
 
-    def _candidates(self, ids: Iterable[int]) -> list[Candidate]:
-        """What ranking needs of those of `ids` and their neighbours that exist."""
+    def _candidates(self, ids: Iterable[int], query: Query) -> dict[int, Candidate]:
+        """What ranking needs of those of `ids` and their neighbours that exist and pass the filter
+        by date."""
         rows = self._db.execute(
             "SELECT id, segment, role, speaker, moment, asks, seq FROM passage"
-            " WHERE id IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(reach(ids))),),
+            " WHERE id IN (SELECT value FROM json_each(?)) AND moment >= ? AND moment < ?",
+            (json.dumps(list(reach(ids))), *_days(query)),
         )
-        return [Candidate._make(row) for row in rows]
+        return {row[0]: Candidate._make(row) for row in rows}
 
     def _segments(self) -> Segments:
         """The segments there are, kept until the index changes."""
         if (version := _changes(self._db)) != self._version:
             ids, sizes = array("q"), array("q")
-            for id, size in self._db.execute("SELECT id, passages FROM segment ORDER BY id"):
+            for id, size in self._db.execute(
+                "SELECT segment, count(*) FROM passage WHERE segment > 0 GROUP BY segment"
+            ):
                 ids.append(id)
                 sizes.append(size)
             self._known, self._version = Segments(ids, sizes), version
@@ -248,76 +238,37 @@ class Search:
             (json.dumps(list(own)), json.dumps(list(found))),
         ).fetchall()
 
-    def _timed(self, ranked: Scored) -> set[int]:
-        """Those that name a time."""
-        rows = self._db.execute(
-            "SELECT id, text FROM said WHERE id IN (SELECT value FROM json_each(?))",
-            (json.dumps([id for id, _ in ranked]),),
-        )
-        return {id for id, text in rows if names_time(text)}
-
     def _hit(self, streams: Streams, found: Candidate, score: float) -> Hit:
         """A passage as people see it, with what was said before and after; the output of a tool
         with the talk in which it was called."""
         stream = streams[found.id >> STREAM_BITS]
-        reached = (found.id - _BESIDE, found.id + _BESIDE, found.segment)
-        near = self._said(stream, "id BETWEEN ? AND ? AND segment = ? ORDER BY seq", *reached)
-        here = next(passage for passage in near if passage.seq == found.seq)
-        if here.role == "tool":
-            before, after = self._beside(stream, here.seq, _BESIDE, _BESIDE, "AND role != 'tool'")
-        else:
-            before = [passage for passage in near if passage.seq < here.seq]
-            after = [passage for passage in near if passage.seq > here.seq]
+        (here,) = self._passages(stream, "id = ?", found.id)
+        same = f"AND segment = {found.segment}" if found.segment else "AND segment > 0"
+        before, after = self._beside(stream, found.seq, _BESIDE, _BESIDE, same)
         return Hit(here, score, tuple(before), tuple(after))
 
     def _beside(
         self, stream: Readable, seq: int, before: int, after: int, also: str = ""
     ) -> tuple[list[Passage], list[Passage]]:
         """So many passages before and after `seq` in its stream, in order."""
-        earlier = self._said(stream, f"seq < ? {also} ORDER BY seq DESC LIMIT ?", seq, before)
-        later = self._said(stream, f"seq > ? {also} ORDER BY seq LIMIT ?", seq, after)
+        earlier = self._passages(stream, f"seq < ? {also} ORDER BY seq DESC LIMIT ?", seq, before)
+        later = self._passages(stream, f"seq > ? {also} ORDER BY seq LIMIT ?", seq, after)
         return earlier[::-1], later
 
-    def _said(self, stream: Readable, where: str, *values: int) -> list[Passage]:
-        rows = self._db.execute(f"{_SAID} WHERE stream = ? AND {where}", (stream.id, *values))
+    def _passages(self, stream: Readable, where: str, *values: int) -> list[Passage]:
+        rows = self._db.execute(f"{_COLUMNS} WHERE stream = ? AND {where}", (stream.id, *values))
         return [_passage(stream, row) for row in rows]
-
-    def _near(self, prepared: _Prepared) -> tuple[str, ...]:
-        """Words that are there, in what may be searched, and resemble those looked for."""
-        near: dict[str, None] = {}
-        for word in prepared.question.words:
-            start = word[: max(1, min(3, len(word) - 1))]
-            rows = self._db.execute(
-                "SELECT term FROM vocabulary WHERE term >= ? AND term < ? LIMIT 2000",
-                (start, start + "\U0010ffff"),
-            )
-            for term in get_close_matches(word, [row[0] for row in rows], _NEAR, 0.6):
-                if spelled := self._spelled(term, prepared):
-                    near[spelled] = None
-        return tuple(near)[:_NEAR]
-
-    def _spelled(self, term: str, prepared: _Prepared) -> str:
-        """How a word, of which the index has the stem, stands in what may be searched."""
-        where, values = _conditions(prepared)
-        row = self._db.execute(
-            f"SELECT text FROM words WHERE words MATCH ? {where} LIMIT 1",  # noqa: S608
-            [f'"{term}"', *values],
-        ).fetchone()
-        stem = term[: max(2, len(term) - 1)]
-        spelled = words_of(row[0]) if row else []
-        return next((word for word in spelled if word.startswith(stem)), "")
 
 
 _Row = tuple[int, str, str, str, str, str, str, int, int, str]
 
 
 def _passage(stream: Readable, row: _Row) -> Passage:
-    seq, moment, role, speaker, origin, place, turn, first, last, text = row
-    session = stream.key if stream.source == "message" else turn
+    seq, moment, role, speaker, origin, place, session, first, last, text = row
     if stream.source == "message":
-        place = f"{stream.key} #{seq}"
+        session, place = stream.key, f"{stream.key} #{seq}"
     elif last:
-        place = f"{place} ({turn} #{first}-{last})"
+        place = f"{place} ({session} #{first}-{last})"
     return Passage(
         id=stream.passage_id(seq),
         source=stream.source,
@@ -333,30 +284,11 @@ def _passage(stream: Readable, row: _Row) -> Passage:
     )
 
 
-def _conditions(prepared: _Prepared) -> tuple[str, list[str]]:
-    """What restricts the rows of `words` to what the query may find."""
-    streams, query = prepared.streams, prepared.query
-    if len(streams) == 1:
-        first = next(iter(streams)) << STREAM_BITS
-        where = f"AND words.rowid BETWEEN {first} AND {first + (1 << STREAM_BITS) - 1}"
-    else:
-        where = f"AND (words.rowid >> {STREAM_BITS}) IN ({','.join(map(str, streams))})"
-    if not query.since and not query.until:
-        return where, []
-    since = query.since.isoformat() if query.since else "0"
+def _days(query: Query) -> tuple[str, str]:
+    """Between which moments a passage has to be; one without a moment only passes where no day is
+    given."""
     until = (query.until + timedelta(days=1)).isoformat() if query.until else "9999"
-    dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
-    return f"{where} AND EXISTS ({dated})", [since, until]
-
-
-def _within(found: Candidate, query: Query) -> bool:
-    """Whether a neighbour of a hit passes the filter by date, as the hit itself did."""
-    if not query.since and not query.until:
-        return True
-    day = found.moment[:10]
-    first = query.since.isoformat() if query.since else ""
-    last = query.until.isoformat() if query.until else "9999"
-    return day != "" and first <= day <= last
+    return query.since.isoformat() if query.since else "0" if query.until else "", until
 
 
 def _changes(db: sqlite3.Connection) -> tuple[int, int]:
@@ -393,7 +325,7 @@ class Vectors:
         if self._complete == (version := _changes(self._db)):
             return []
         rows = self._db.execute(
-            "SELECT hash, substr(text, 1, ?) FROM said WHERE role != 'tool'"
+            "SELECT hash, substr(text, 1, ?) FROM passage_text WHERE role != 'tool'"
             " AND hash NOT IN (SELECT hash FROM vector) ORDER BY moment DESC LIMIT ?",
             (_EMBEDDED, limit),
         )

@@ -243,11 +243,9 @@ def _window(text: str, most: int, terms: Sequence[str]) -> str:
 
 def _miss(query: Query, result: SearchResult) -> str:
     looked = ", ".join(shortened(word, 40) for word in result.terms[:20])
-    near = ", ".join(shortened(word, 40) for word in result.near)
     lines = [
         f"Nothing found for {_quoted(query.text)}{_filters(query)}.",
         f"Looked for the words: {looked}." if looked else "It holds no word to look for.",
-        f"Words that are there and come close: {near}." if near else "",
         "Try other words; if they find nothing either, say that you do not know.",
     ]
     return "\n".join(filter(None, lines))

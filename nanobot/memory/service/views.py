@@ -133,8 +133,7 @@ def searched(query: Query, result: SearchResult, retired: Sequence[Retired]) -> 
         lines += _hit(hit, known)
     if not result.hits:
         looked = ", ".join(result.terms) or shortened(query.text, 80)
-        near = f" Words that come close: {', '.join(result.near)}." if result.near else ""
-        lines.append(f"Nothing was found for: {looked}.{near}")
+        lines.append(f"Nothing was found for: {looked}.")
     hits = [
         msgspec.to_builtins(hit.passage)
         | {"score": round(hit.score, 4), "before": hit.before, "after": hit.after}
@@ -142,7 +141,7 @@ def searched(query: Query, result: SearchResult, retired: Sequence[Retired]) -> 
     ]
     past = [{"day": str(day), "line": line} for day, line in retired]
     text = "\n".join(lines)
-    return Report.of(text, hits=hits, terms=result.terms, near=result.near, retired=past)
+    return Report.of(text, hits=hits, terms=result.terms, retired=past)
 
 
 def _hit(hit: Hit, known: set[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.search.question import Span, asks_when, names_time, spans
+from nanobot.memory.search.question import Span, spans
 
 TODAY = date(2026, 3, 11)  # a Wednesday
 
@@ -53,19 +53,3 @@ def test_the_rest_of_the_question_is_without_the_date() -> None:
 def test_no_text_is_too_odd(text: str, today: date) -> None:
     found, _ = spans(text, today)
     assert all(span.first <= span.last for span in found)
-
-
-@pytest.mark.parametrize("text", ["When did she leave?", "which month was it", "什么时候搬家"])
-def test_questions_for_a_time_are_known(text: str) -> None:
-    assert asks_when(text)
-
-
-@pytest.mark.parametrize("text", ["What do you do when it rains?", "Whenever you like"])
-def test_other_questions_are_not(text: str) -> None:
-    assert not asks_when(text)
-
-
-def test_passages_that_name_a_time_are_known() -> None:
-    assert names_time("We left in 2019.")
-    assert names_time("I saw her last week")
-    assert not names_time("I saw her at the station")

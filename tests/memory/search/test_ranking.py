@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nanobot.memory.search.database import PLACES, TOOLS_FROM
 from nanobot.memory.search.question import Question, Span, parse
-from nanobot.memory.search.ranking import Candidate, Segments, favour, rank, reach
+from nanobot.memory.search.ranking import Candidate, Segments, rank, reach
 from nanobot.memory.search.reading import ASKS, ENDS_ASKING
 
 PLAIN = Question(("cat",))
@@ -63,10 +63,6 @@ def test_messages_from_the_days_named_and_shortly_after_are_likelier() -> None:
         9: Candidate(9, 9),
     }
     assert order(rank(question, candidates, {1: 5.0, 5: 4.0, 9: 4.5}, {})) == [5, 1, 9]
-
-
-def test_passages_with_a_time_are_favoured_where_it_is_asked_for() -> None:
-    assert order(favour([(1, 5.0), (2, 4.5)], {2})) == [2, 1]
 
 
 def test_a_summary_that_answers_points_at_what_it_sums_up() -> None:
