@@ -38,7 +38,9 @@ from nanobot.gateway.health import (
 from nanobot.gateway.status import HealthEndpoint, Live, Status
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import Counted
-from nanobot.memory.consolidation import MemoryConsolidator, planning
+from nanobot.memory.consolidation import MemoryConsolidator
+from nanobot.memory.consolidation.planning import Limits as MemoryLimits
+from nanobot.memory.consolidation.planning import PromptGauge
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.store import MemoryStore
 from nanobot.security.redaction import Redactor
@@ -97,23 +99,15 @@ def build_agent(
         if settings.memory.notices:
             await base.notifier.remark(session_key, text)
 
-    remembered = settings.memory
+    kept = settings.memory
+    limits = MemoryLimits(budget, kept.window, kept.chunk, kept.idle_minutes, kept.model)
     consolidator = MemoryConsolidator(
         provider=models.learner,
         memory_of=memory.of_session,
-        prompt=context,
-        counter=counter,
+        memories=memory.on_disk,
+        gauge=PromptGauge(context, counter, limits),
         sessions=sessions,
         clock=clock,
-        limits=planning.Limits(
-            budget,
-            remembered.window,
-            remembered.chunk,
-            remembered.idle_minutes,
-            remembered.model,
-        ),
-        memories=memory.on_disk,
-        versions=memory.versions,
         on_put_away=on_put_away,
         background=base.unhurried,
     )

@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import count
@@ -42,7 +43,7 @@ from nanobot.importing.sessions import import_conversations
 from nanobot.importing.settings import Conversion, usable
 from nanobot.io import sync_folder
 from nanobot.memory.documents import RULES
-from nanobot.memory.history import HistoryEntry, decode, encode, paragraphs_in, time_of
+from nanobot.memory.history import STAMP, HistoryEntry, decode, encode
 from nanobot.memory.scopes import Scopes
 from nanobot.session.records import is_own
 from nanobot.upkeep.restoring import STAGING, staging_in
@@ -206,10 +207,10 @@ class Import:
             return
         for empty in (found, cursor):
             files.note("memory", empty, "left")
-        paragraphs = paragraphs_in(files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace"))
+        paragraphs = _paragraphs_in(files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace"))
         when = self._now.replace(microsecond=0)
         entries = [
-            HistoryEntry(number, time_of(one, when), "import", "", 0, 0, one)
+            HistoryEntry(number, _time_of(one, when), "import", "", 0, 0, one)
             for number, one in enumerate(paragraphs, 1)
         ]
         if entries:
@@ -283,6 +284,22 @@ class Import:
                 f" {' and '.join(unowned)}, and memory is the owner's alone. Import again with"
                 " --owner, such as --owner telegram:12345, or write it under `owner:`."
             )
+
+
+def _paragraphs_in(text: str) -> list[str]:
+    """The paragraphs of a HISTORY.md, headings that stand alone left out."""
+    pieces = (piece.strip() for piece in re.split(r"\n\s*\n", text.replace("\r\n", "\n")))
+    return [piece for piece in pieces if piece and ("\n" in piece or not piece.startswith("#"))]
+
+
+def _time_of(paragraph: str, otherwise: datetime) -> datetime:
+    """The time at the beginning of a paragraph, in the zone of `otherwise`."""
+    stamp = STAMP.match(paragraph)
+    try:
+        when = datetime.fromisoformat(f"{stamp[1]}T{stamp[2]}") if stamp else otherwise
+    except ValueError:  # no such day
+        return otherwise
+    return when.replace(tzinfo=otherwise.tzinfo)
 
 
 def _without_numbers(line: bytes, zone: tzinfo | None) -> bytes:

@@ -1,12 +1,9 @@
-"""Files that grow by whole lines or paragraphs, so that a crash never mixes or halves one.
+"""Files that people may edit at any moment: how they are read whatever an editor made of them, how
+they grow by whole lines or paragraphs, and how a text is taken out of every record in them.
 
 A line is there once its newline is. An append is one write and one sync; what a failed one left
-behind is taken away again, at the latest by the next. The person's editor may replace the file at
-any moment, also between the two halves of an append, which then begins anew in the new file.
-
-HISTORY.md is a copy for people and grep, one paragraph an entry, and the person's: nothing in it is
-read back into memory, what they delete stays deleted. Only a paragraph that a crash kept from
-reaching it, wholly or in part, is added later.
+behind is taken away again, at the latest by the next. An editor may replace the file between the
+two, and the append then begins again in the new file.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.io import FileState, json_line, lstate_of, tail_without_newline, write_all
+from nanobot.io import json_line, lstate_of, tail_without_newline, write_all
 from nanobot.security.paths import Place
 
 LIMIT = 1 << 30
@@ -49,44 +46,25 @@ def _decoded(line: bytes) -> str:
         return line.decode("latin-1")
 
 
+def lines_in(content: bytes, is_line: Callable[[bytes], bool]) -> Iterator[tuple[int, bytes]]:
+    """The whole lines and where each begins, blank ones left out; what follows the last newline
+    only if it is a line, which an editor may leave so."""
+    start = 0
+    while (end := content.find(b"\n", start)) >= 0:
+        if line := content[start:end].rstrip(b"\r"):
+            yield start, line
+        start = end + 1
+    if (rest := content[start:]) and is_line(rest):
+        yield start, rest.rstrip(b"\r")
+
+
 class LineFile:
-    """The file at `place`. `is_line` says whether what stands at the end without a newline is a
-    whole line, which an editor may leave so. One writer at a time: the caller sees to that."""
+    """The file at `place`, to be appended to. `is_line` says whether what stands at the end without
+    a newline is a whole line. One writer at a time: the caller sees to that."""
 
     def __init__(self, place: Place, clock: Clock, is_line: Callable[[bytes], bool]) -> None:
-        self._place = place
-        self._clock = clock
-        self._is_line = is_line
-
-    @property
-    def path(self) -> str:
-        """Its path below the root."""
-        return self._place.relative
-
-    @property
-    def fingerprint(self) -> FileState | None:
-        """Changes whenever the file does, None where there is none."""
-        return lstate_of(f"{self._place.root.path}/{self._place.relative}")
-
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """The whole lines and where each begins, blank ones left out; what follows the last newline
-        only if it is one."""
-        content, start = self._place.read_bytes(LIMIT) or b"", 0
-        while (end := content.find(b"\n", start)) >= 0:
-            if line := content[start:end].rstrip(b"\r"):
-                yield start, line
-            start = end + 1
-        if (rest := content[start:]) and self._is_line(rest):
-            yield start, rest.rstrip(b"\r")
-
-    def part(self, start: int, end: int, standing: FileState | None) -> bytes | None:
-        """These bytes; None where the file is not the one with this fingerprint any more."""
-        if standing is None or self.fingerprint is None:
-            return None
-        with self._place.opened(os.O_RDONLY) as descriptor:
-            content = os.pread(descriptor, end - start, start)
-            after = FileState.of(os.fstat(descriptor))
-        return content if after == standing else None
+        self._place, self._clock, self._is_line = place, clock, is_line
+        self._path = f"{place.root.path}/{place.relative}"
 
     def append(self, data: bytes) -> None:
         """Add lines, durably. Raises `StorageError`; then they are not in the file."""
@@ -95,17 +73,16 @@ class LineFile:
                 self._mend(descriptor)
                 _append(descriptor, data)
                 inode = os.fstat(descriptor).st_ino
-            standing = self.fingerprint
+            standing = lstate_of(self._path)
             if standing is not None and standing.inode == inode:
                 return
         raise StorageError(self._place.shown, "another program replaces it again and again")
 
     def mend(self) -> None:
         """Set aside a last line that a crash cut short. Nothing happens where there is no file."""
-        if self.fingerprint is None:
-            return
-        with self._place.opened(os.O_RDWR | os.O_APPEND) as descriptor:
-            self._mend(descriptor)
+        if lstate_of(self._path) is not None:
+            with self._place.opened(os.O_RDWR | os.O_APPEND) as descriptor:
+                self._mend(descriptor)
 
     def _mend(self, descriptor: int) -> None:
         size = os.fstat(descriptor).st_size
@@ -119,9 +96,24 @@ class LineFile:
         aside.write_bytes(torn, expected=None)
         os.ftruncate(descriptor, size - len(torn))
         os.fsync(descriptor)
-        logger.warning(
-            "{}: the last line was cut short; kept as {}", self._place.shown, aside.shown
-        )
+        shown = self._place.shown
+        logger.warning("{}: the last line was cut short; kept as {}", shown, aside.shown)
+
+
+def append_paragraph(place: Place, paragraph: str) -> None:
+    """Add it to the file, durably, unless it stands there; complete one that was cut short. Raises
+    `StorageError`."""
+    wanted = paragraph.encode("utf-8", "backslashreplace")
+    standing = (place.read_bytes(LIMIT) or b"").replace(b"\r\n", b"\n")
+    if b"\n\n%b\n\n" % wanted in b"\n\n%b\n\n" % standing:
+        return
+    torn = standing.rpartition(b"\n\n")[2]
+    gap = b""
+    if not torn or not wanted.startswith(torn):
+        ends = len(standing) - len(standing.rstrip(b"\n"))
+        torn, gap = b"", b"\n\n"[min(ends, 2) :] if standing else b""
+    with place.opened(os.O_WRONLY | os.O_APPEND, create=True) as descriptor:
+        _append(descriptor, gap + wanted[len(torn) :] + b"\n\n")
 
 
 def _append(descriptor: int, data: bytes) -> None:
@@ -133,33 +125,6 @@ def _append(descriptor: int, data: bytes) -> None:
         with suppress(OSError):
             os.ftruncate(descriptor, base)
         raise
-
-
-class Readable:
-    """The file at `place`. One writer at a time: the caller sees to that."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
-    def text(self) -> str:
-        """What stands in it, empty where there is no file."""
-        return (self._place.read_bytes(LIMIT) or b"").decode("utf-8", "replace")
-
-    def ensure(self, paragraph: str) -> None:
-        """Add a paragraph, durably, unless it stands there; complete one that was cut short. Raises
-        `StorageError`."""
-        wanted = paragraph.encode("utf-8", "backslashreplace")
-        standing = (self._place.read_bytes(LIMIT) or b"").replace(b"\r\n", b"\n")
-        if b"\n\n%b\n\n" % wanted in b"\n\n%b\n\n" % standing:
-            return
-        torn = standing.rpartition(b"\n\n")[2]
-        gap = b""
-        if not torn or not wanted.startswith(torn):
-            ends = len(standing) - len(standing.rstrip(b"\n"))
-            torn, gap = b"", b"\n\n"[min(ends, 2) :] if standing else b""
-        with self._place.opened(os.O_WRONLY | os.O_APPEND, create=True) as descriptor:
-            write_all(descriptor, gap + wanted[len(torn) :] + b"\n\n")
-            os.fsync(descriptor)
 
 
 Redact = Callable[[str], str]

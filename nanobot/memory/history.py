@@ -2,10 +2,11 @@
 
 Append-only, one JSON object a line; an entry is committed once its line is synced. Invariants:
 
-- the files are the truth. `.cursor` says how far HISTORY.md has been told, and how far cursors were
+- the files are the truth. `.cursor` says how far HISTORY.md was written, and how far cursors were
   given; cursors are never reused, whatever an editor does to the files;
 - a broken line is skipped and left where it is; a last line that was cut short is set aside;
 - each entry's paragraph reaches HISTORY.md once, also when a crash or a full disk kept it back.
+  Otherwise that file is the person's: nothing in it is read, and what they delete stays deleted.
 
 Decoding forgives what a person's editor may do to a line, such as a byte order mark in front. Half
 of an emoji that a program cut survives as a JSON escape. Earlier versions moved old entries to
@@ -18,15 +19,16 @@ system calls while nothing changed, and an entry is read when it is asked for.
 from __future__ import annotations
 
 import json
+import os
 import re
-import sys
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from codecs import BOM_UTF8
 from collections.abc import Callable, Set
 from contextlib import suppress
 from datetime import datetime, tzinfo
 from functools import partial
+from itertools import groupby
 from typing import Literal, NamedTuple, cast, get_args
 
 from loguru import logger
@@ -35,8 +37,15 @@ from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, WriteConflict
-from nanobot.io import FileState, json_line
-from nanobot.memory.files import LIMIT, LineFile, Readable, redact_file, redacted_lines
+from nanobot.io import FileState, json_line, lstate_of
+from nanobot.memory.files import (
+    LIMIT,
+    LineFile,
+    append_paragraph,
+    lines_in,
+    redact_file,
+    redacted_lines,
+)
 from nanobot.memory.lines import Operation
 from nanobot.providers.endpoint import items, string
 from nanobot.security.paths import Place, Root
@@ -52,7 +61,7 @@ _ATTEMPTS = 5
 
 EntryType = Literal["consolidation", "raw", "import", "digest"]
 
-_STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d)")
+STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d)\]")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _CURSOR_ON_LINE = re.compile(rb'"cursor"\s*:\s*([0-9]{1,15})\b')
 MOST = 10**15
@@ -140,22 +149,18 @@ def adopted(content: bytes, taken: Set[int], highest: int, now: datetime) -> byt
     return b"".join(lines)
 
 
+def with_stamp(text: str, when: datetime) -> str:
+    """`text` with `[YYYY-MM-DD HH:MM]` in front, taken from `when` where it has no time."""
+    stamp = STAMP.match(text)
+    if stamp is None:
+        return f"[{when:%Y-%m-%d %H:%M}] {text}".rstrip()
+    return f"[{stamp[1]} {stamp[2]}]{text[stamp.end() :]}"
+
+
 def paragraph_of(entry: HistoryEntry) -> str:
     """The entry as it stands in HISTORY.md: without blank lines, its time in front."""
     text = _BLANK_LINES.sub("\n", entry.summary.strip().replace("\r\n", "\n"))
-    return text if _STAMP.match(text) else f"[{entry.timestamp:%Y-%m-%d %H:%M}] {text}".rstrip()
-
-
-def paragraphs_in(text: str) -> list[str]:
-    """The paragraphs of a HISTORY.md, headings that stand alone left out."""
-    pieces = (piece.strip() for piece in _BLANK_LINES.split(text.replace("\r\n", "\n")))
-    return [piece for piece in pieces if piece and ("\n" in piece or not piece.startswith("#"))]
-
-
-def time_of(paragraph: str, otherwise: datetime) -> datetime:
-    """The time at the beginning of a paragraph, in the zone of `otherwise`."""
-    stamp = _STAMP.match(paragraph)
-    return _time(f"{stamp[1]}T{stamp[2]}" if stamp else "", otherwise)
+    return with_stamp(text, entry.timestamp)
 
 
 def _time(value: object, now: datetime) -> datetime:
@@ -203,37 +208,36 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 class _Spot(NamedTuple):
-    """Where an entry stands: its line is `size` bytes from `start` on. The rest as in the entry."""
+    """Where an entry stands: its line is `size` bytes of the file `path` from `start` on."""
 
     cursor: int
+    path: str
     start: int
     size: int
-    session: str
-    first: int
-    last: int
 
 
-class _Contents(Struct):
-    """What a file with this fingerprint holds: its entries in the order of their cursors, and the
-    highest seq of each session that one of them stands for. `highest` is the highest cursor on any
-    line, also where that is no entry; `foreign`: some lines are of another program's kind."""
+class _Index(Struct):
+    """What the files in these `states` hold: their entries in the order of their cursors, and of
+    each session the cursor, the last message and the time of its newest entry. `highest` is the
+    highest cursor on any line, also where that is no entry; `foreign`: some lines of the live file
+    are of another program's kind."""
 
-    fingerprint: FileState | None
+    states: dict[str, FileState | None]
     spots: list[_Spot] = field(default_factory=list)
-    committed: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, tuple[int, int, datetime]] = field(default_factory=dict)
     highest: int = 0
     foreign: bool = False
 
-    def add(self, entry: HistoryEntry, start: int, size: int) -> None:
+    def add(self, entry: HistoryEntry, path: str, start: int, size: int) -> None:
         """One more entry, wherever it belongs; of two with one cursor the first counts."""
-        at = bisect_right(self.spots, entry.cursor, key=lambda spot: spot.cursor)
-        if at and self.spots[at - 1].cursor == entry.cursor:
+        at = bisect_left(self.spots, entry.cursor, key=lambda spot: spot.cursor)
+        if self.spots[at : at + 1] and self.spots[at].cursor == entry.cursor:
             return
-        session = sys.intern(entry.session)
-        spot = _Spot(entry.cursor, start, size, session, entry.first, entry.last)
-        self.spots.insert(at, spot)
+        self.spots.insert(at, _Spot(entry.cursor, path, start, size))
         self.highest = max(self.highest, entry.cursor)
-        self.committed[session] = max(entry.last, self.committed.get(session, 0))
+        newest = (entry.cursor, entry.last, entry.timestamp)
+        if entry.last and newest > self.newest.get(entry.session, newest[:1]):
+            self.newest[entry.session] = newest
 
     def after(self, cursor: int) -> list[_Spot]:
         """The entries with a higher cursor, in order."""
@@ -249,9 +253,9 @@ class HistoryLog:
     def __init__(self, root: Root, clock: Clock, *, prefix: str = "") -> None:
         self._root, self._clock, self._prefix = root, clock, prefix
         self._lock = threading.RLock()
-        self._live = self._lines_of(self._place(HISTORY))
-        self._readable = Readable(self._place(_READABLE))
-        self._contents: dict[str, _Contents] = {}
+        self._live = self._place(HISTORY)
+        self._lines = LineFile(self._live, clock, _is_entry)
+        self._known = _Index({})
         self._recovered = False
         self._carried_out: int | None = None
 
@@ -265,25 +269,25 @@ class HistoryLog:
                 self.recover()
             when = entry.timestamp.replace(microsecond=0)
             entry = replace(entry, cursor=self.last_cursor() + 1, timestamp=when)
-            known, line = self._contents_of(self._live), encode(entry)
-            self._live.append(line)
-            before, now = known.fingerprint, self._live.fingerprint
+            index, path, line = self._index(), self._live.relative, encode(entry)
+            self._lines.append(line)
+            before, now = index.states[path], self._state(self._live)
             start = before.size if before else 0
             # Else another program wrote, too, and all is read again.
             if now and now.size == start + len(line) and (not before or before.inode == now.inode):
-                known.add(entry, start, len(line) - 1)
-                known.fingerprint = now
+                index.add(entry, path, start, len(line) - 1)
+                index.states[path] = now
             self._write_readable()
             return entry
 
     def entries(self, after: int = 0) -> list[HistoryEntry]:
         """The entries with a higher cursor than `after`, in order."""
-        return self._read(lambda contents: contents.after(after))
+        return self._read(lambda index: index.after(after))
 
     def cursors(self, after: int = 0) -> list[int]:
         """The cursors higher than `after`, in order; no entry is read."""
         with self._lock:
-            return sorted({spot.cursor for known in self._all() for spot in known.after(after)})
+            return [spot.cursor for spot in self._index().after(after)]
 
     def count(self) -> int:
         """How many entries there are."""
@@ -291,39 +295,28 @@ class HistoryLog:
 
     def get(self, cursor: int) -> HistoryEntry | None:
         """The entry with this cursor."""
-        found = self._read(lambda contents: contents.after(cursor - 1)[:1])
+        found = self._read(lambda index: index.after(cursor - 1)[:1])
         return found[0] if found and found[0].cursor == cursor else None
 
     def last_cursor(self) -> int:
         """The highest cursor that was ever given, 0 for none."""
         with self._lock:
-            given = (known.highest for known in self._all())
-            return max(0, *given, self._hint(_CURSOR) or 0, self._hint(_DREAM_CURSOR) or 0)
+            hints = self._hint(_CURSOR) or 0, self._hint(_DREAM_CURSOR) or 0
+            return max(self._index().highest, *hints)
 
-    def committed(self, session: str) -> int:
-        """The highest seq of a session that an entry stands for, 0 for none."""
+    def committed(self, session: str, since: datetime) -> int:
+        """The last message of a session that the entries made since then stand for, 0 for none."""
         with self._lock:
-            return max(known.committed.get(session, 0) for known in self._all())
-
-    def covering(self, session: str, seq: int) -> HistoryEntry | None:
-        """The latest entry that stands for message `seq` of a session."""
-
-        def chosen(contents: _Contents) -> list[_Spot]:
-            spots = (s for s in reversed(contents.spots) if s.session == session)
-            return [spot for spot in spots if spot.first <= seq <= spot.last][:1]
-
-        found = self._read(chosen)
-        return found[-1] if found else None
+            _, last, when = self._index().newest.get(session, (0, 0, since))
+            return last if when >= since.replace(microsecond=0) else 0
 
     def recover(self) -> None:
-        """Finish what a crash cut short; import a HISTORY.md of the older kind, and lines of
-        history.jsonl that HKUDS/nanobot wrote.
+        """Finish what a crash cut short; make entries of lines that HKUDS/nanobot wrote.
 
         For the process that writes; it also happens before the first append.
         """
         with self._lock:
-            self._live.mend()
-            self._import_older()
+            self._lines.mend()
             self._adopt_foreign()
             self._recovered = True
             self._write_readable()
@@ -361,118 +354,90 @@ class HistoryLog:
         Lines that were set aside and broken ones are included; cursors stay.
         """
         with self._lock:
-            name = self._place(HISTORY).relative
-            beside = [one for one in _files_in(self._place("memory")) if name in one.relative]
+            beside = _files_in(self._place("memory"), self._live.names[-1])
             every_line = partial(redacted_lines, redact=redact)
-            changed = 0
-            for place in (self._place(_READABLE), *beside, *_files_in(self._place(_ROTATED))):
-                by_line = place.relative.endswith(".jsonl")
-                changed += redact_file(place, every_line if by_line else redact)
-            self._contents.clear()
+            changed = int(redact_file(self._place(_READABLE), redact))
+            for place in (*beside, *self._rotated()):
+                changed += redact_file(place, every_line if _is_jsonl(place) else redact)
+            self._known = _Index({})
             return changed
-
-    def _import_older(self) -> None:
-        """Take over a HISTORY.md that has no history.jsonl beside it, which stays as it is. Each
-        paragraph becomes an entry of type `import`."""
-        if self._live.fingerprint is not None or len(self._files()) > 1:
-            return
-        now = self._clock.now().replace(microsecond=0)
-        texts = paragraphs_in(self._readable.text())
-        imported = [
-            HistoryEntry(number, time_of(text, now), "import", "", 0, 0, text)
-            for number, text in enumerate(texts, self.last_cursor() + 1)
-        ]
-        if imported:
-            self._place(HISTORY).write_bytes(b"".join(map(encode, imported)), expected=None)
-            logger.info("{} older history paragraphs were imported", len(imported))
 
     def _adopt_foreign(self) -> None:
         """Make entries of lines that another program wrote."""
-        if not self._contents_of(self._live).foreign:
+        if not (index := self._index()).foreign:
             return
-        content = self._place(HISTORY).read_bytes(LIMIT) or b""
-        taken = {spot.cursor for known in self._all() for spot in known.spots}
+        content = self._content(HISTORY)
+        taken = {spot.cursor for spot in index.spots}
         new = adopted(content, taken, self.last_cursor(), self._clock.now())
         with suppress(WriteConflict):  # an editor saved just now: next time
-            self._place(HISTORY).write_bytes(new, expected=content)
-            logger.info("{}: lines of another program were taken over", self._live.path)
-        self._contents.clear()
+            self._live.write_bytes(new, expected=content)
+            logger.info("{}: lines of another program were taken over", self._live.relative)
 
     def _write_readable(self) -> None:
         """Add to HISTORY.md what it lacks, whole or in part; a failure is made up for by the next
         call. Where the mark is missing, the newest entry alone is looked at: what a person took out
         stays out."""
-        last = self.last_cursor()
-        told = self._hint(_CURSOR) or last - 1
+        last, mark = self.last_cursor(), self._hint(_CURSOR)
         try:
-            for entry in self.entries(told):
+            for entry in self.entries(mark or last - 1):
                 if entry.type != "import":
-                    self._readable.ensure(paragraph_of(entry))
-            if last and last != self._hint(_CURSOR):
+                    append_paragraph(self._place(_READABLE), paragraph_of(entry))
+            if last and last != mark:
                 self._place(_CURSOR).write_bytes(b"%d\n" % last)
         except NanobotError as error:
             logger.warning("HISTORY.md is behind: {}", error)
 
-    def _read(self, chosen: Callable[[_Contents], list[_Spot]]) -> list[HistoryEntry]:
-        """The entries that `chosen` names in each file, in order, each once."""
+    def _read(self, chosen: Callable[[_Index], list[_Spot]]) -> list[HistoryEntry]:
+        """The entries that `chosen` names, in order."""
         with self._lock:
             for _ in range(_ATTEMPTS):
-                found = dict[int, HistoryEntry]()
-                if all(self._add_from(file, chosen, found) for file in self._files()):
-                    return [found[cursor] for cursor in sorted(found)]
-        raise StorageError(self._place(HISTORY).shown, "another program changes it again and again")
+                index = self._index()
+                if (found := self._entries_at(chosen(index), index.states)) is not None:
+                    return found
+        raise StorageError(self._live.shown, "another program changes it again and again")
 
-    def _add_from(
-        self,
-        file: LineFile,
-        chosen: Callable[[_Contents], list[_Spot]],
-        found: dict[int, HistoryEntry],
-    ) -> bool:
-        """Add to `found` what it lacks; False where an editor saved the file just now."""
-        contents = self._contents_of(file)
-        spots = [spot for spot in chosen(contents) if spot.cursor not in found]
-        if not spots:
-            return True
-        begin = min(spot.start for spot in spots)
-        end = max(spot.start + spot.size for spot in spots)
-        content = file.part(begin, end, contents.fingerprint)
-        if content is None:
-            return False
-        for spot in spots:
-            line = content[spot.start - begin : spot.start - begin + spot.size]
-            if entry := decode(line, self._clock.now().tzinfo):
-                found[entry.cursor] = entry
-        return True
+    def _entries_at(
+        self, spots: list[_Spot], states: dict[str, FileState | None]
+    ) -> list[HistoryEntry] | None:
+        """None where an editor saved a file just now."""
+        found, zone = list[HistoryEntry](), self._clock.now().tzinfo
+        for path, group in groupby(spots, key=lambda spot: spot.path):
+            with self._root.place(path).opened(os.O_RDONLY) as descriptor:
+                lines = [os.pread(descriptor, spot.size, spot.start) for spot in group]
+                if FileState.of(os.fstat(descriptor)) != states[path]:
+                    return None
+            found += (entry for line in lines if (entry := decode(line, zone)))
+        return found
 
-    def _all(self) -> list[_Contents]:
-        return [self._contents_of(file) for file in self._files()]
+    def _index(self) -> _Index:
+        """What the files hold; they are gone through only if one changed since the last time."""
+        places = [
+            *filter(_is_jsonl, self._rotated()),
+            self._live,
+        ]  # of two entries the older file's
+        # Before they are read: a change in between is seen next time.
+        states = {place.relative: self._state(place) for place in places}
+        if states != self._known.states:
+            found = _Index(states)
+            for place in places:
+                self._add_file(found, place)
+            self._known = found
+        return self._known
 
-    def _files(self) -> list[LineFile]:
-        """The older ones first: they count where an entry stands in two files."""
-        moved = _files_in(self._place(_ROTATED))
-        lines = [self._lines_of(place) for place in moved if place.relative.endswith(".jsonl")]
-        return [*lines, self._live]
-
-    def _contents_of(self, file: LineFile) -> _Contents:
-        """What a file holds; it is gone through only if it changed since the last time."""
-        fingerprint = file.fingerprint  # before the read: a change in between is seen next time
-        known = self._contents.get(file.path)
-        if known is not None and known.fingerprint == fingerprint:
-            return known
-        found, broken, now = _Contents(fingerprint), 0, self._clock.now()
-        for start, line in file.lines() if fingerprint is not None else ():
+    def _add_file(self, found: _Index, place: Place) -> None:
+        path, broken, now = place.relative, 0, self._clock.now()
+        for start, line in lines_in(place.read_bytes(LIMIT) or b"", _is_entry):
             if (entry := decode(line, now.tzinfo)) is not None:
-                found.add(entry, start, len(line))
+                found.add(entry, path, start, len(line))
                 continue
-            foreign = decode_foreign(line, now) is not None
-            found.foreign = found.foreign or foreign
-            broken += not foreign
             if seems := _CURSOR_ON_LINE.search(line):
                 found.highest = max(found.highest, int(seems[1]))
+            if decode_foreign(line, now) is None:
+                broken += 1
+            elif place == self._live:
+                found.foreign = True
         if broken:
-            logger.warning("{}: {} broken lines skipped, left in the file", file.path, broken)
-        self._contents[file.path] = found
-        return found
+            logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
 
     def _applied(self) -> int | None:
         applied = self._hint(_APPLIED)
@@ -487,18 +452,34 @@ class HistoryLog:
         return None
 
     def _number(self, path: str) -> int | None:
-        text = (self._place(path).read_bytes(LIMIT) or b"").strip()
+        text = self._content(path).strip()
         return int(text) if text.isdigit() and len(text) < len(str(MOST)) else None
 
-    def _lines_of(self, place: Place) -> LineFile:
-        return LineFile(place, self._clock, lambda line: decode(line, None) is not None)
+    def _content(self, path: str) -> bytes:
+        return self._place(path).read_bytes(LIMIT) or b""
+
+    def _state(self, place: Place) -> FileState | None:
+        return lstate_of(f"{self._root.path}/{place.relative}")
+
+    def _rotated(self) -> list[Place]:
+        return _files_in(self._place(_ROTATED))
 
     def _place(self, path: str) -> Place:
         return self._root.place(f"{self._prefix}{path}")
 
 
-def _files_in(folder: Place) -> list[Place]:
+def _is_entry(line: bytes) -> bool:
+    return decode(line, None) is not None
+
+
+def _is_jsonl(place: Place) -> bool:
+    return place.relative.endswith(".jsonl")
+
+
+def _files_in(folder: Place, begin: str = "") -> list[Place]:
+    """The files there whose names begin so."""
     entry = folder.stat()
     if entry is None or entry.kind != "folder":
         return []
-    return [folder.child(one.name) for one in folder.entries() if one.kind == "file"]
+    files = (one.name for one in folder.entries() if one.kind == "file")
+    return [folder.child(name) for name in files if name.startswith(begin)]

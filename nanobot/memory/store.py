@@ -251,6 +251,10 @@ class MemoryStore:
         number, _ = await self.apply(path, operations, change, retired=standing)
         return number
 
+    def applied_cursors(self) -> frozenset[int]:
+        """The history entries whose changes a version holds. Blocks."""
+        return self._versions.applied_cursors(self._prefix) if self._versions else frozenset()
+
     async def record_hand_edits(self, author: Author = "you") -> tuple[int, ...]:
         """Make what was changed since the last version a version: of the person's, or of the
         `author` who is known to have changed it."""

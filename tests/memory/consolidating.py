@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanobot.memory.consolidation import MemoryConsolidator
-from nanobot.memory.consolidation.planning import Limits
+from nanobot.memory.consolidation.planning import Limits, PromptGauge
 from nanobot.memory.documents import LONG_TERM, install_template, load_template, template_folder
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryEntry
@@ -78,13 +78,10 @@ class Home:
         self.consolidator = MemoryConsolidator(
             provider=self.model,
             memory_of=self.memory_of,
-            prompt=self.size,
-            counter=TokenCounter(),
+            memories=lambda: [self.memory],
+            gauge=PromptGauge(self.size, TokenCounter(), self.limits),
             sessions=self.sessions,
             clock=self.clock,
-            limits=self.limits,
-            memories=lambda: [self.memory],
-            versions=self.versions,
             on_put_away=self._noticed,
             background=self.background,
         )

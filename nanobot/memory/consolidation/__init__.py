@@ -19,7 +19,6 @@ those that rest, each once.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
@@ -31,19 +30,11 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
-from nanobot.memory.consolidation.archivist import Archivist, Haste, Patience, PutAway
-from nanobot.memory.consolidation.planning import (
-    Limits,
-    PromptSize,
-    newest_turn,
-    pick_consolidation_boundary,
-    pick_window_boundary,
-)
+from nanobot.memory.consolidation.archivist import Archivist, Haste
+from nanobot.memory.consolidation.planning import PromptGauge, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser
-from nanobot.memory.gitstore import GitStore
 from nanobot.memory.scopes import Memory
 from nanobot.messages import Message
-from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import Provider
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import is_own
@@ -55,60 +46,15 @@ T = TypeVar("T")
 OnPutAway = Callable[[str, str], Awaitable[None]]
 """Told the session's key and, in one line for people, what was put away."""
 
-ROUNDS = 5
-"""How often at most one call makes room with the model's help."""
-
 _IDLE_AT_ONCE = 20
 """Sessions looked at in one minute."""
-
-
-class Gauge:
-    """Measures sessions against the limits: estimates come from the builder of prompts and are
-    corrected by the token counter; every threshold is in real tokens."""
-
-    def __init__(self, prompt: PromptSize, counter: TokenCounter, limits: Limits) -> None:
-        self._prompt, self._counter, self._limits = prompt, counter, limits
-
-    async def excess(self, session: Session, coming: Sequence[Message], over: int) -> int:
-        """By how many tokens the prompt, with the `coming` messages, exceeds `over`; may be less
-        than 0."""
-        text = partial(self._prompt.text, session, coming)
-        estimated = self._prompt.tokens(session, coming)
-        return await self._counter.count(text, estimated, self._limits.budget, session.key) - over
-
-    def target(self, session: Session) -> int:
-        """What a prompt is brought down to: half of the room for history, above what is fixed."""
-        fixed = round(self._prompt.fixed_tokens(session) * self._counter.ratio)
-        return fixed + max(0, self._limits.budget - fixed) // 2
-
-    def boundary(self, session: Session, wanted: int) -> int:
-        """How many messages go so that `wanted` tokens leave; a tenth of the budget at least."""
-        return self._pick(session, wanted, self._limits.budget // 10)
-
-    def half(self, session: Session) -> int:
-        """How many messages are the older half of the conversation; 0 where there are none."""
-        history = self._prompt.tokens(session) - self._prompt.fixed_tokens(session)
-        return self._pick(session, round(history * self._counter.ratio / 2), 1)
-
-    def window_boundary(self, session: Session) -> int:
-        """How many messages go because there are too many; mostly 0."""
-        limits = self._limits
-        if not 0 < limits.window <= len(session.messages):
-            return 0
-        return pick_window_boundary(session.messages, limits.window, limits.chunk)
-
-    def _pick(self, session: Session, wanted: int, least: int) -> int:
-        messages, ratio = session.messages, self._counter.ratio
-        costs = [round(self._prompt.cost(session, message) * ratio) for message in messages]
-        return pick_consolidation_boundary(messages, costs, wanted, least)
 
 
 class MemoryConsolidator:
     """Keeps prompts within their budget by turning what is old into memory.
 
     `memory_of` is the memory that a session belongs to; `memories` lists those on disk, whose
-    unfinished changes `recover` carries out. `versions` is None where none are kept. Work runs in
-    `background`, which its owner drains.
+    unfinished changes `recover` carries out. Work runs in `background`, which its owner drains.
     """
 
     def __init__(
@@ -116,37 +62,20 @@ class MemoryConsolidator:
         *,
         provider: Provider,
         memory_of: Callable[[Session], Memory],
-        prompt: PromptSize,
-        counter: TokenCounter,
+        memories: Callable[[], Iterable[Memory]],
+        gauge: PromptGauge,
         sessions: SessionManager,
         clock: Clock,
-        limits: Limits,
-        memories: Callable[[], Iterable[Memory]],
-        versions: GitStore | None,
         on_put_away: OnPutAway,
         background: Background,
     ) -> None:
-        self._sessions, self._clock, self._limits = sessions, clock, limits
+        self._sessions, self._clock, self._gauge = sessions, clock, gauge
         self._memories, self._on_put_away = memories, on_put_away
-        self._gauge = Gauge(prompt, counter, limits)
         self._background = background
-        self._patience = Patience(clock, background)
-        self._summariser = Summariser(
-            provider,
-            clock,
-            budget=limits.budget,
-            ratio=lambda: counter.ratio,
-            model=limits.model,
-        )
-        self._archivist = Archivist(
-            summariser=self._summariser,
-            patience=self._patience,
-            sessions=sessions,
-            memory_of=memory_of,
-            versions=versions,
-        )
+        self._summariser = Summariser(provider, clock, gauge, background)
+        self._archivist = Archivist(self._summariser, sessions, memory_of)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._owed: set[str] = set()
+        self._left_behind: set[str] = set()
         self._rested: dict[str, datetime] = {}
 
     async def maybe_consolidate_by_tokens(
@@ -160,11 +89,9 @@ class MemoryConsolidator:
         """
         if is_own(session.key):
             return
-        if session.last_consolidated < self._archivist.caught_up.get(session, math.inf):
-            await self._archivist.catch_up(session)
-        too_long = not coming and self._gauge.window_boundary(session) > 0
-        if too_long or await self._gauge.excess(session, coming, self._limits.budget) > 0:
-            with self._patience.limited(session.key) if coming else nullcontext():
+        await self._archivist.catch_up(session)
+        if await self._surplus(session, coming):
+            with self._summariser.limited(session.key) if coming else nullcontext():
                 await self._one_by_one(session, lambda: self._make_room(session, coming))
 
     async def shrink(self, session: Session) -> bool:
@@ -172,7 +99,7 @@ class MemoryConsolidator:
         if is_own(session.key):
             return False
         before = session.last_consolidated
-        with self._patience.limited(session.key):
+        with self._summariser.limited(session.key):
             return await self._one_by_one(session, lambda: self._shrink(session, before))
 
     async def compact(self, session: Session) -> str:
@@ -182,7 +109,7 @@ class MemoryConsolidator:
 
     async def seal(self, session: Session) -> None:
         """Put away what `/new` sealed, read from disk; where the model is out, `idle` tries on."""
-        self._owed.add(session.key)
+        self._left_behind.add(session.key)
         try:
             await self._one_by_one(session, lambda: self._seal(session, "patient"))
         except NanobotError as error:
@@ -195,15 +122,15 @@ class MemoryConsolidator:
         model. One that is used before that is caught up then.
         """
         await self._settle()
-        self._background.start(self._look_for_sealed(), name="consolidate what was sealed")
+        self._background.start(self._find_left_behind(), name="consolidate what was left behind")
 
     async def idle(self) -> None:
         """Each minute: what was sealed and still waits, changes that wait, sessions that rest."""
         if self._summariser.is_resting:
             return
         await self._settle()
-        await self._put_sealed_away()
-        if self._limits.idle_minutes > 0:
+        await self._put_left_behind_away()
+        if self._gauge.limits.idle_minutes > 0:
             await self._put_resting_away()
 
     async def _one_by_one(self, session: Session, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -226,34 +153,21 @@ class MemoryConsolidator:
             raise result
         return result
 
-    async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
-        """In rounds, down to the target; then raw, down to the budget, where a turn waits."""
-        haste: Haste = "urgent" if coming else "patient"
-        if not (await self._seal(session, haste)).done:
-            return
-        goal = self._limits.budget
-        for _ in range(ROUNDS):
-            if (excess := await self._gauge.excess(session, coming, goal)) > 0:
-                target = self._gauge.target(session)
-                count = self._gauge.boundary(session, excess + goal - target)
-                goal = target
-            else:
-                count = 0 if coming else self._gauge.window_boundary(session)
-            if not count or not await self._put_away(session, count, haste):
-                break
-        if coming:
-            await self._make_fit(session, coming)
+    async def _surplus(self, session: Session, coming: Sequence[Message]) -> int:
+        """How many messages have to go, because of their tokens or, where no turn waits, their
+        number."""
+        if (excess := await self._gauge.excess(session, coming)) > 0:
+            return self._gauge.boundary(session, excess)
+        return 0 if coming else self._gauge.window_boundary(session)
 
-    async def _make_fit(self, session: Session, coming: Sequence[Message]) -> None:
-        """Archive raw until the prompt is within its budget or nothing is left to put away."""
-        while session.messages:
-            excess = await self._gauge.excess(session, coming, self._limits.budget)
-            if excess <= 0:
-                return
-            before = session.last_consolidated
-            await self._put_away(session, self._gauge.boundary(session, excess), "raw")
-            if session.last_consolidated == before:
-                return
+    async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
+        """Put away what is too much; where a turn waits, raw if it cannot be otherwise."""
+        hastes: tuple[Haste, ...] = ("urgent", "raw") if coming else ("patient",)
+        for haste in hastes:
+            if await self._seal(session, haste):
+                while count := await self._surplus(session, coming):
+                    if not await self._put_away(session, count, haste):
+                        break
 
     async def _shrink(self, session: Session, before: int) -> bool:
         if session.last_consolidated > max(before, session.epoch_seq):
@@ -265,53 +179,53 @@ class MemoryConsolidator:
         return bool(count)
 
     async def _compact(self, session: Session) -> str:
-        result = await self._seal(session, "patient")
-        if result.done:
+        done, notice = await self._seal(session, "patient"), ""
+        if done:
             count = newest_turn(session.messages) or len(session.messages)
             if not count:
                 return "There is nothing to put away."
-            result = await self._archived(session, count, "patient")
-            if result.done or result.notice:
-                return result.notice or "There was nothing in it to remember."
-        if result.changed:
-            return "Nothing was put away: the conversation changed meanwhile. Try again."
-        return "Nothing was put away: the model cannot be reached at present. Try again later."
+            done, notice = await self._archived(session, count, "patient")
+        if done or notice:
+            return notice or "There was nothing in it to remember."
+        if self._summariser.is_out:
+            return "Nothing was put away: the model cannot be reached at present. Try again later."
+        return "Nothing was put away: the conversation changed meanwhile. Try again."
 
     async def _rest(self, session: Session) -> bool:
         """Whether nothing is left to put away."""
-        if not (await self._seal(session, "patient")).done:
+        if not await self._seal(session, "patient"):
             return False
         count = len(session.messages)
         return not count or await self._put_away(session, count, "patient")
 
-    async def _seal(self, session: Session, haste: Haste) -> PutAway:
-        """Put away what lies before the newest epoch; not done where that has to wait."""
-        result = PutAway(done=True)
+    async def _seal(self, session: Session, haste: Haste) -> bool:
+        """Put away what lies before the newest epoch; False where that has to wait."""
         first, last = session.last_consolidated + 1, session.epoch_seq
         if first <= last:
-            self._owed.add(session.key)
+            self._left_behind.add(session.key)
             messages = await asyncio.to_thread(self._sessions.read_window, session.key, first, last)
-            result = await self._archivist.put_away(session, last, messages, haste)
-            await self._say(session, result)
-        if result.done:
-            self._owed.discard(session.key)
-        return result
+            await self._say(session, await self._archivist.put_away(session, last, messages, haste))
+        if session.last_consolidated < last:
+            return False
+        self._left_behind.discard(session.key)
+        return True
 
     async def _put_away(self, session: Session, count: int, haste: Haste) -> bool:
         """Put the oldest `count` messages of the window away; whether that is done."""
-        result = await self._archived(session, count, haste)
-        await self._say(session, result)
-        return result.done
+        done, notice = await self._archived(session, count, haste)
+        await self._say(session, notice)
+        return done
 
-    async def _archived(self, session: Session, count: int, haste: Haste) -> PutAway:
+    async def _archived(self, session: Session, count: int, haste: Haste) -> tuple[bool, str]:
         messages = session.messages
         last = messages[count].seq - 1 if count < len(messages) else messages[-1].seq
-        return await self._archivist.put_away(session, last, messages[:count], haste)
+        notice = await self._archivist.put_away(session, last, messages[:count], haste)
+        return session.last_consolidated >= last, notice
 
-    async def _say(self, session: Session, result: PutAway) -> None:
-        if result.notice:
+    async def _say(self, session: Session, notice: str) -> None:
+        if notice:
             try:
-                await self._on_put_away(session.key, result.notice)
+                await self._on_put_away(session.key, notice)
             except NanobotError as error:
                 logger.warning("{}: a notice could not be sent: {}", session.key, error)
 
@@ -323,10 +237,10 @@ class MemoryConsolidator:
         except NanobotError as error:
             logger.error("changes of memory wait: {} {}", error, error.hint)
 
-    async def _look_for_sealed(self) -> None:
+    async def _find_left_behind(self) -> None:
         """Find the sessions that are not consolidated as far as an epoch or a history says, as far
         as can be told without opening them, which would take long."""
-        histories = [memory.history for memory in self._memories()]
+        logs = [memory.history for memory in self._memories()]
 
         def left_behind() -> set[str]:
             return {
@@ -334,14 +248,14 @@ class MemoryConsolidator:
                 for info in self._sessions.list_sessions()
                 if not is_own(info.key)
                 and info.last_consolidated
-                < max([info.epoch_seq, *(history.committed(info.key) for history in histories)])
+                < max([info.epoch_seq, *(log.committed(info.key, info.created_at) for log in logs)])
             }
 
-        self._owed |= await asyncio.to_thread(left_behind)
-        await self._put_sealed_away()
+        self._left_behind |= await asyncio.to_thread(left_behind)
+        await self._put_left_behind_away()
 
-    async def _put_sealed_away(self) -> None:
-        for key in sorted(self._owed):
+    async def _put_left_behind_away(self) -> None:
+        for key in sorted(self._left_behind):
             if self._summariser.is_resting:
                 return
             try:
@@ -351,7 +265,7 @@ class MemoryConsolidator:
 
     async def _put_resting_away(self) -> None:
         """Sessions in which nothing was said for long enough, each once while it rests."""
-        before = self._clock.now() - timedelta(minutes=self._limits.idle_minutes)
+        before = self._clock.now() - timedelta(minutes=self._gauge.limits.idle_minutes)
         infos = await asyncio.to_thread(self._sessions.list_sessions)
         resting = (info for info in infos if info.updated_at <= before and not is_own(info.key))
         due = [info for info in resting if self._rested.get(info.key) != info.updated_at]

@@ -1,4 +1,4 @@
-"""Which messages leave the prompt when room must be made, and how the model reads them. Pure.
+"""Which messages leave the prompt when room must be made, and how the prompt is measured.
 
 A conversation is a row of messages, each with a cost in tokens. What leaves is always its oldest
 part, so a plan is one number: how many messages go. Two rules say where the row may be parted:
@@ -16,28 +16,24 @@ parted at a joint inside. Where there is no joint either, everything goes. So th
 progress, and a caller that plans again after each step ends.
 
 `pick_window_boundary` is the rule by count, which makes a large context window not mean "never".
-
-`request_text` shows a stretch to the consolidating model, one line a message: `[2026-03-10T18:00]
-USER: …`, `ASSISTANT [tools: a, b]: …`, `TOOL: …`, with `?` where no time is known. Further lines
-are indented, so that nothing inside a message can pass for a message of its own. The request must
-fit the model's window: a long message is shown by its head and tail, a tool's result more briefly
-than the person's words, and where a stretch is still too long its longest messages are shortened to
-one length that fits.
+Both are pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Protocol
 
 from msgspec import Struct
 
-from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
-from nanobot.providers.port import estimate_tokens
+from nanobot.providers.counter import TokenCounter
 from nanobot.session.session import Session
-from nanobot.text import counted, shortened
+
+_REQUEST_SHARE = 0.9
+"""The part of the budget that a consolidation's own request may take."""
 
 
 def pick_consolidation_boundary(
@@ -147,152 +143,42 @@ class Limits(Struct, frozen=True):
     model: str = ""
 
 
-EMPTY = "(empty)"
+class PromptGauge:
+    """Measures sessions against the limits: estimates come from the builder of prompts and are
+    corrected by the token counter; every threshold is in real tokens."""
 
-_MOST_CHARACTERS = {"user": 24_000, "assistant": 6_000, "tool": 2_000}
-_SHARE_OF_ROOM = {"user": 0.5, "assistant": 0.25, "tool": 0.125}
-_LEAST_TOKENS = 24
-_RAW_CHARACTERS = 1_200
-_RAW_LINE = 160
+    def __init__(self, prompt: PromptSize, counter: TokenCounter, limits: Limits) -> None:
+        self._prompt, self._counter = prompt, counter
+        self.limits = limits
 
+    async def excess(self, session: Session, coming: Sequence[Message]) -> int:
+        """By how many tokens the prompt, with the `coming` messages, exceeds the budget; 0 or less
+        where it does not."""
+        text = partial(self._prompt.text, session, coming)
+        estimated, budget = self._prompt.tokens(session, coming), self.limits.budget
+        return await self._counter.count(text, estimated, budget, session.key) - budget
 
-class Chunk(Struct, frozen=True):
-    """The messages `first` to `last` of a conversation; `messages` lacks retracted ones."""
+    def boundary(self, session: Session, excess: int) -> int:
+        """How many messages go so that the prompt comes down to half of the room for history, above
+        what is fixed; they take a tenth of the budget at least."""
+        budget, fixed = self.limits.budget, self._prompt.fixed_tokens(session)
+        half = max(0, budget - round(fixed * self._counter.ratio)) // 2
+        return self._pick(session, excess + half, budget // 10)
 
-    session: str
-    first: int
-    last: int
-    messages: tuple[Message, ...]
+    def half(self, session: Session) -> int:
+        """How many messages are the older half of the conversation; 0 where there are none."""
+        history = self._prompt.tokens(session) - self._prompt.fixed_tokens(session)
+        return self._pick(session, round(history * self._counter.ratio / 2), 1)
 
-    @property
-    def shown(self) -> tuple[Message, ...]:
-        """Those that a model is shown."""
-        return tuple(message for message in self.messages if is_shown(message))
+    def window_boundary(self, session: Session) -> int:
+        """How many messages go because there are too many; mostly 0."""
+        return pick_window_boundary(session.messages, self.limits.window, self.limits.chunk)
 
-    @property
-    def is_unattended(self) -> bool:
-        """Whether its turns are all begun by nanobot itself and no person said anything.
+    def request_tokens(self) -> int:
+        """How many estimated tokens a request to the consolidating model may have."""
+        return int(self.limits.budget * _REQUEST_SHARE / self._counter.ratio)
 
-        The rest of a turn whose beginning is put away already is not.
-        """
-        has_turn = any(message.role == "user" for message in self.messages)
-        return has_turn and not any(message.role == "user" for message in self.shown)
-
-    @property
-    def origins(self) -> tuple[str, ...]:
-        """Where content came from that is neither the person's own nor nanobot's."""
-        return tuple(sorted(origins_of(self.messages)))
-
-
-def is_shown(message: Message) -> bool:
-    """Whether a message has content that memory is about."""
-    return message.origin != "nanobot" and bool(message.content.strip() or message.media)
-
-
-def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:
-    """The user message of a consolidation.
-
-    `memory` is the long-term memory as it is shown, empty where nothing was learned yet; `room` is
-    how many tokens the conversation may take. `again` says what was wrong with the last answer.
-    """
-    head = "Process this conversation and call the save_memory tool with your consolidation."
-    if again:
-        head += f"\n\nYour last answer could not be used: {again}."
-    return (
-        f"{head}\n\n## Current Long-term Memory\n{memory.strip() or EMPTY}\n\n"
-        f"## Conversation to Process\n{conversation(chunk.shown, room)}"
-    )
-
-
-def conversation(messages: Sequence[Message], room: int) -> str:
-    """The lines of these messages, shortened to about `room` tokens in all."""
-    texts = [head_and_tail(_content(message), _limit(message, room)) for message in messages]
-    costs = [estimate_tokens(text) for text in texts]
-    left = room - sum(estimate_tokens(_head(message)) + 2 for message in messages)
-    if sum(costs) > left:
-        level = _level(costs, left)
-        texts = [
-            head_and_tail(text, level) if cost > level else text
-            for text, cost in zip(texts, costs, strict=True)
-        ]
-    return "\n".join(
-        f"{_head(message)} {_indented(text)}".rstrip()
-        for message, text in zip(messages, texts, strict=True)
-    )
-
-
-def head_and_tail(text: str, tokens: int) -> str:
-    """`text`, or its head and tail where it takes more than about `tokens`."""
-    cost = estimate_tokens(text)
-    if cost <= tokens:
-        return text
-    keep = max(0, int(len(text) * tokens / cost) - 48)
-    head = keep * 3 // 4
-    tail = text[len(text) - (keep - head) :]
-    return f"{text[:head]} [… {len(text) - keep} characters left out …] {tail}".strip()
-
-
-def raw_summary(chunk: Chunk) -> str:
-    """What an entry says for a stretch that no model summarised: how it began, in its own words."""
-    said = [words for message in chunk.shown if (words := message.own_words.strip())]
-    said = said or [_content(message) for message in chunk.shown if message.role == "assistant"]
-    lines = [shortened(text, _RAW_LINE) for text in said]
-    fitting = sum(size <= _RAW_CHARACTERS for size in accumulate(map(len, lines)))
-    excerpt = " / ".join([*lines[:fitting], *(["…"] if fitting < len(lines) else [])])
-    count = counted(len(chunk.messages), "message")
-    kept = f"{count}, not summarised; the full text is in the archive."
-    return f"{kept} Excerpt: {excerpt}" if excerpt else kept
-
-
-def _head(message: Message) -> str:
-    time = message.timestamp.strftime("%Y-%m-%dT%H:%M") if message.timestamp else "?"
-    used = message.role == "assistant" and message.tools_used
-    tools = f" [tools: {', '.join(message.tools_used)}]" if used else ""
-    return f"[{time}] {message.role.upper()}{tools}:"
-
-
-def _content(message: Message) -> str:
-    parts = [_mark(message), message.content.strip()]
-    if message.media:
-        parts.append(f"[sent: {', '.join(path.rpartition('/')[2] for path in message.media)}]")
-    return " ".join(filter(None, parts))
-
-
-def _mark(message: Message) -> str:
-    """What says that these are not the person's own words."""
-    kind, _, name = message.origin.partition(":")
-    match kind:
-        case "":
-            return ""
-        case "attached":
-            own = message.role == "assistant"
-            return "" if own else "[what stands in brackets is not the person's own words]"
-        case "forwarded":
-            return "[forwarded: not the person's own words]"
-        case "person":
-            return f"[said by another person, {name}]"
-        case "tool":
-            return f"[untrusted content from {name}]"
-        case _:
-            return f"[untrusted content from {message.origin}]"
-
-
-def _indented(text: str) -> str:
-    return "\n  ".join(text.splitlines())
-
-
-def _limit(message: Message, room: int) -> int:
-    """How many tokens a message may take by itself."""
-    text = min(_MOST_CHARACTERS[message.role] // 3, int(room * _SHARE_OF_ROOM[message.role]))
-    return max(text, _LEAST_TOKENS)
-
-
-def _level(costs: Sequence[int], room: int) -> int:
-    """The length to which all longer ones must be cut so that the sum is within `room`."""
-    left, waiting = room, len(costs)
-    for cost in sorted(costs):
-        if cost * waiting >= left:
-            break
-        left -= cost
-        waiting -= 1
-    return max(left // max(waiting, 1), _LEAST_TOKENS)
+    def _pick(self, session: Session, wanted: int, least: int) -> int:
+        messages, ratio = session.messages, self._counter.ratio
+        costs = [round(self._prompt.cost(session, message) * ratio) for message in messages]
+        return pick_consolidation_boundary(messages, costs, wanted, least)

@@ -2,13 +2,15 @@
 
 An answer that cannot be used is asked for once more, with the reason; then the stretch is archived
 raw. A model that is out is left alone (`None`): whether the stretch can wait for it is the caller's
-decision. After three failures in a row it is left alone for five minutes. The request fits the
-model's window.
+decision. After three failures in a row it is left alone for five minutes. A turn that needs room
+waits for half a minute in all. The request fits the model's window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 from loguru import logger
@@ -24,10 +26,18 @@ from nanobot.errors import (
     ProviderRejected,
     ToolError,
 )
-from nanobot.memory.consolidation.planning import Chunk, raw_summary, request_text
-from nanobot.memory.consolidation.saving import SAVE_MEMORY, Saved, learned, read_reply, with_stamp
+from nanobot.memory.consolidation.planning import PromptGauge
+from nanobot.memory.consolidation.request import (
+    SAVE_MEMORY,
+    Chunk,
+    Saved,
+    learned,
+    raw_summary,
+    read_reply,
+    request_text,
+)
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.history import HistoryEntry
+from nanobot.memory.history import HistoryEntry, with_stamp
 from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import Memory
 from nanobot.memory.taint import quotation
@@ -41,12 +51,14 @@ from nanobot.providers.port import (
     system_message,
     user_message,
 )
+from nanobot.tasks import Background
 from nanobot.templates import render
 
 _ATTEMPTS = 2
 _FAILURES = 3
 _PAUSE, _OUT_SECONDS = 300.0, 60.0
-_MARGIN = 0.9
+_TURN_SECONDS = 30.0
+"""How long a turn waits for the model to make room, in all."""
 _LEAST_ROOM = 400
 _NOT_SHOWN = "(the rest of the file is not shown; it is kept)"
 
@@ -59,26 +71,22 @@ class Draft(Struct, frozen=True):
 
 
 class Summariser:
-    """Asks `provider`. `budget` is how many tokens a request may have, `ratio` tells how the
-    estimate of tokens has to be corrected, `model` overrides the configured model."""
+    """Asks `provider`; `gauge` says how large a request may be. There is one call and one waiting
+    turn at a time for a conversation."""
 
     def __init__(
-        self,
-        provider: Provider,
-        clock: Clock,
-        *,
-        budget: int,
-        ratio: Callable[[], float],
-        model: str = "",
+        self, provider: Provider, clock: Clock, gauge: PromptGauge, background: Background
     ) -> None:
         self._provider, self._clock = provider, clock
-        self._budget, self._ratio, self._model = budget, ratio, model
+        self._gauge, self._background = gauge, background
         self._system = system_message(render("consolidate.md"))
         self._tools = Toolset.of([SAVE_MEMORY])
         self._fixed = estimate_tokens(self._system.text + self._tools.wire.decode()) + 100
         self._forces = True
         self._failures = 0
         self._out_until = 0.0
+        self._calls: dict[str, asyncio.Task[Draft | None]] = {}
+        self._out_of_time: set[str] = set()
 
     @property
     def is_out(self) -> bool:
@@ -87,15 +95,62 @@ class Summariser:
 
     @property
     def is_resting(self) -> bool:
-        """Whether the model failed so often that nobody asks it for now."""
+        """Whether the model failed so often that it is not asked for now."""
         return self._failures >= _FAILURES and self.is_out
 
+    @contextmanager
+    def limited(self, key: str) -> Iterator[None]:
+        """Meanwhile the calls for the conversation `key` have `_TURN_SECONDS` in all; the one that
+        runs is among them."""
+        timer = self._background.start(self._end_later(key), name=f"limit for {key}")
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._out_of_time.discard(key)
+
     async def summarise(self, chunk: Chunk, memory: Memory) -> Draft | None:
-        """The draft for a stretch; None where the model is out."""
-        if self.is_resting:
+        """The draft for a stretch; None where the model is out, or out of time."""
+        key = chunk.session
+        if self.is_resting or key in self._out_of_time:
             return None
-        base, shown = self._shown(memory)
-        room, again = self._room(shown), ""
+        call = self._background.start(self._summarise(chunk, memory), name=f"summarise {key}")
+        self._calls[key] = call
+        try:
+            await asyncio.wait([call])
+        finally:
+            del self._calls[key]
+        if call.cancelled():
+            # This is no failure: a slow model still answers who has time.
+            logger.warning("{}: no consolidation: the model takes too long", key)
+            self._out_until = max(self._out_until, self._clock.monotonic() + _OUT_SECONDS)
+            return None
+        return call.result()
+
+    def raw(self, chunk: Chunk) -> Draft:
+        """The draft for a stretch that no model reads."""
+        entry = HistoryEntry(
+            cursor=0,
+            timestamp=self._clock.now(),
+            type="raw",
+            session=chunk.session,
+            first=chunk.first,
+            last=chunk.last,
+            summary=with_stamp(raw_summary(chunk), self._end_of(chunk)),
+            origin=chunk.origins,
+        )
+        return Draft(entry)
+
+    async def _end_later(self, key: str) -> None:
+        await self._clock.sleep(_TURN_SECONDS)
+        self._out_of_time.add(key)
+        if (call := self._calls.get(key)) is not None:
+            call.cancel()
+
+    async def _summarise(self, chunk: Chunk, memory: Memory) -> Draft | None:
+        base, shown = self._memory_shown(memory)
+        room = self._gauge.request_tokens() - self._fixed - estimate_tokens(shown)
+        room, again = max(_LEAST_ROOM, room), ""
         for _ in range(_ATTEMPTS):
             try:
                 reply = await self._ask(request_text(shown, chunk, room, again))
@@ -118,31 +173,11 @@ class Summariser:
         self._failed(0.0)
         return self.raw(chunk)
 
-    def gave_up(self, chunk: Chunk) -> None:
-        """Nobody waited for the answer any longer. This is no failure: a slow model still answers
-        who has time."""
-        logger.warning("{}: no consolidation: the model takes too long", chunk.session)
-        self._out_until = max(self._out_until, self._clock.monotonic() + _OUT_SECONDS)
-
-    def raw(self, chunk: Chunk) -> Draft:
-        """The draft for a stretch that no model reads."""
-        entry = HistoryEntry(
-            cursor=0,
-            timestamp=self._clock.now(),
-            type="raw",
-            session=chunk.session,
-            first=chunk.first,
-            last=chunk.last,
-            summary=with_stamp(raw_summary(chunk), self._ended(chunk)),
-            origin=chunk.origins,
-        )
-        return Draft(entry)
-
     async def _ask(self, text: str) -> Reply:
         choice = SAVE_MEMORY.name if self._forces else ""
         return await self._provider.complete(
             Prompt((self._system, user_message(text)), self._tools),
-            CallOptions(model=self._model, tool_choice=choice),
+            CallOptions(model=self._gauge.limits.model, tool_choice=choice),
         )
 
     def _failed(self, seconds: float) -> None:
@@ -153,16 +188,13 @@ class Summariser:
         self._out_until = max(self._out_until, self._clock.monotonic() + seconds)
 
     def _draft(self, saved: Saved, chunk: Chunk, base: str) -> Draft:
-        operations, held = learned(
-            base,
-            saved.memory_update,
-            tainted=bool(chunk.origins),
-            quoted=list(self._quoted(saved, chunk)),
-        )
+        quoted = list(self._quoted(saved, chunk))
+        tainted = bool(chunk.origins)
+        operations, held = learned(base, saved.memory_update, tainted=tainted, quoted=quoted)
         entry = replace(
             self.raw(chunk).entry,
             type="consolidation",
-            summary=with_stamp(saved.history_entry, self._ended(chunk)),
+            summary=with_stamp(saved.history_entry, self._end_of(chunk)),
             key_facts=saved.key_facts,
             operations=operations,
         )
@@ -172,16 +204,16 @@ class Summariser:
         """The lines of the person's that the model named, whole."""
         for words in saved.quotes:
             try:
-                yield quotation(words, chunk.messages, self._ended(chunk).date())
+                yield quotation(words, chunk.messages, self._end_of(chunk).date())
             except ToolError as error:
                 logger.info("{}: a quotation is left out: {}", chunk.session, error)
 
-    def _ended(self, chunk: Chunk) -> datetime:
+    def _end_of(self, chunk: Chunk) -> datetime:
         """When a stretch of conversation ended."""
         times = (message.timestamp for message in reversed(chunk.messages))
         return next(filter(None, times), None) or self._clock.now()
 
-    def _shown(self, memory: Memory) -> tuple[str, str]:
+    def _memory_shown(self, memory: Memory) -> tuple[str, str]:
         """The long-term memory that the model knows: as it stands in the file, and as it is shown;
         at most as much of it as takes half a request."""
         try:
@@ -191,21 +223,8 @@ class Summariser:
         except NanobotError as error:
             logger.warning("a consolidation goes without the memory so far: {}", error)
             return "", ""
-        left = self._whole() // 2
-        if estimate_tokens(text) <= left:
+        cost, most = estimate_tokens(text), self._gauge.request_tokens() // 2
+        if cost <= most:
             return text, text
-        lines = list[str]()
-        for line in text.splitlines():
-            left -= estimate_tokens(line) + 1
-            if left < 0:
-                break
-            lines.append(line)
-        head = "\n".join(lines)
+        head = text[: len(text) * most // cost].rpartition("\n")[0]
         return head, f"{head}\n{_NOT_SHOWN}"
-
-    def _room(self, shown: str) -> int:
-        """About how many tokens of conversation a request takes beside this much of memory."""
-        return max(_LEAST_ROOM, self._whole() - self._fixed - estimate_tokens(shown))
-
-    def _whole(self) -> int:
-        return int(self._budget * _MARGIN / self._ratio())

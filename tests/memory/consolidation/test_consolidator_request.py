@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.memory.consolidation.planning import Chunk, conversation, raw_summary, request_text
-from nanobot.memory.consolidation.saving import learned
+from nanobot.memory.consolidation.request import (
+    Chunk,
+    conversation,
+    learned,
+    raw_summary,
+    request_text,
+)
 from nanobot.memory.lines import Operation
 from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens
@@ -134,15 +139,9 @@ def test_what_is_left_out_stays_unless_another_line_says_it() -> None:
     assert {change.old for change in operations} >= {"- works in Lisbon"}
 
 
-def test_a_placeholder_goes_once_a_fact_stands_in_its_place() -> None:
-    update = BASE.replace("(nothing yet)\n", "") + "- owns a boat\n"
-    assert Operation("(nothing yet)", "", "## Facts") in learned(BASE, update, tainted=False)[0]
-    only = BASE.replace("(nothing yet)\n", "")
-    assert learned(BASE, only, tainted=False)[0] == ()
-
-
 def test_headings_rules_and_remarks_alone_are_nothing_to_learn() -> None:
-    update = BASE.replace("# Memory", "# The Memory") + "\n## Empty\n\n---\n(the rest is kept)\n"
+    without = BASE.replace("# Memory", "# The Memory").replace("(nothing yet)\n", "")
+    update = without + "\n## Empty\n\n---\n(the rest is kept)\n"
     assert learned(BASE, update, tainted=False)[0] == ()
 
 

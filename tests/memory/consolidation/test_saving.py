@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.memory.consolidation.saving import SAVE_MEMORY, Saved, read_reply, with_stamp
+from nanobot.memory.consolidation.request import SAVE_MEMORY, Saved, read_reply
+from nanobot.memory.history import with_stamp
 from nanobot.messages import ToolCall
 from nanobot.providers.port import Reply
 

@@ -88,7 +88,7 @@ def test_what_is_read_where_nothing_exists_is_empty_and_makes_no_file(
 ) -> None:
     log = HistoryLog(Root(tmp_path), clock, prefix="people/telegram_7/")
     assert log.entries() == []
-    assert (log.last_cursor(), log.committed("x"), log.dream_cursor()) == (0, 0, 0)
+    assert (log.last_cursor(), log.committed("x", WHEN), log.dream_cursor()) == (0, 0, 0)
     assert log.get(1) is None
     log.recover()
     assert log.rewrite(str.upper) == 0
@@ -97,17 +97,14 @@ def test_what_is_read_where_nothing_exists_is_empty_and_makes_no_file(
     assert (tmp_path / "people/telegram_7/memory/history.jsonl").is_file()
 
 
-def test_entries_are_found_by_cursor_by_session_and_by_message(log: HistoryLog) -> None:
+def test_entries_are_found_by_cursor_and_by_session(log: HistoryLog) -> None:
     for first, last in ((1, 9), (10, 19)):
         log.append(entry(f"{first}", first=first, last=last))
     log.append(entry("other", session="cli:direct", first=1, last=3))
     assert [e.cursor for e in log.entries(after=1)] == [2, 3]
-    assert log.committed("telegram:1") == 19
-    assert log.committed("cli:direct") == 3
-    covering = log.covering("telegram:1", 12)
-    assert covering is not None
-    assert covering.cursor == 2
-    assert log.covering("telegram:1", 20) is None
+    assert log.committed("telegram:1", WHEN) == 19
+    assert log.committed("cli:direct", WHEN) == 3
+    assert log.committed("cli:direct", WHEN + timedelta(seconds=1)) == 0
     found = log.get(3)
     assert found is not None
     assert found.summary == "other"
@@ -324,34 +321,6 @@ def test_a_full_disk_commits_nothing_and_leaves_no_half_line(
     assert [e.summary for e in again(folder, clock).entries()] == ["one", "two"]
 
 
-def test_an_older_history_is_imported_once_and_not_repeated_for_people(
-    folder: Path, clock: StoppedClock
-) -> None:
-    older = "# History\n\n[2026-01-05 08:00] Began.\nTwo lines.\n\n\nNo time here.\n"
-    (folder / "HISTORY.md").write_text(older)
-    for _ in range(2):
-        log = again(folder, clock)
-        log.recover()
-        assert [(e.type, e.summary, e.first, e.last, e.session) for e in log.entries()] == [
-            ("import", "[2026-01-05 08:00] Began.\nTwo lines.", 0, 0, ""),
-            ("import", "No time here.", 0, 0, ""),
-        ]
-    assert [f"{e.timestamp:%Y-%m-%d %H:%M}" for e in log.entries()] == [
-        "2026-01-05 08:00",
-        "2026-11-21 14:03",
-    ]
-    assert (folder / "HISTORY.md").read_text() == older
-    log.append(entry("new"))
-    assert (folder / "HISTORY.md").read_text() == f"{older}\n[2026-03-10 14:23] new\n\n"
-
-
-def test_the_first_append_imports_before_it_writes(folder: Path, clock: StoppedClock) -> None:
-    (folder / "HISTORY.md").write_text("[2026-01-05 08:00] Began.\n")
-    log = again(folder, clock)
-    log.append(entry("new"))
-    assert [e.type for e in log.entries()] == ["import", "consolidation"]
-
-
 def rotated(folder: Path, lines: bytes, month: str = "2026-03") -> None:
     """What earlier versions made of a large history."""
     (folder / "history").mkdir(exist_ok=True)
@@ -373,7 +342,7 @@ def test_entries_in_the_monthly_files_of_earlier_versions_are_read_each_once(
             assert other.entries() == before
             assert other.cursors(after=1) == [2, 3]
             assert other.count() == 3
-            assert other.committed("telegram:1") == 163
+            assert other.committed("telegram:1", WHEN) == 163
     assert other.append(entry()).cursor == 4
 
 
