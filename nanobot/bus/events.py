@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeVar, get_args
 
-from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec import Struct, convert, to_builtins
 
 from nanobot.text import shortened
 
@@ -70,7 +68,7 @@ def _expect_texts(value: object, *names: str) -> None:
             raise TypeError(f"{type(value).__name__}.{name} is no text")
 
 
-class Media(Struct, frozen=True):
+class Media(Struct, frozen=True, array_like=True):
     """A file that belongs to a message. Raises `TypeError` or `ValueError` for what is none.
 
     `ref` is what the channel's `fetch` needs to get it (inbound), or a path in the home (outbound).
@@ -91,7 +89,7 @@ class Media(Struct, frozen=True):
             raise ValueError("Media.size is no size")
 
 
-class Quote(Struct, frozen=True):
+class Quote(Struct, frozen=True, array_like=True):
     """The message that another one replies to. Raises `TypeError` for what is none."""
 
     message_id: str
@@ -179,8 +177,7 @@ class InboundMessage(Struct, frozen=True):
     @property
     def chat_key(self) -> str:
         """The conversation of that chat: `channel:chat_id[:thread_id]`."""
-        thread = f":{self.thread_id}" if self.thread_id else ""
-        return f"{self.channel}:{self.chat_id}{thread}"
+        return self.address.key
 
     @property
     def answered_event(self) -> str:
@@ -193,14 +190,10 @@ class InboundMessage(Struct, frozen=True):
         return self.session_override or self.chat_key
 
 
-def _texts_of(kind: type[Struct]) -> tuple[str, ...]:
-    return tuple(name for name, type in kind.__annotations__.items() if type == "str")
+_TEXTS = tuple(name for name, type in InboundMessage.__annotations__.items() if type == "str")
 
 
-_TEXTS = _texts_of(InboundMessage)
-
-
-class Button(Struct, frozen=True):
+class Button(Struct, frozen=True, array_like=True):
     """A choice under a message; pressing it sends `value` back as text, as if typed.
 
     `only` is the sender who may press it; empty: whoever may talk in the chat. The journal gives it
@@ -329,23 +322,11 @@ Progress = TurnStarted | TextDelta | ToolStarted | ToolOutput | TurnEnded | Noti
 """What a channel may show while a turn runs. Best effort: never stored, never retried."""
 
 
-def _plain(value: Any) -> object:
-    """A time as ISO text, a value of ours as the list of its fields."""
-    return value.isoformat() if isinstance(value, datetime) else astuple(value)
-
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_plain)
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _BESIDE = ("key", "channel", "chat_id")
 """What the columns of the outbox say of a part."""
-_READERS: Mapping[str, Callable[[Any], object]] = {
-    "timestamp": datetime.fromisoformat,
-    "media": lambda files: tuple(Media(*file) for file in files),
-    "buttons": lambda buttons: tuple(Button(*button) for button in buttons),
-    "reply_to": lambda said: Quote(*said) if isinstance(said, list) else said,
-    "notes": tuple,
-    "event_ids": tuple,
-}
-"""How a field is made of what JSON has for it; all others are what they are in JSON."""
+_EMPTY = {"content": "", "sender_id": "", "last": False}
+"""Fields without a default, or with another one, that are left out where they are empty."""
 
 T = TypeVar("T", InboundMessage, OutboundPart)
 
@@ -353,8 +334,8 @@ T = TypeVar("T", InboundMessage, OutboundPart)
 def encode_event(event: InboundMessage | OutboundPart) -> str:
     """One line of ASCII JSON; empty fields are left out, and where a part goes."""
     beside = _BESIDE if isinstance(event, OutboundPart) else ()
-    names = (name for name in event.__struct_fields__ if name not in beside)
-    return _ENCODER.encode({name: value for name in names if (value := getattr(event, name))})
+    fields = to_builtins(event).items()
+    return _ENCODER.encode({name: one for name, one in fields if one and name not in beside})
 
 
 def decode_inbound(text: str) -> InboundMessage:
@@ -364,41 +345,18 @@ def decode_inbound(text: str) -> InboundMessage:
 
 def decode_part(key: str, channel: str, chat_id: str, text: str) -> OutboundPart:
     """The reverse of `encode_event`."""
-    part = _decoded(OutboundPart, text, key=key, channel=channel, chat_id=chat_id)
-    if not all(isinstance(said, str) for said in (part.content, part.reply_to, part.thread_id)):
-        raise ValueError("not a message: its texts are none")
-    return part
+    return _decoded(OutboundPart, text, key=key, channel=channel, chat_id=chat_id)
 
 
 def _decoded(kind: type[T], text: str, **beside: str) -> T:
-    data = _object(text)
-    known: dict[str, Any] = {"last": False} if kind is OutboundPart else {}
-    try:
-        known |= dict.fromkeys(_texts_of(kind), "")
-        for name in kind.__struct_fields__:
-            if name in data:
-                known[name] = _READERS.get(name, _same)(data[name])
-        return kind(**known | beside)
-    except TypeError as error:
-        raise ValueError(f"not a message: {error}") from error
+    return convert(_EMPTY | convert(json.loads(text), dict[str, Any]) | beside, kind)
 
 
 def excerpt(text: str | None, length: int) -> str:
     """The beginning of a message's content in one line, for people; never fails."""
     try:
-        data = _object(text or "{}")
+        data = json.loads(text or "{}")
         said = data.get("content") or "; ".join(data.get("notes", ()))
         return shortened(said[: 4 * length], length + 1)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):
         return "(unreadable)"
-
-
-def _object(text: str) -> dict[str, Any]:
-    data = json.loads(text)
-    if not isinstance(data, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - the one error that decoding raises
-    return data
-
-
-def _same(value: object) -> object:
-    return value

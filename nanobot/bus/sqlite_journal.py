@@ -27,11 +27,11 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from loguru import logger
 from msgspec.structs import replace
@@ -76,7 +76,7 @@ from nanobot.bus.journal_file import (
     queue_counts,
     redact_rows,
 )
-from nanobot.bus.sqlite import Database, Work, copy_to, execute
+from nanobot.bus.sqlite import Database, copy_to, execute
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.text import shortened
@@ -87,6 +87,21 @@ _SELECT_PARTS = (
     "SELECT id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
     " in_doubt OR state = 'sending', payload FROM outbox"
 )
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _transaction(
+    work: Callable[Concatenate[SqliteJournal, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[SqliteJournal, P], Coroutine[Any, Any, T]]:
+    """A method that is run as a transaction by the writer, and returns once that is durable."""
+
+    async def method(self: SqliteJournal, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.database.run(lambda db: work(self, db, *args, **kwargs))
+
+    return method
 
 
 class SqliteJournal:
@@ -101,7 +116,7 @@ class SqliteJournal:
     async def open(self) -> None:
         self.database.open()
         try:
-            await self.database.run(self._prune())
+            await self.database.run(self._prune)
         except StorageError:
             await self.database.close()
             raise
@@ -139,7 +154,7 @@ class SqliteJournal:
             return _insert_inbound(db, messages, now)
 
         if now - self._pruned_at > timedelta(days=1):
-            self.database.post(self._prune())
+            self.database.post(self._prune)
         return self.database.run(work)
 
     async def cursor(self, channel: str) -> str | None:
@@ -204,9 +219,36 @@ class SqliteJournal:
             patient=True,
         )
 
-    async def complete(self, completion: Completion) -> Committed:
-        now = self._clock.now()
-        return await self.database.run(lambda db: _complete(db, completion, now))
+    @_transaction
+    def complete(self, db: sqlite3.Connection, completion: Completion) -> Committed:
+        done, now = completion, self._clock.now()
+        for entry_id in done.entry_ids:
+            execute(
+                db,
+                "UPDATE inbox SET state = ?, reason = ?, payload = iif(?, payload, NULL)"
+                " WHERE id = ?",
+                *(done.state, done.reason, done.state == "failed", entry_id),
+            )
+        if done.report:
+            report = (done.state, done.report, done.turn_id)
+            db.execute("UPDATE turn SET state = ?, report = ? WHERE id = ?", report)
+            db.execute("DELETE FROM step WHERE turn_id = ?", (done.turn_id,))
+        unfiled_id = 0
+        if done.lines:
+            inserted = execute(
+                db,
+                "INSERT INTO unfiled (session_key, lines) VALUES (?, ?) RETURNING id",
+                *(done.session_key, done.lines),
+            )
+            unfiled_id = inserted.fetchone()[0]
+        if done.replaces_turn:
+            db.execute(
+                "UPDATE inbox SET state = 'done', payload = NULL"
+                " WHERE turn_id = ? AND state = 'failed'",
+                (done.replaces_turn,),
+            )
+        parts = _insert_outgoing(db, done.turn_id, done.outgoing, now.isoformat())
+        return Committed(unfiled_id, parts, _insert_inbound(db, done.republish, now))
 
     def filed(self, unfiled_ids: Sequence[int]) -> None:
         ids = [(unfiled_id,) for unfiled_id in unfiled_ids]
@@ -214,18 +256,18 @@ class SqliteJournal:
             lambda db: db.executemany("DELETE FROM unfiled WHERE id = ?", ids), patient=True
         )
 
-    async def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> None:
-        def work(db: sqlite3.Connection) -> None:
-            for entry_id in entry_ids:
-                waiting = "UPDATE inbox SET not_before = ?, reason = ? WHERE id = ?"
-                execute(db, waiting, not_before, reason, entry_id)
-                db.execute(  # a crash while it waits is not the message's doing
-                    "UPDATE turn SET progress = 1, asked = 0"
-                    " WHERE id = (SELECT turn_id FROM inbox WHERE id = ?)",
-                    (entry_id,),
-                )
-
-        await self.database.run(work)
+    @_transaction
+    def postpone(
+        self, db: sqlite3.Connection, entry_ids: Sequence[int], not_before: float, reason: str
+    ) -> None:
+        for entry_id in entry_ids:
+            waiting = "UPDATE inbox SET not_before = ?, reason = ? WHERE id = ?"
+            execute(db, waiting, not_before, reason, entry_id)
+            db.execute(  # a crash while it waits is not the message's doing
+                "UPDATE turn SET progress = 1, asked = 0"
+                " WHERE id = (SELECT turn_id FROM inbox WHERE id = ?)",
+                (entry_id,),
+            )
 
     async def release(self) -> None:
         try:
@@ -233,9 +275,24 @@ class SqliteJournal:
         except StorageError as error:
             logger.warning("the clean end could not be noted: {}", error)
 
-    async def leftovers(self) -> Leftovers:
-        now = self._clock.now()
-        return await self.database.run(lambda db: _find_leftovers(db, now))
+    @_transaction
+    def leftovers(self, db: sqlite3.Connection) -> Leftovers:
+        # An end without progress is counted once: a turn counts again only when it was claimed
+        # again, so one that never got its chance is not blamed. One that had asked the model by
+        # then is not blamed either, unless that happened `_MOST_ASKED` times in a row.
+        db.execute(
+            "UPDATE inbox SET attempts = attempts + 1 WHERE state = 'working' AND turn_id IN"
+            " (SELECT id FROM turn WHERE state = 'running' AND progress = 0)"
+        )
+        db.execute(
+            "UPDATE inbox SET attempts = ? WHERE state = 'working' AND turn_id IN"
+            " (SELECT id FROM turn WHERE state = 'running' AND asked >= ?)",
+            (GIVE_UP_AFTER, _MOST_ASKED),
+        )
+        db.execute("UPDATE turn SET progress = 1 WHERE state = 'running'")
+        unfiled = db.execute("SELECT id, session_key, lines FROM unfiled ORDER BY id").fetchall()
+        entries = _open_entries(db, self._clock.now())
+        return Leftovers(tuple(Unfiled(*row) for row in unfiled), entries, tuple(_open_parts(db)))
 
     async def pressed(
         self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
@@ -307,8 +364,22 @@ class SqliteJournal:
     async def counts(self) -> QueueCounts:
         return await self.database.run(queue_counts)
 
-    async def queue(self) -> tuple[list[QueueRow], list[QueueRow]]:
-        return await self.database.run(_queue_rows)
+    @_transaction
+    def queue(self, db: sqlite3.Connection) -> tuple[list[QueueRow], list[QueueRow]]:
+        inbox = db.execute(
+            "SELECT payload, 'in-' || id, session_key,"
+            " iif(state != 'failed' AND not_before, 'waiting', state), attempts, received_at,"
+            " reason FROM inbox WHERE state IN ('received', 'working', 'failed') ORDER BY id"
+        )
+        outbox = db.execute(
+            "SELECT payload, 'out-' || id, channel || ':' || chat_id, state, attempts, created_at,"  # noqa: S608 - from above
+            f" reason FROM outbox WHERE {UNDELIVERED} ORDER BY id"
+        )
+
+        def shown(rows: sqlite3.Cursor) -> list[QueueRow]:
+            return [QueueRow(*(*row, excerpt(text, _EXCERPT))) for text, *row in rows]
+
+        return shown(inbox), shown(outbox)
 
     async def retry(self, row: str) -> InboxEntry | OutboxPart:
         try:
@@ -319,11 +390,37 @@ class SqliteJournal:
                 hint=f"`nanobot queue drop {row}` removes it; ask the person to send it again.",
             ) from error
 
-    async def drop(self, row: str) -> None:
-        await self.database.run(lambda db: _drop_row(db, row))
+    @_transaction
+    def drop(self, db: sqlite3.Connection, row: str) -> None:
+        table, row_id = _parse(row)
+        ended = "state = 'stopped', payload = NULL WHERE state = 'failed'"
+        if table == "outbox":
+            ended = "state = 'sent', payload = NULL, reason = 'dropped' WHERE state = 'dead'"
+        changed = db.execute(f"UPDATE {table} SET {ended} AND id = ?", (row_id,))  # noqa: S608 - from above
+        if not changed.rowcount:
+            raise _not_in_trouble(row)
 
-    async def turn(self, turn_id: str) -> TurnRecord:
-        return await self.database.run(lambda db: _turn_record(db, turn_id))
+    @_transaction
+    def turn(self, db: sqlite3.Connection, turn_id: str) -> TurnRecord:
+        row = execute(
+            db,
+            "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?",
+            turn_id,
+        ).fetchone()
+        if row is None:
+            raise NanobotError(
+                f"no turn {turn_id!r}",
+                hint="`nanobot sessions show KEY` shows the turns of a conversation; they are"
+                " kept for 30 days.",
+            )
+        try:
+            report = json.loads(row[4] or "{}")
+        except ValueError:  # damaged: what else is known of the turn can still be shown
+            report = {}
+        report = report if isinstance(report, dict) else {}
+        query = "SELECT text FROM prompt WHERE id = ?"
+        prompt = db.execute(query, (str(report.get("system_id", "")),)).fetchone()
+        return TurnRecord(row[0], row[1], row[2], row[3], report, prompt[0] if prompt else "")
 
     async def mentioned(self, name: re.Pattern[str]) -> frozenset[str]:
         query = (
@@ -404,42 +501,20 @@ class SqliteJournal:
     def _post(self, statement: str, *values: object, patient: bool = False) -> None:
         self.database.post(lambda db: execute(db, statement, *values), patient=patient)
 
-    def _prune(self) -> Work[None]:
+    def _prune(self, db: sqlite3.Connection) -> None:
         """Forget what ended and is older than `KEEP_DAYS`."""
         self._pruned_at = self._clock.now()
         horizon = (self._pruned_at - timedelta(days=KEEP_DAYS)).isoformat()
-
-        def work(db: sqlite3.Connection) -> None:
-            for ended in (
-                "inbox WHERE state IN ('done', 'stopped') AND received_at < :horizon",
-                "outbox WHERE created_at < :horizon"
-                " AND (state = 'sent' OR (state = 'dead' AND turn_id LIKE :notices))",
-                "turn WHERE state != 'running' AND started_at < :horizon",
-                "step WHERE turn_id NOT IN (SELECT id FROM turn WHERE state = 'running')",
-                "button WHERE created_at < :horizon",
-                "prompt WHERE used_at < :horizon",
-            ):
-                db.execute(f"DELETE FROM {ended}", {"horizon": horizon, "notices": NOTICES})  # noqa: S608 - from above
-
-        return work
-
-
-def _queue_rows(db: sqlite3.Connection) -> tuple[list[QueueRow], list[QueueRow]]:
-    inbox = db.execute(
-        "SELECT payload, 'in-' || id, session_key,"
-        " iif(state != 'failed' AND not_before, 'waiting', state), attempts, received_at, reason"
-        " FROM inbox"
-        " WHERE state IN ('received', 'working', 'failed') ORDER BY id"
-    )
-    outbox = db.execute(
-        "SELECT payload, 'out-' || id, channel || ':' || chat_id, state, attempts, created_at,"  # noqa: S608 - from above
-        f" reason FROM outbox WHERE {UNDELIVERED} ORDER BY id"
-    )
-
-    def shown(rows: sqlite3.Cursor) -> list[QueueRow]:
-        return [QueueRow(*(*row, excerpt(text, _EXCERPT))) for text, *row in rows]
-
-    return shown(inbox), shown(outbox)
+        for ended in (
+            "inbox WHERE state IN ('done', 'stopped') AND received_at < :horizon",
+            "outbox WHERE created_at < :horizon"
+            " AND (state = 'sent' OR (state = 'dead' AND turn_id LIKE :notices))",
+            "turn WHERE state != 'running' AND started_at < :horizon",
+            "step WHERE turn_id NOT IN (SELECT id FROM turn WHERE state = 'running')",
+            "button WHERE created_at < :horizon",
+            "prompt WHERE used_at < :horizon",
+        ):
+            db.execute(f"DELETE FROM {ended}", {"horizon": horizon, "notices": NOTICES})  # noqa: S608 - from above
 
 
 def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
@@ -464,54 +539,18 @@ def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
     raise _not_in_trouble(row)
 
 
-def _drop_row(db: sqlite3.Connection, row: str) -> None:
-    table, row_id = _parse(row)
-    ended = "state = 'stopped', payload = NULL WHERE state = 'failed'"
-    if table == "outbox":
-        ended = "state = 'sent', payload = NULL, reason = 'dropped' WHERE state = 'dead'"
-    changed = db.execute(f"UPDATE {table} SET {ended} AND id = ?", (row_id,))  # noqa: S608 - from above
-    if not changed.rowcount:
-        raise _not_in_trouble(row)
-
-
 def _parse(row: str) -> tuple[str, int]:
     found = re.fullmatch(r"(in|out)-([0-9]{1,18})", row)
     if found is None:
-        raise NanobotError(
-            f"there is no {row!r} in the queue",
-            hint="`nanobot queue list` shows ids such as in-12 or out-7.",
-        )
+        raise _not_in_trouble(row)
     return "inbox" if found[1] == "in" else "outbox", int(found[2])
 
 
 def _not_in_trouble(row: str) -> NanobotError:
     return NanobotError(
-        f"{row} is not waiting for a decision",
-        hint="Only failed messages and dead replies can be retried or dropped; see"
-        " `nanobot queue list`.",
+        f"{row!r} is not waiting for a decision",
+        hint="`nanobot queue list` shows failed messages (in-12) and dead replies (out-7).",
     )
-
-
-def _turn_record(db: sqlite3.Connection, turn_id: str) -> TurnRecord:
-    row = execute(
-        db,
-        "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?",
-        turn_id,
-    ).fetchone()
-    if row is None:
-        raise NanobotError(
-            f"no turn {turn_id!r}",
-            hint="`nanobot sessions show KEY` shows the turns of a conversation; reports are kept"
-            " for 30 days.",
-        )
-    try:
-        report = json.loads(row[4] or "{}")
-    except ValueError:  # damaged: what else is known of the turn can still be shown
-        report = {}
-    report = report if isinstance(report, dict) else {}
-    query = "SELECT text FROM prompt WHERE id = ?"
-    prompt = db.execute(query, (str(report.get("system_id", "")),)).fetchone()
-    return TurnRecord(row[0], row[1], row[2], row[3], report, prompt[0] if prompt else "")
 
 
 def _insert_inbound(
@@ -531,35 +570,6 @@ def _insert_inbound(
         if row:
             entries.append(InboxEntry(row[0], message, received_at=now.timestamp()))
     return tuple(entries)
-
-
-def _complete(db: sqlite3.Connection, done: Completion, now: datetime) -> Committed:
-    for entry_id in done.entry_ids:
-        execute(
-            db,
-            "UPDATE inbox SET state = ?, reason = ?, payload = iif(?, payload, NULL) WHERE id = ?",
-            *(done.state, done.reason, done.state == "failed", entry_id),
-        )
-    if done.report:
-        report = (done.state, done.report, done.turn_id)
-        db.execute("UPDATE turn SET state = ?, report = ? WHERE id = ?", report)
-        db.execute("DELETE FROM step WHERE turn_id = ?", (done.turn_id,))
-    unfiled_id = 0
-    if done.lines:
-        inserted = execute(
-            db,
-            "INSERT INTO unfiled (session_key, lines) VALUES (?, ?) RETURNING id",
-            *(done.session_key, done.lines),
-        )
-        unfiled_id = inserted.fetchone()[0]
-    if done.replaces_turn:
-        db.execute(
-            "UPDATE inbox SET state = 'done', payload = NULL"
-            " WHERE turn_id = ? AND state = 'failed'",
-            (done.replaces_turn,),
-        )
-    parts = _insert_outgoing(db, done.turn_id, done.outgoing, now.isoformat())
-    return Committed(unfiled_id, parts, _insert_inbound(db, done.republish, now))
 
 
 def _insert_outgoing(
@@ -619,25 +629,6 @@ _UNREADABLE = (
 )
 
 
-def _find_leftovers(db: sqlite3.Connection, now: datetime) -> Leftovers:
-    """What there is to do. An end without progress is counted once: a turn counts again only when
-    it was claimed again, so one that never got its chance is not blamed. One that had asked the
-    model by then is not blamed either, unless that happened `_MOST_ASKED` times in a row."""
-    db.execute(
-        "UPDATE inbox SET attempts = attempts + 1 WHERE state = 'working' AND turn_id IN"
-        " (SELECT id FROM turn WHERE state = 'running' AND progress = 0)"
-    )
-    db.execute(
-        "UPDATE inbox SET attempts = ? WHERE state = 'working' AND turn_id IN"
-        " (SELECT id FROM turn WHERE state = 'running' AND asked >= ?)",
-        (GIVE_UP_AFTER, _MOST_ASKED),
-    )
-    db.execute("UPDATE turn SET progress = 1 WHERE state = 'running'")
-    unfiled = db.execute("SELECT id, session_key, lines FROM unfiled ORDER BY id").fetchall()
-    entries = _open_entries(db, now)
-    return Leftovers(tuple(Unfiled(*row) for row in unfiled), entries, tuple(_open_parts(db)))
-
-
 def _open_entries(db: sqlite3.Connection, now: datetime) -> tuple[InboxEntry, ...]:
     """The messages that wait, and the turns that were under way with what had joined them. One that
     cannot be read any more has failed, and its person is told."""
@@ -652,6 +643,7 @@ def _open_entries(db: sqlite3.Connection, now: datetime) -> tuple[InboxEntry, ..
         row_id, attempts, runs, not_before, reason = counted
         try:
             message = decode_inbound(payload or "")
+            since = datetime.fromisoformat(received_at).timestamp()
         except ValueError as error:
             _set_aside(db, "inbox", row_id, error)
             told = OutboundMessage(channel, chat_id, _UNREADABLE)
@@ -663,7 +655,7 @@ def _open_entries(db: sqlite3.Connection, now: datetime) -> tuple[InboxEntry, ..
             not_before=not_before,
             reason=reason,
             recovered=True,
-            received_at=_seconds(received_at),
+            received_at=since,
         )
         if state == "working":
             turns.setdefault(turn_id, []).append(replace(entry, turn_id=turn_id))
@@ -704,11 +696,3 @@ def _set_aside(db: sqlite3.Connection, table: str, row_id: int, error: ValueErro
         f"UPDATE {table} SET state = ?, reason = ? WHERE id = ?",  # noqa: S608 - one of two names
         *(state, f"it cannot be read: {error}", row_id),
     )
-
-
-def _seconds(stored: str) -> float:
-    """A stored time in seconds since the epoch; 0 where it cannot be read."""
-    try:
-        return datetime.fromisoformat(stored).timestamp()
-    except ValueError:
-        return 0.0

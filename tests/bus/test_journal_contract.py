@@ -379,7 +379,7 @@ async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) 
     "row", ["", "7", "in-", "in-x", "out--1", "turn-1", "in-²", f"in-{'9' * 30}"]
 )
 async def test_an_id_that_is_none_is_refused_with_an_example(journal: Journal, row: str) -> None:
-    with pytest.raises(NanobotError, match="in the queue") as caught:
+    with pytest.raises(NanobotError, match="not waiting for a decision") as caught:
         await journal.retry(row)
     assert "in-12" in caught.value.hint
 

@@ -447,7 +447,7 @@ class MemoryJournal:
         named = re.fullmatch(r"(in|out)-([0-9]{1,18})", row)
         if named is None:
             hint = "`nanobot queue list` shows ids such as in-12 or out-7."
-            raise NanobotError(f"there is no {row!r} in the queue", hint=hint)
+            raise NanobotError(f"{row!r} is not waiting for a decision", hint=hint)
         tables: dict[str, Any] = {"in": self._tables.inbox, "out": self._tables.outbox}
         for found in tables[named[1]]:
             number = found.entry.id if isinstance(found, Received) else found.item.id
