@@ -16,7 +16,7 @@ from pathlib import Path
 from loguru import logger
 
 from bench.reporting import report
-from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.providers.offline.model import OfflineModel
@@ -60,7 +60,7 @@ async def measure(home: Path) -> tuple[int, list[float]]:
         (home / "config.yaml").write_text(json.dumps(config))
         (home / "config.yaml").chmod(0o600)
         model = ScriptedModel(author=lambda _: says("ok"), hold=never.wait)
-        gateway = build_gateway(load_settings(home, {}), provider=model, learner=OfflineModel())
+        gateway = Gateway(load_settings(home, {}), provider=model, learner=OfflineModel())
         logger.remove()
         running = asyncio.create_task(gateway.run(on_ready=ready.set, signals=False))
         await ready.wait()

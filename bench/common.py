@@ -15,7 +15,6 @@ from pathlib import Path
 
 from loguru import logger
 
-from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.config.load import load_settings
 from nanobot.messages import Message
@@ -52,7 +51,7 @@ async def gateway(
     """A whole nanobot in this process; the channel admits everyone. Conversations stay as long as
     the model's context window lets them: what is measured is a turn, not consolidation."""
     settings = load_settings(home, {"NANOBOT_MEMORY__WINDOW": "1000000"} | environ)
-    built = build_gateway(
+    built = Gateway(
         settings,
         provider=provider,
         learner=OfflineModel(),

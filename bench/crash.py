@@ -30,7 +30,6 @@ from bench.faults import Campaign, Plans, Tally, run
 from bench.injection import AFTER, BEFORE, TORN
 from bench.transcript import faults_of_transcript
 from bench.wire import Platform, Wire
-from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Progress, ToolStarted
 from nanobot.channel import ChannelHost
@@ -141,7 +140,7 @@ class Conversation:
         model = Model()
         channel = Talk(link, platform, model)
         settings = load_settings(home, {})
-        gateway = build_gateway(settings, provider=model, channels=(channel,), admit_everyone=True)
+        gateway = Gateway(settings, provider=model, channels=(channel,), admit_everyone=True)
         channel.gateway = gateway
         return gateway
 

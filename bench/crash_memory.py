@@ -28,7 +28,6 @@ from bench.faults import Campaign, Plans, every_call, run
 from bench.injection import AFTER, BEFORE, BROKEN, FULL, TORN
 from bench.memory_faults import KEY, OLD, faults_of_memory
 from bench.wire import Platform, Wire
-from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.channel import ChannelHost
 from nanobot.config.load import load_settings
@@ -192,7 +191,7 @@ class Remembering:
         """A gateway with this channel and model, which does nothing by itself."""
         channel = Talk(link, platform)
         settings = load_settings(home, {})
-        gateway = build_gateway(
+        gateway = Gateway(
             settings, provider=Model(), channels=(channel,), admit_everyone=True, chores=False
         )
         channel.gateway = gateway

@@ -53,7 +53,6 @@ from bench.routines_talk import (
 from bench.transcript import faults_of_transcript
 from bench.wire import Platform
 from nanobot.agent.notifier import GAVE_UP
-from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.bus.journal import GIVE_UP_AFTER
 from nanobot.bus.journal_file import SqliteState
@@ -143,7 +142,7 @@ def _gateway(home: Path, link: socket.socket, platform: Platform, kind: type[Tal
     assert isinstance(platform, Chat)
     clock = ChatClock(platform)
     channel = kind(link, platform, clock)
-    gateway = build_gateway(
+    gateway = Gateway(
         load_settings(home, {}),
         clock=clock,
         learner=OfflineModel(),

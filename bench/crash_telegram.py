@@ -41,7 +41,6 @@ from bench.telegram_side import People, TelegramPlatform
 from bench.telegram_talk import GROUP, LONG, OWNER, SPEED, STRANGER, HastyClock, Model, converse
 from bench.transcript import faults_of_transcript, files_of_transcript
 from bench.wire import Platform
-from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Outgoing
@@ -229,7 +228,7 @@ def _gateway(home: Path, link: socket.socket, platform: Platform) -> Gateway:
     assert isinstance(platform, TelegramPlatform)
     channel = UntilOver(link, platform)
     settings = load_settings(home, {})
-    gateway = build_gateway(
+    gateway = Gateway(
         settings,
         clock=HastyClock(),
         provider=Model(home / _AWAY),

@@ -60,7 +60,6 @@ from bench.whatsapp_talk import (
     prepare,
 )
 from bench.wire import Platform
-from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.config.load import load_settings
 
@@ -103,7 +102,7 @@ class Gatewayed:
         assert isinstance(platform, WhatsAppPlatform)
         channel = UntilOver(link, platform)
         settings = load_settings(home, {})
-        gateway = build_gateway(
+        gateway = Gateway(
             settings,
             clock=HastyClock(_SPEED),
             provider=Model(home / _AWAY),

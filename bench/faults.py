@@ -28,7 +28,6 @@ from loguru import logger
 from bench.injection import AFTER, BEFORE, TORN, arm, options_of
 from bench.reporting import report
 from bench.wire import Platform
-from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.config.load import load_settings
 from nanobot.providers.offline.model import OfflineModel
@@ -283,4 +282,4 @@ def run(
 def _build_once(folder: Path) -> None:
     """Build a gateway that never runs: what is loaded and compiled for the first one is then there
     in every process, and need not be done in each."""
-    build_gateway(load_settings(folder / "unused", {}), provider=OfflineModel())
+    Gateway(load_settings(folder / "unused", {}), provider=OfflineModel())

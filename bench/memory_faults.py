@@ -17,8 +17,8 @@ from dulwich.object_store import iter_tree_contents
 from dulwich.objects import Commit
 from dulwich.repo import Repo
 
-from nanobot.app.base import build_access, build_provider, build_stores
-from nanobot.app.memory import build_memory
+from nanobot.app.base import Stores, build_access, build_provider, build_scopes
+from nanobot.app.memory import Remembering
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.memory.documents import TRACKED
@@ -181,15 +181,10 @@ def _of_the_versions(home: Path) -> Iterator[str]:
 async def _of_the_index(home: Path) -> list[str]:
     """The index as it grew holds what one made anew holds."""
     settings, clock = load_settings(home, {}), SystemClock()
-    stores = build_stores(home, clock)
+    stores = Stores(home, clock)
     provider = build_provider(settings.model, clock, Random(1))
-    memory = build_memory(
-        settings,
-        stores,
-        provider,
-        clock,
-        access=build_access(settings, stores.journal.state, clock, ("wire",)),
-    )
+    access = build_access(settings, stores.journal.state, clock, ("wire",))
+    memory = Remembering(settings, stores, provider, clock, build_scopes(settings, access))
     try:
         await memory.index.refresh()
         grown = _passages(home)

@@ -12,7 +12,6 @@ from pathlib import Path
 from pydantic import Field
 
 from nanobot.agent.runner import AgentHook
-from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.clock import Clock, SystemClock
 from nanobot.config.load import load_settings
@@ -55,7 +54,7 @@ async def running(
     are condensed by the `learner`, the configured model (`configured_learner`), else offline."""
 
     settings = load_settings(home, _QUICK | environ)
-    gateway = build_gateway(
+    gateway = Gateway(
         settings,
         clock=clock,
         provider=model,
@@ -104,7 +103,7 @@ async def configured(
 ) -> AsyncIterator[Gateway]:
     """The same with any `config.yaml`."""
     write_config(home, config)
-    gateway = build_gateway(
+    gateway = Gateway(
         load_settings(home, _QUICK | environ),
         clock=clock,
         provider=model,

@@ -16,7 +16,6 @@ from bench.crossings.canaries import GROUP, GUEST, OWNER, STRANGER
 from bench.crossings.listeners import FOREIGN, MARKER
 from bench.crossings.world import SANDBOX, World
 from nanobot.agent.runner import TurnEvent
-from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Media, Quote, TurnEnded
 from nanobot.bus.journal_file import SqliteState
@@ -199,7 +198,7 @@ async def running(
             **(environ or {}),
         },
     )
-    gateway = build_gateway(
+    gateway = Gateway(
         settings,
         clock=clock,
         provider=stage.model,

@@ -29,7 +29,7 @@ from nanobot.clock import Clock
 from nanobot.errors import BudgetSpent, ContextTooLong, NanobotError, ProviderError, StorageError
 from nanobot.memory.dream import DreamReport
 from nanobot.memory.pending import PendingFact
-from nanobot.memory.scopes import OWNER, Scopes, chat_of
+from nanobot.memory.scopes import OWNER, Scopes, chat_of, is_group
 from nanobot.memory.service.views import held_text, shown_of_held
 from nanobot.memory.taint import passed_on
 from nanobot.messages import SILENT
@@ -37,6 +37,7 @@ from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.text import one_line
+from nanobot.tooling import TurnContext
 
 _AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
 
@@ -118,6 +119,10 @@ class KnownChats:
         """Whose chat it is."""
         return self._scopes.of_session(address, self._sessions.metadata_of(address))
 
+    def is_owner(self, channel: str, sender_id: str) -> bool:
+        """Whether a sender is the owner."""
+        return self._scopes.is_owner(channel, sender_id)
+
     def may_reach(self, address: str) -> bool:
         """Whether the people in this chat may talk to the agent now."""
         channel, metadata = address.partition(":")[0], self._sessions.metadata_of(address)
@@ -183,6 +188,22 @@ class Notifier:
     async def tell(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> Address | None:
         """Send a message to the chat that a scope used last; None where there is none."""
         return await self._tell(scope, self._chats.reachable, text, buttons)
+
+    async def ask(
+        self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
+    ) -> Address | None:
+        """Put a question about a call to the owner: where they are in the conversation and nobody
+        else is, there; else in the chat that they used last, and the caller is told so. Where it
+        went to; None where there is none."""
+        here = caller.address
+        theirs = caller.scope == OWNER or self._chats.is_owner(caller.channel, caller.sender_id)
+        if theirs and not is_group(caller.scope):
+            await self.say(here, text, buttons)
+            return here
+        place = await self.tell(OWNER, text, buttons)
+        if place is not None and place != here:
+            caller.show("Waiting for the owner to allow this.\n")
+        return place
 
     async def warn(self, text: str, name: str = "", closed: str = "") -> None:
         """Tell the owner, in the chat that they used last, on another channel than `closed`; in a

@@ -11,7 +11,6 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from loguru import logger
-from msgspec import Struct
 
 import nanobot
 from nanobot.agent.commands import ServedModels
@@ -86,45 +85,28 @@ class Routine(Protocol):
         ...
 
 
-class Stores(Struct, frozen=True):
-    """Everything that keeps something on disk, memory aside."""
+class Stores:
+    """Everything that keeps something on disk, memory aside: the folders of `home` and what lives
+    in them. Raises `StorageError`."""
 
-    home: Path
-    journal: EmbeddedJournal
-    sessions: SessionManager
-    media: MediaStore
-    workspace: Root
-    spill: SpillFolder
-    undo: UndoLog
-
-    @property
-    def state(self) -> Path:
-        """Where what is no text for people lies."""
-        return self.home / "state"
+    def __init__(self, home: Path, clock: Clock) -> None:
+        make_home(home)
+        self.home, self.state = home, home / "state"
+        self.workspace = Root(home / "workspace")
+        try:
+            install_template(template_folder(), self.workspace.path)
+        except NanobotError as error:  # one can chat without
+            logger.error("the workspace is in trouble: {} {}", error, error.hint)
+        self.journal = build_journal(home, clock)
+        self.sessions = SessionManager.in_folder(home / "sessions", clock, gather=GATHER_SECONDS)
+        self.media = MediaStore(home / "media")
+        self.spill = SpillFolder(home / "spill")
+        self.undo = UndoLog(self.state / "undo", self.workspace)
 
 
 def build_journal(home: Path, clock: Clock) -> EmbeddedJournal:
     """The journal of a home, which is not opened yet."""
     return SqliteJournal(home / "state" / "journal.db", clock)
-
-
-def build_stores(home: Path, clock: Clock) -> Stores:
-    """The home's folders and what lives in them. Raises `StorageError`."""
-    make_home(home)
-    workspace = Root(home / "workspace")
-    try:
-        install_template(template_folder(), workspace.path)
-    except NanobotError as error:  # one can chat without
-        logger.error("the workspace is in trouble: {} {}", error, error.hint)
-    return Stores(
-        home=home,
-        journal=build_journal(home, clock),
-        sessions=SessionManager.in_folder(home / "sessions", clock, gather=GATHER_SECONDS),
-        media=MediaStore(home / "media"),
-        workspace=workspace,
-        spill=SpillFolder(home / "spill"),
-        undo=UndoLog(home / "state" / "undo", workspace),
-    )
 
 
 def make_home(home: Path) -> None:
@@ -309,106 +291,74 @@ def build_scopes(settings: Settings, access: Access) -> Scopes:
     return Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
 
 
-class Base(Struct, frozen=True):
-    """`outlets` are the channels by name, the terminal (`cli`) among them; `known` are the chats
-    in which the agent can speak up at any time, `processes` the commands that run. `unhurried` owns
-    what is finished before a command that hosts the gateway ends: mostly what memory is given."""
+class Base:
+    """What all else is built on. `outlets` are the channels by name, the terminal (`cli`) among
+    them; `known` are the chats in which the agent can speak up at any time, `processes` the
+    commands that run. `unhurried` owns what is finished before a command that hosts the gateway
+    ends: mostly what memory is given. Raises `NanobotError` where the home or a channel cannot be
+    used."""
 
-    settings: Settings
-    clock: Clock
-    rng: Random
-    stores: Stores
-    background: Background
-    unhurried: Background
-    bus: MessageBus
-    lanes: Lanes
-    cli: CliChannel
-    outlets: Mapping[str, Channel]
-    access: Access
-    scopes: Scopes
-    commands: CommandRegistry
-    screen: Screen
-    splitter: MessageSplitter
-    notifier: Notifier
-    known: KnownChats
-    processes: Processes
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None,
+        channels: Sequence[Channel],
+        *,
+        admit_everyone: bool,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock = clock or SystemClock(settings.agent.timezone)
+        self.rng = Random()  # noqa: S311 - spreads retries, guards nothing
+        self.stores = stores = Stores(settings.home, clock)
+        self.background, self.unhurried = Background(), Background()
+        self.cli = cli = CliChannel()
+        self.outlets = {c.name: c for c in (cli, *channels, *enabled_channels(settings))}
+        everyone = tuple(self.outlets) if admit_everyone else (cli.name,)
+        self.access = build_access(settings, stores.journal.state, clock, everyone)
+        self.scopes = scopes = build_scopes(settings, self.access)
+        self.commands = CommandRegistry(is_owner=lambda m: scopes.is_owner(m.channel, m.sender_id))
+        self.bus = MessageBus(stores.journal)
+        self.lanes = Lanes(settings.agent.max_concurrent_turns)
+        self.screen = Screen(self.outlets)
+        self.splitter = MessageSplitter(self.outlets, stores.media)
+        reachable = [name for name in self.outlets if name != cli.name]
+        self.known = KnownChats(stores.sessions, scopes, self.access, reachable, (cli.name,))
+        self.notifier = Notifier(
+            self.bus, self.screen, self.splitter, self.known, clock, self.background
+        )
+        self.processes = Processes(clock)
 
 
-class Models(Struct, frozen=True):
-    """Who answers, who condenses conversations and dreams (`learner`), and what that takes.
-    `transcriber` listens to voice messages, if there is a model for that. `served` names the models
-    that a conversation can choose; None where there is only the default one."""
+class Models:
+    """Who answers, who condenses conversations and dreams (`learner`), and what that takes, within
+    the day's budget; `provider` and `learner` stand in for the configured model. `transcriber`
+    listens to voice messages, if there is a model for that. `served` names the models that a
+    conversation can choose; None where there is only the default one."""
 
-    provider: Provider
-    learner: Provider
-    counter: TokenCounter
-    load_ratio: Callable[[], None]
-    transcriber: Transcriber | None
-    served: ServedModels | None
+    def __init__(self, base: Base, provider: Provider | None, learner: Provider | None) -> None:
+        settings, clock, journal = base.settings, base.clock, base.stores.journal
+        self.served = served_by(settings.model, asks=provider is None)
+        provider = provider or build_provider(settings.model, clock, base.rng)
+        budget = DayBudget(
+            DayLimit(settings.limits.tokens_per_day, settings.limits.warn_at),
+            journal,
+            clock,
+            base.background,
+            warn=base.notifier.warn,
+        )
+
+        def record(usage: Usage) -> None:
+            used = TokenUsage(1, usage.prompt, usage.cached, usage.completion)
+            journal.add_learning(clock.now().date(), used)
+
+        self.provider = BudgetedProvider(provider, budget)
+        self.learner = BudgetedProvider(learner or provider, budget, record)
+        self.counter, self.load_ratio = build_counter(
+            settings.model, journal.state, base.background
+        )
+        self.transcriber = build_transcriber(settings.model.transcription, clock)
 
     @property
-    def closables(self) -> tuple[Provider | Transcriber, ...]:
+    def closables(self) -> tuple[Closable, ...]:
         """What holds connections."""
         return (self.provider, *((self.transcriber,) if self.transcriber else ()))
-
-
-def build_base(
-    settings: Settings, clock: Clock | None, channels: Sequence[Channel], *, admit_everyone: bool
-) -> Base:
-    """Put it together. Raises `NanobotError` where the home or a channel cannot be used."""
-    clock = clock or SystemClock(settings.agent.timezone)
-    stores = build_stores(settings.home, clock)
-    cli = CliChannel()
-    outlets = {c.name: c for c in (cli, *channels, *enabled_channels(settings))}
-    access = build_access(
-        settings, stores.journal.state, clock, tuple(outlets) if admit_everyone else (cli.name,)
-    )
-    scopes = build_scopes(settings, access)
-    screen, bus = Screen(outlets), MessageBus(stores.journal)
-    reachable = [name for name in outlets if name != cli.name]
-    known = KnownChats(stores.sessions, scopes, access, reachable, (cli.name,))
-    splitter, background = MessageSplitter(outlets, stores.media), Background()
-    return Base(
-        settings=settings,
-        clock=clock,
-        rng=Random(),  # noqa: S311 - spreads retries, guards nothing
-        stores=stores,
-        background=background,
-        unhurried=Background(),
-        bus=bus,
-        lanes=Lanes(settings.agent.max_concurrent_turns),
-        cli=cli,
-        outlets=outlets,
-        access=access,
-        scopes=scopes,
-        commands=CommandRegistry(is_owner=lambda m: scopes.is_owner(m.channel, m.sender_id)),
-        screen=screen,
-        splitter=splitter,
-        notifier=Notifier(bus, screen, splitter, known, clock, background),
-        known=known,
-        processes=Processes(clock),
-    )
-
-
-def build_models(base: Base, provider: Provider | None, learner: Provider | None) -> Models:
-    """The models, within the day's budget; those given instead of the configured one."""
-    settings, clock, journal = base.settings, base.clock, base.stores.journal
-    served = served_by(settings.model, asks=provider is None)
-    provider = provider or build_provider(settings.model, clock, base.rng)
-    budget = DayBudget(
-        DayLimit(settings.limits.tokens_per_day, settings.limits.warn_at),
-        journal,
-        clock,
-        base.background,
-        warn=base.notifier.warn,
-    )
-
-    def record(usage: Usage) -> None:
-        used = TokenUsage(1, usage.prompt, usage.cached, usage.completion)
-        journal.add_learning(clock.now().date(), used)
-
-    counter, load_ratio = build_counter(settings.model, base.stores.journal.state, base.background)
-    transcriber = build_transcriber(settings.model.transcription, clock)
-    answering = BudgetedProvider(provider, budget)
-    learning = BudgetedProvider(learner or provider, budget, record)
-    return Models(answering, learning, counter, load_ratio, transcriber, served)

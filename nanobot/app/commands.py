@@ -55,23 +55,17 @@ def build_operations(
 ) -> dict[str, Operation]:
     """All of them, each from the capability that owns it."""
     stores, settings = base.stores, base.settings
-    queue = Operations(
-        model_name(settings.model),
-        prices(settings),
-        stores.journal,
-        stores.sessions,
-        base.bus,
-    )
+    model, journal = model_name(settings.model), stores.journal
 
     async def commands(_: Mapping[str, object]) -> list[dict[str, str]]:
         return [{"name": command.name, "summary": command.summary} for command in base.commands]
 
     return {
         **status.table(),
-        **queue.table(),
+        **Operations(model, prices(settings), journal, stores.sessions, base.bus).table(),
         **memory.service.table(),
         **pairing.table(),
-        **toolbox.skills.service.table(),
+        **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known, base.clock).table(),
         **McpOperations(toolbox.mcp).table(),
         **upkeep.operations.table(),
@@ -86,46 +80,42 @@ def register_commands(
     memory: Remembering,
     toolbox: Toolbox,
     agent: Agent,
-    pairing: Pairing,
     status: Status,
     restart: Callable[[], None],
 ) -> None:
-    """Register them all."""
-    commands = base.commands
-    default_model = model_name(base.settings.model)
+    """Register those that a capability does not register itself."""
+    commands, stores, scopes = base.commands, base.stores, base.scopes
     ConversationCommands(
         agent.parts,
         agent.loop,
         stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
-        undo=base.stores.undo,
+        undo=stores.undo,
         status=status.text,
         restart=restart,
-        default_model=default_model,
+        default_model=model_name(base.settings.model),
         served=models.served,
     ).register(commands)
     MemoryCommands(
         service=memory.service,
-        consolidator=agent.parts.consolidator,
-        continuing=ContinueCommand(base.stores.sessions, base.scopes),
+        consolidator=agent.consolidator,
+        continuing=ContinueCommand(stores.sessions, scopes),
         discarding=DiscardCommand(
-            memory.service, base.scopes, base.stores.undo, toolbox.registry.has_effects
+            memory.service, scopes, stores.undo, toolbox.registry.has_effects
         ),
-        scopes=base.scopes,
-        journal=base.stores.journal,
+        scopes=scopes,
+        journal=stores.journal,
         clock=base.clock,
         questions=Questions(
-            Root(base.stores.state).place("questions.json"),
+            Root(stores.state).place("questions.json"),
             base.clock,
             lambda: f"{secrets.randbelow(10_000):04}",
         ),
     ).register(commands)
-    pairing.register(commands)
     register_approvals(commands, toolbox.approvals)
-    toolbox.skills.service.register(commands)
     SendCommand(base.splitter, base.bus, base.known, base.clock).register(commands)
 
     def scope_of(call: CommandCall) -> str:
-        return base.scopes.serving(call.message, call.session.key, call.session.metadata)
+        return scopes.serving(call.message, call.session.key, call.session.metadata)
 
     runs = base.settings.cron.enabled
     CronCommand(toolbox.cron, scope_of, base.clock, runs=runs).register(commands)

@@ -1,7 +1,9 @@
-"""The daemon's life: `startup → main_loop → shutdown`.
+"""The composition root, the one place that knows how the parts fit together, and the daemon's life:
+`startup → main_loop → shutdown`.
 
-Any end is survivable: what a kill leaves behind is in the journal, and the next start takes it up.
-So shutdown only has to be polite, never thorough.
+Everything below receives plain values and ready-made collaborators; nothing below knows the
+configuration. Any end is survivable: what a kill leaves behind is in the journal, and the next
+start takes it up. So shutdown only has to be polite, never thorough.
 """
 
 from __future__ import annotations
@@ -15,44 +17,90 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from loguru import logger
-from msgspec import Struct
 
+from nanobot.agent.runner import AgentHook, Chronicle, Hooks
 from nanobot.app.base import Base, Closable, Models, Routine
+from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import Remembering
-from nanobot.app.services import Agent, Platforms, Watching, clear_backup
+from nanobot.app.services import (
+    Agent,
+    Platforms,
+    Upkeep,
+    Watching,
+    build_routines,
+    clear_backup,
+)
 from nanobot.app.tools import Toolbox
 from nanobot.bus.journal import InboxEntry
+from nanobot.channel import Channel
+from nanobot.clock import Clock
+from nanobot.config.settings import Settings
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.pairing import Pairing
+from nanobot.providers.port import Provider
+from nanobot.tooling import Tool
 
 _SECOND_SIGNAL_SECONDS = 0.8
 _SETTLING_SECONDS = 25.0
 """How long the end may take beside the grace that turns get."""
 
 
-class GatewayParts(Struct, frozen=True):
-    """What a gateway starts and ends. `routines` run beside everything else, unless there are no
-    `chores`."""
-
-    base: Base
-    models: Models
-    memory: Remembering
-    toolbox: Toolbox
-    agent: Agent
-    platforms: Platforms
-    watching: Watching
-    control: ControlServer
-    routines: Sequence[Routine]
-    chores: bool
-
-
 class Gateway:
-    """Owns a home and everything that runs in it. Built by `nanobot.app`."""
+    """Owns a home and everything that runs in it. The constructor is the composition root: it reads
+    from top to bottom as the list of what a nanobot is made of.
 
-    def __init__(self, parts: GatewayParts) -> None:
-        self._parts, self._base = parts, parts.base
-        self._lock = HomeLock(parts.base.stores.state)
-        self._grace = parts.base.settings.agent.shutdown_grace_seconds
+    The keyword arguments add to it or replace parts, for embedding and for tests: `learner` is the
+    model that condenses conversations and dreams (by default the one that answers), and without
+    `chores` nothing happens by itself (jobs, Dream, looking after conversations that rest, and
+    `routines`, which run beside everything else). Raises `NanobotError` where the home or the
+    configuration cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        provider: Provider | None = None,
+        learner: Provider | None = None,
+        channels: Sequence[Channel] = (),
+        hooks: Sequence[AgentHook] = (),
+        extra_tools: Sequence[Tool] = (),
+        routines: Sequence[Routine] = (),
+        admit_everyone: bool = False,
+        chores: bool = True,
+    ) -> None:
+        self._base = base = Base(settings, clock, channels, admit_everyone=admit_everyone)
+        self._models = models = Models(base, provider, learner)
+        self._memory = memory = Remembering(
+            settings,
+            base.stores,
+            models.learner,
+            base.clock,
+            base.scopes,
+            notifier=base.notifier,
+            quiesce=base.processes.quiesce,
+        )
+        self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools)
+        typed_keys, chronicle = TypedKeys(base, memory.service), Chronicle()
+        hook = Hooks(base.screen, (chronicle, typed_keys, *hooks))
+        self._agent = agent = Agent(base, models, memory, toolbox, hook)
+        self._platforms = platforms = Platforms(base)
+        upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.say)
+        self._watching = watching = Watching(base, memory, agent, platforms, upkeep, chronicle)
+        status = watching.status
+        operations = build_operations(base, memory, toolbox, platforms, upkeep, status, pairing)
+        self._control = ControlServer(base.stores.state, operations, base.cli.chat)
+        jobs = build_routines(base, memory, toolbox, agent)
+        self._routines = (*watching.routines, *upkeep.routines, *jobs, *routines)
+        self._chores = chores
+        restart = self.request_restart
+        register_commands(base, models, memory, toolbox, agent, status, restart)
+        for part in (pairing, toolbox.skills, typed_keys):
+            part.register(base.commands)
+        self._lock = HomeLock(base.stores.state)
+        self._grace = settings.agent.shutdown_grace_seconds
         self._stop: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._stop_requested = False
@@ -68,7 +116,7 @@ class Gateway:
             try:
                 await self._startup(signals)
                 logger.info("ready")
-                self._parts.watching.systemd.send("READY=1")
+                self._watching.systemd.send("READY=1")
                 if on_ready is not None:
                     on_ready()
                 await self._stop.wait()
@@ -93,7 +141,7 @@ class Gateway:
         return asyncio.run_coroutine_threadsafe(self._finish(), self._event_loop)
 
     async def _finish(self) -> None:
-        for routine in self._parts.routines:
+        for routine in self._routines:
             routine.stop()
         await self._base.lanes.wait(self._grace)
         await self._base.unhurried.wait(math.inf)
@@ -107,51 +155,50 @@ class Gateway:
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
-        parts, base = self._parts, self._base
-        journal, dispatcher = base.stores.journal, parts.platforms.dispatcher
+        base, toolbox, platforms = self._base, self._toolbox, self._platforms
+        journal, dispatcher = base.stores.journal, platforms.dispatcher
         await journal.open()
         base.access.load()
-        parts.toolbox.mcp.load()
-        parts.models.load_ratio()
-        base.bus.connect(parts.agent.loop.accept, dispatcher.submit)
+        toolbox.mcp.load()
+        self._models.load_ratio()
+        base.bus.connect(self._agent.loop.accept, dispatcher.submit)
         leftovers = await journal.leftovers()
         for unfiled in leftovers.unfiled:
             await base.stores.sessions.restore(unfiled.session_key, unfiled.lines)
         journal.filed([unfiled.id for unfiled in leftovers.unfiled])
-        await parts.memory.recover()
+        await self._memory.recover()
         dispatcher.submit(leftovers.parts)
         base.background.start(self._resume(leftovers.entries), name="resume")
-        parts.platforms.supervisor.start()
-        await parts.control.start()
-        base.unhurried.start(parts.agent.parts.consolidator.recover(), name="recover memory")
-        if parts.chores:
-            for routine in parts.routines:
+        platforms.supervisor.start()
+        await self._control.start()
+        base.unhurried.start(self._agent.consolidator.recover(), name="recover memory")
+        if self._chores:
+            for routine in self._routines:
                 base.unhurried.start(routine.run_forever(), name=type(routine).__name__)
-        base.background.start(parts.toolbox.helpers.recover(), name="recover helpers")
-        parts.watching.counted.begin()
+        base.background.start(toolbox.helpers.recover(), name="recover helpers")
+        self._watching.counted.begin()
         clear_backup(base.settings.home)
-        parts.toolbox.mcp.start()
+        toolbox.mcp.start()
 
     async def _resume(self, entries: Sequence[InboxEntry]) -> None:
         if entries:
             logger.info("messages that were under way: {}", len(entries))
         self._base.bus.adopt(entries)
-        await self._parts.agent.loop.resume(entries)
+        await self._agent.loop.resume(entries)
 
     async def _shutdown(self) -> None:
         """Intake stops at once; turns get their grace; what is left resumes at the next start."""
         logger.info("stopping")
-        parts, base, grace = self._parts, self._base, self._grace
-        systemd, journal = parts.watching.systemd, base.stores.journal
+        base, platforms, grace = self._base, self._platforms, self._grace
+        systemd, journal = self._watching.systemd, base.stores.journal
         systemd.send("RELOADING=1" if self.restart_requested else "STOPPING=1")
         systemd.send(f"EXTEND_TIMEOUT_USEC={round((grace + _SETTLING_SECONDS) * 1e6)}")
         base.bus.stop_intake()
-        for routine in parts.routines:
+        for routine in self._routines:
             routine.stop()
         closables: tuple[Closable, ...] = (
-            base.stores.sessions, parts.memory, base.screen,
-            *parts.models.closables, parts.platforms.web, parts.watching.counted,
-            *parts.toolbox.closables, parts.toolbox.helpers, parts.control,
+            base.stores.sessions, self._memory, base.screen, *self._models.closables,
+            platforms.web, self._watching.counted, *self._toolbox.closables, self._control,
         )  # fmt: skip
         async with contextlib.AsyncExitStack() as stack:  # the last first; one failing stops none
             stack.push_async_callback(journal.close)
@@ -160,8 +207,8 @@ class Gateway:
                 stack.push_async_callback(closable.close)
             stack.push_async_callback(base.background.drain, 0.5)
             stack.push_async_callback(base.unhurried.drain, 0.5)
-            stack.push_async_callback(parts.platforms.dispatcher.drain, min(grace, 2.0))
-            stack.push_async_callback(parts.platforms.supervisor.stop)
+            stack.push_async_callback(platforms.dispatcher.drain, min(grace, 2.0))
+            stack.push_async_callback(platforms.supervisor.stop)
             stack.push_async_callback(base.lanes.drain, grace)
 
     def _on_signal(self) -> None:

@@ -7,13 +7,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from loguru import logger
-from msgspec import Struct
 
 from nanobot.agent.notifier import Notifier
-from nanobot.app.base import Stores, build_embedder, build_scopes
+from nanobot.app.base import Stores, build_embedder
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.cron.schedule import parse
@@ -29,25 +27,90 @@ from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.service import MemoryService
 from nanobot.memory.why import Explainer
 from nanobot.providers.port import Provider
-from nanobot.security.access import Access
 from nanobot.session.session import Session
 
-if TYPE_CHECKING:
-    from nanobot.providers.embeddings import OpenAIEmbedder
 
+class Remembering:
+    """What remembers. `scopes` says who is who; `notifier` tells people what waits for them and
+    what Dream did; `quiesce` is entered, with a scope, while one of its rule files is replaced.
+    `schedule` is None where Dream runs only when it is asked to."""
 
-class Remembering(Struct, frozen=True):
-    """What remembers. `schedule` is None where Dream runs only when it is asked to."""
+    def __init__(
+        self,
+        settings: Settings,
+        stores: Stores,
+        provider: Provider,
+        clock: Clock,
+        scopes: Scopes,
+        *,
+        notifier: Notifier | None = None,
+        quiesce: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
+    ) -> None:
+        wanted, dreaming, sessions = settings.memory, settings.dream, stores.sessions
+        self.scopes = scopes
+        self.versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
+        template = load_template(template_folder())
+        tell_held = notifier.tell_held if notifier else None
+        self.memories = memories = Memories(
+            stores.workspace, clock, template, self.versions, quiesce, tell_held
+        )
 
-    scopes: Scopes
-    memories: Memories
-    versions: GitStore
-    index: MemoryIndex
-    embedder: OpenAIEmbedder | None
-    dream: Dream
-    schedule: DreamSchedule | None
-    eraser: Eraser
-    service: MemoryService
+        def scope_of(key: str) -> str:
+            return scopes.of_session(key, sessions.metadata_of(key))
+
+        def folders() -> list[tuple[str, Path]]:
+            return [(one.scope, one.root.path / "memory") for one in self.on_disk()]
+
+        library = stores.workspace.path / "library" if wanted.library else None
+        self.embedder = build_embedder(settings, clock)
+        self.index = MemoryIndex(
+            stores.state / "index.db",
+            Sources(
+                stores.home / "sessions", scopes.of_session, folders, library, template=template
+            ),
+            clock,
+            self.embedder,
+        )
+        dream = Dream(
+            provider=provider,
+            memories=memories,
+            clock=clock,
+            evidence=sessions.read_window,
+            limits=DreamLimits(
+                dreaming.batch, dreaming.max_calls, dreaming.max_tokens, wanted.model
+            ),
+            state=stores.journal.state,
+            on_digest=notifier.tell_digest if notifier and dreaming.digest else None,
+            on_trouble=notifier.tell_trouble if notifier else None,
+        )
+        due = parse(dreaming.cron).next_after
+        schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)
+        self.schedule = schedule if dreaming.enabled else None
+        explainer = Explainer(memories, self.versions, sessions.read_window, scope_of)
+        forgetter = Forgetter(
+            memories, explainer, sessions, scope_of, clock, pause_learning=dream.forgetting
+        )
+        self.eraser = Eraser(
+            stores.home,
+            stores.workspace.path,
+            sessions=sessions,
+            journal=stores.journal,
+            memories=memories,
+            versions=self.versions,
+            forgetter=forgetter,
+            rebuild_index=self.index.rebuild,
+            clock=clock,
+        )
+        self.service = MemoryService(
+            memories=memories,
+            scopes=scopes,
+            index=self.index,
+            dream=dream,
+            explainer=explainer,
+            forgetter=forgetter,
+            eraser=self.eraser,
+            versions=self.versions,
+        )
 
     def of_session(self, session: Session) -> Memory:
         """The memory that a conversation belongs to."""
@@ -68,104 +131,8 @@ class Remembering(Struct, frozen=True):
             except NanobotError as error:  # whoever writes has to hear it; who chats need not
                 logger.error("memory is in trouble: {} {}", error, error.hint)
 
-    async def refresh(self) -> None:
-        """Bring the search index up to date."""
-        await self.index.refresh()
-
     async def close(self) -> None:
         """Release files and connections."""
         await self.index.close()
         if self.embedder is not None:
             await self.embedder.close()
-
-
-def build_memory(
-    settings: Settings,
-    stores: Stores,
-    provider: Provider,
-    clock: Clock,
-    *,
-    access: Access,
-    notifier: Notifier | None = None,
-    quiesce: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
-) -> Remembering:
-    """Put it together. `access` knows who is the owner; `notifier` tells people what waits for
-    them and what Dream did; `quiesce` is entered, with a scope, while one of its rule files is
-    replaced."""
-    remembered, dreaming = settings.memory, settings.dream
-    sessions = stores.sessions
-    scopes = build_scopes(settings, access)
-    versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
-    template = load_template(template_folder())
-    tell_held = notifier.tell_held if notifier else None
-    memories = Memories(stores.workspace, clock, template, versions, quiesce, tell_held)
-
-    def scope_of(key: str) -> str:
-        return scopes.of_session(key, sessions.metadata_of(key))
-
-    def folders() -> list[tuple[str, Path]]:
-        return [(scope, memories.of(scope).root.path / "memory") for scope in memories.existing()]
-
-    library = stores.workspace.path / "library" if remembered.library else None
-    embedder = build_embedder(settings, clock)
-    index = MemoryIndex(
-        stores.state / "index.db",
-        Sources(stores.home / "sessions", scopes.of_session, folders, library, template=template),
-        clock,
-        embedder,
-    )
-    dream = Dream(
-        provider=provider,
-        memories=memories,
-        clock=clock,
-        evidence=sessions.read_window,
-        limits=DreamLimits(
-            dreaming.batch, dreaming.max_calls, dreaming.max_tokens, remembered.model
-        ),
-        state=stores.journal.state,
-        on_digest=notifier.tell_digest if notifier and dreaming.digest else None,
-        on_trouble=notifier.tell_trouble if notifier else None,
-    )
-    due = parse(dreaming.cron).next_after
-    schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)
-    explainer = Explainer(memories, versions, sessions.read_window, scope_of)
-    forgetter = Forgetter(
-        memories,
-        explainer,
-        sessions,
-        scope_of,
-        clock,
-        pause_learning=dream.forgetting,
-    )
-    eraser = Eraser(
-        stores.home,
-        stores.workspace.path,
-        sessions=sessions,
-        journal=stores.journal,
-        memories=memories,
-        versions=versions,
-        forgetter=forgetter,
-        rebuild_index=index.rebuild,
-        clock=clock,
-    )
-    service = MemoryService(
-        memories=memories,
-        scopes=scopes,
-        index=index,
-        dream=dream,
-        explainer=explainer,
-        forgetter=forgetter,
-        eraser=eraser,
-        versions=versions,
-    )
-    return Remembering(
-        scopes,
-        memories,
-        versions,
-        index,
-        embedder,
-        dream,
-        schedule if dreaming.enabled else None,
-        eraser,
-        service,
-    )

@@ -4,13 +4,12 @@ backups, and the watch over it all."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loguru import logger
-from msgspec import Struct
 
 from nanobot.agent.intake import Intake
 from nanobot.agent.loop import AgentLoop
@@ -42,7 +41,6 @@ from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import Limits as MemoryLimits
 from nanobot.memory.consolidation.planning import PromptGauge
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.store import MemoryStore
 from nanobot.security.redaction import Redactor
 from nanobot.tasks import Repeated
 from nanobot.upkeep.contents import SNAPSHOT
@@ -56,124 +54,110 @@ MAX_MESSAGE_SHARE = 4
 """A single message may take at most one part in so many of the prompt's room."""
 
 
-class Agent(Struct, frozen=True):
-    """What answers messages, and what others need to reach in it."""
-
-    loop: AgentLoop
-    turns: Turns
-    parts: AgentParts
-
-
-def build_agent(
-    base: Base,
-    models: Models,
-    memory: Remembering,
-    toolbox: Toolbox,
-    hook: AgentHook,
-) -> Agent:
+class Agent:
     """What happens to a message between the bus and the outbox."""
-    settings, stores, clock, background = base.settings, base.stores, base.clock, base.background
-    journal, sessions, media = stores.journal, stores.sessions, stores.media
-    tools, skills, counter = toolbox.registry, toolbox.skills, models.counter
-    budget = settings.model.prompt_tokens
-    sources = ScopedSources(
-        memory.memories,
-        memory.scopes,
-        skills.loader,
-        tools,
-        budget=budget,
-        few_tools=settings.model.is_small,
-    )
-    context = ContextBuilder(
-        sources,
-        clock,
-        timestamps=settings.agent.timestamps,
-        load_image=media.image,
-        max_message_tokens=budget // MAX_MESSAGE_SHARE,
-    )
 
-    async def on_put_away(session_key: str, text: str) -> None:
-        """There is something new for Dream, and perhaps for the person to know."""
-        if memory.schedule is not None:
-            memory.schedule.nudge()
-        if settings.memory.notices:
-            await base.notifier.remark(session_key, text)
+    def __init__(
+        self, base: Base, models: Models, memory: Remembering, toolbox: Toolbox, hook: AgentHook
+    ) -> None:
+        settings, stores, clock = base.settings, base.stores, base.clock
+        media, tools, counter = stores.media, toolbox.registry, models.counter
+        budget, wanted = settings.model.prompt_tokens, settings.memory
+        sources = ScopedSources(
+            memory.memories,
+            base.scopes,
+            toolbox.skills.loader,
+            tools,
+            budget=budget,
+            few_tools=settings.model.is_small,
+        )
+        context = ContextBuilder(
+            sources,
+            clock,
+            timestamps=settings.agent.timestamps,
+            load_image=media.image,
+            max_message_tokens=budget // MAX_MESSAGE_SHARE,
+        )
 
-    kept = settings.memory
-    limits = MemoryLimits(budget, kept.window, kept.chunk, kept.idle_minutes, kept.model)
-    consolidator = MemoryConsolidator(
-        provider=models.learner,
-        memory_of=memory.of_session,
-        memories=memory.on_disk,
-        gauge=PromptGauge(context, counter, limits),
-        sessions=sessions,
-        clock=clock,
-        on_put_away=on_put_away,
-        background=base.unhurried,
-    )
-    runner = AgentRunner(
-        models.provider,
-        tools,
-        clock,
-        max_iterations=settings.agent.max_iterations,
-        max_tokens=settings.limits.tokens_per_turn,
-        keep_image=media.put_base64,
-        room=PromptRoom(budget, counter),
-    )
-    transcribe = models.transcriber.transcribe if models.transcriber else None
-    parts = AgentParts(
-        journal,
-        base.bus,
-        sessions,
-        memory.scopes,
-        clock,
-        background,
-        base.unhurried,
-        hook,
-        base.commands,
-        queue=SessionQueue(base.commands, base.lanes, base.screen, background, clock),
-        intake=Intake(media, base.outlets, memory.scopes, transcribe),
-        split=base.splitter,
-        sources=sources,
-        context=context,
-        consolidator=consolidator,
-        counter=counter,
-        runner=runner,
-        on_busy=settings.agent.on_busy,
-        wait_for_model_hours=settings.agent.wait_for_model_hours,
-    )
-    turns = Turns(parts)
-    return Agent(AgentLoop(parts, turns), turns, parts)
+        async def on_put_away(session_key: str, text: str) -> None:
+            """There is something new for Dream, and perhaps for the person to know."""
+            if memory.schedule is not None:
+                memory.schedule.nudge()
+            if wanted.notices:
+                await base.notifier.remark(session_key, text)
 
-
-class Platforms(Struct, frozen=True):
-    """What others need to reach in it."""
-
-    supervisor: Supervisor
-    dispatcher: Dispatcher
-    web: WebServer
+        limits = MemoryLimits(
+            budget, wanted.window, wanted.chunk, wanted.idle_minutes, wanted.model
+        )
+        self.consolidator = MemoryConsolidator(
+            provider=models.learner,
+            memory_of=memory.of_session,
+            memories=memory.on_disk,
+            gauge=PromptGauge(context, counter, limits),
+            sessions=stores.sessions,
+            clock=clock,
+            on_put_away=on_put_away,
+            background=base.unhurried,
+        )
+        runner = AgentRunner(
+            models.provider,
+            tools,
+            clock,
+            max_iterations=settings.agent.max_iterations,
+            max_tokens=settings.limits.tokens_per_turn,
+            keep_image=media.put_base64,
+            room=PromptRoom(budget, counter),
+        )
+        transcribe = models.transcriber.transcribe if models.transcriber else None
+        self.parts = AgentParts(
+            stores.journal,
+            base.bus,
+            stores.sessions,
+            base.scopes,
+            clock,
+            base.background,
+            base.unhurried,
+            hook,
+            base.commands,
+            queue=SessionQueue(base.commands, base.lanes, base.screen, base.background, clock),
+            intake=Intake(media, base.outlets, base.scopes, transcribe),
+            split=base.splitter,
+            sources=sources,
+            context=context,
+            consolidator=self.consolidator,
+            counter=counter,
+            runner=runner,
+            on_busy=settings.agent.on_busy,
+            wait_for_model_hours=settings.agent.wait_for_model_hours,
+        )
+        self.turns = Turns(self.parts)
+        self.loop = AgentLoop(self.parts, self.turns)
 
 
-def build_platforms(base: Base) -> Platforms:
-    """Put it together."""
-    dispatcher = Dispatcher(base.outlets, base.stores.journal, base.screen, base.clock, base.rng)
-    http, limits = base.settings.http, base.settings.limits
-    web = WebServer(http.host, http.port, public_hosts=http.public_hosts)
-    parts = HostParts(
-        base.bus,
-        base.stores.journal,
-        base.access,
-        web,
-        base.settings.home,
-        base.clock,
-        base.background,
-        base.commands,
-        rate=SenderRate(limits.messages_per_minute, base.clock, base.commands.is_owner),
-        redactor=Redactor(secret_values(base.settings)),
-        show=base.screen.show,
-        warn=base.notifier.warn_of_channel,
-    )
-    return Platforms(Supervisor(base.outlets, parts, base.rng), dispatcher, web)
+class Platforms:
+    """The channels, what supervises them, and what sends to them."""
+
+    def __init__(self, base: Base) -> None:
+        settings, journal, clock = base.settings, base.stores.journal, base.clock
+        http = settings.http
+        self.web = WebServer(http.host, http.port, public_hosts=http.public_hosts)
+        self.dispatcher = Dispatcher(base.outlets, journal, base.screen, clock, base.rng)
+        rate = SenderRate(settings.limits.messages_per_minute, clock, base.commands.is_owner)
+        parts = HostParts(
+            base.bus,
+            journal,
+            base.access,
+            self.web,
+            settings.home,
+            clock,
+            base.background,
+            base.commands,
+            rate=rate,
+            redactor=Redactor(secret_values(settings)),
+            show=base.screen.show,
+            warn=base.notifier.warn_of_channel,
+        )
+        self.supervisor = Supervisor(base.outlets, parts, base.rng)
 
 
 HEARTBEAT = "HEARTBEAT.md"
@@ -183,70 +167,60 @@ _SETTLED_SECONDS = 2.0
 
 def build_routines(
     base: Base, memory: Remembering, toolbox: Toolbox, agent: Agent
-) -> Sequence[Routine]:
+) -> Iterator[Routine]:
     """What runs by itself, as far as the owner wants it to."""
-    settings, cron = base.settings, toolbox.cron
-    dreaming = () if memory.schedule is None else (memory.schedule,)
-    jobs = (cron,) if settings.cron.enabled else ()
-    every = settings.heartbeat.interval
-    house = (
-        Repeated(base.clock, 60.0, agent.parts.consolidator.idle, first=60.0),
-        Repeated(base.clock, 60.0, memory.refresh, first=_SETTLED_SECONDS),
-    )
-    if every is None:
-        return (*house, *dreaming, *jobs)
-    document = memory.memories.of(OWNER).store
-    heartbeat = Heartbeat(
-        lambda: document.read(HEARTBEAT),
-        document.template_of(HEARTBEAT),
-        base.known.owners_latest,
-        base.bus.note,
-        base.clock,
-        every,
-        ActiveHours(*settings.heartbeat.hours),
-        base.stores.journal.is_busy,
-    )
-    return (*house, *dreaming, *jobs, heartbeat)
+    settings = base.settings
+    yield Repeated(base.clock, 60.0, agent.consolidator.idle, first=60.0)
+    yield Repeated(base.clock, 60.0, memory.index.refresh, first=_SETTLED_SECONDS)
+    if memory.schedule is not None:
+        yield memory.schedule
+    if settings.cron.enabled:
+        yield toolbox.cron
+    if (every := settings.heartbeat.interval) is not None:
+        document = memory.memories.of(OWNER).store
+        yield Heartbeat(
+            partial(document.read, HEARTBEAT),
+            document.template_of(HEARTBEAT),
+            base.known.owners_latest,
+            base.bus.note,
+            base.clock,
+            every,
+            ActiveHours(*settings.heartbeat.hours),
+            base.stores.journal.is_busy,
+        )
 
 
-class Upkeep(Struct, frozen=True):
-    """What keeps a home for years. There are backups by themselves where a schedule is set."""
+class Upkeep:
+    """What keeps a home for years: room on the disk, what is not kept for ever, backups; those by
+    themselves where a schedule is set."""
 
-    room: DiskReserve
-    retention: Retention
-    operations: BackupOperations
-    backups: BackupRoutine | None
+    def __init__(self, base: Base) -> None:
+        settings, clock, home = base.settings, base.clock, base.settings.home
+        kept, journal = settings.retention, base.stores.journal
+        reserve = kept.disk_reserve_megabytes
+        self.room = DiskReserve(home, reserve, base.bus, clock, base.notifier.warn)
+        limits = Limits(kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days)
+        retention = Retention(home, limits, clock, partial(journal.mentioned, MEDIA_NAME))
+        self.operations = BackupOperations(home, journal, clock, live=True)
+        self.backups = _backups(base, self.operations) if settings.backup.schedule else None
+        backups = (self.backups,) if self.backups else ()
+        self.routines: tuple[Routine, ...] = (self.room, retention, *backups)
 
-    @property
-    def routines(self) -> tuple[Routine, ...]:
-        """What runs by itself."""
-        return (self.room, self.retention, *((self.backups,) if self.backups else ()))
 
-
-def build_upkeep(base: Base) -> Upkeep:
-    """Room on the disk, what is not kept for ever, backups."""
-    settings, clock, home = base.settings, base.clock, base.settings.home
-    kept, journal = settings.retention, base.stores.journal
-    limits = Limits(kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days)
-    tell = base.notifier.warn
-    room = DiskReserve(home, kept.disk_reserve_megabytes, base.bus, clock, tell)
-    retention = Retention(home, limits, clock, partial(journal.mentioned, MEDIA_NAME))
-    operations = BackupOperations(home, base.stores.journal, clock, live=True)
-    if not settings.backup.schedule:
-        return Upkeep(room, retention, operations, None)
+def _backups(base: Base, operations: BackupOperations) -> BackupRoutine:
     from nanobot.upkeep.backups import BackupRoutine, backup_folder
 
-    routine = BackupRoutine(
-        home,
-        backup_folder(home, settings.backup.folder),
+    settings = base.settings
+    return BackupRoutine(
+        settings.home,
+        backup_folder(settings.home, settings.backup.folder),
         parse(settings.backup.schedule),
         settings.backup.keep,
         order_of(settings),
         operations,
-        clock,
+        base.clock,
         base.notifier.warn,
     )
-    return Upkeep(room, retention, operations, routine)
 
 
 def clear_backup(home: Path) -> None:
@@ -275,37 +249,39 @@ def order_of(settings: Settings) -> BackupOrder:
     )
 
 
-class Watching(Struct, frozen=True):
-    """`status` answers whoever asks; the routines run beside everything else."""
+class Watching:
+    """What watches over it all. `status` answers whoever asks; `routines` run beside everything
+    else."""
 
-    systemd: SystemdNotifier
-    status: Status
-    counted: Counted
-    routines: tuple[Watchdog | HealthEndpoint, ...]
-
-
-def build_watching(
-    base: Base,
-    turns: Turns,
-    supervisor: Supervisor,
-    upkeep: Upkeep,
-    memory: MemoryStore,
-    chronicle: Chronicle,
-) -> Watching:
-    """What watches over it all. `memory` is the owner's."""
-    settings, stores, clock = base.settings, base.stores, base.clock
-    storage = partial(storage_concerns, stores.journal, stores.sessions, memory)
-    others = (partial(upkeep_concerns, upkeep.room, upkeep.backups), storage)
-    monitor = HealthMonitor(supervisor.states, stores.journal, clock, base.background, others)
-    counted = Counted()
-    live = Live(clock.monotonic(), lambda: len(turns.running), monitor, chronicle, counted)
-    status = Status(about(settings), stores.journal, stores.sessions, prices(settings), clock, live)
-    systemd = SystemdNotifier(os.environ)
-    watchdog = Watchdog(monitor, systemd, clock)
-    health = settings.health
-    if not health.enabled:
-        return Watching(systemd, status, counted, (watchdog,))
-    web = WebServer(health.host, health.port, section="health", public_hosts=None)
-    token = health.token.get_secret_value()
-    endpoint = HealthEndpoint(web, monitor, status, metrics=health.metrics, token=token)
-    return Watching(systemd, status, counted, (watchdog, endpoint))
+    def __init__(
+        self,
+        base: Base,
+        memory: Remembering,
+        agent: Agent,
+        platforms: Platforms,
+        upkeep: Upkeep,
+        chronicle: Chronicle,
+    ) -> None:
+        settings, stores, clock = base.settings, base.stores, base.clock
+        journal, owners = stores.journal, memory.memories.of(OWNER).store
+        others = (
+            partial(upkeep_concerns, upkeep.room, upkeep.backups),
+            partial(storage_concerns, journal, stores.sessions, owners),
+        )
+        states = platforms.supervisor.states
+        monitor = HealthMonitor(states, journal, clock, base.background, others)
+        self.counted = Counted()
+        turns = agent.turns
+        live = Live(clock.monotonic(), lambda: len(turns.running), monitor, chronicle, self.counted)
+        self.status = Status(
+            about(settings), journal, stores.sessions, prices(settings), clock, live
+        )
+        self.systemd = SystemdNotifier(os.environ)
+        self.routines: list[Routine] = [Watchdog(monitor, self.systemd, clock)]
+        if (health := settings.health).enabled:
+            web = WebServer(health.host, health.port, section="health", public_hosts=None)
+            token = health.token.get_secret_value()
+            endpoint = HealthEndpoint(
+                web, monitor, self.status, metrics=health.metrics, token=token
+            )
+            self.routines.append(endpoint)

@@ -17,9 +17,8 @@ from nanobot.agent.messaging import SendMessage
 from nanobot.agent.notifier import remind
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
-from nanobot.app.base import Base, Closable, Models, Stores, secret_values
+from nanobot.app.base import Base, Closable, Models, secret_values
 from nanobot.app.memory import Remembering
-from nanobot.bus.events import Address, Button
 from nanobot.bus.state import StateStore
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
@@ -30,7 +29,7 @@ from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronTool
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.documents import LONG_TERM, RULES
-from nanobot.memory.scopes import OWNER, is_group
+from nanobot.memory.scopes import OWNER
 from nanobot.memory.search.library import PdfLimits, read_pages
 from nanobot.memory.search.tool import SearchMemory
 from nanobot.memory.tools import Documents, Note, UpdateMemory
@@ -81,43 +80,24 @@ _PDF = PdfLimits(pages=500, characters=2_000_000, seconds=30.0)
 """What a turn waits for when it reads a PDF."""
 
 
-class Toolbox(Struct, frozen=True):
-    """The tools, and what others need to reach in them."""
-
-    registry: ToolRegistry
-    approvals: Approvals
-    cron: CronService
-    skills: Skills
-    helpers: Helpers
-    mcp: McpServers
-    closables: tuple[Closable, ...]
-
-
-class Skills(Struct, frozen=True):
-    """What reads skills, and what the owner does with them."""
-
-    loader: SkillsLoader
-    service: SkillsService
-
-
 class CallersFiles(Struct, frozen=True):
     """Whose files a call reaches."""
 
-    stores: Stores
+    base: Base
     memory: Remembering
 
     def roots_of(self, caller: TurnContext) -> Roots:
         """The folders of the scope that a call serves."""
         if caller.scope == OWNER:
-            spill = Root(self.stores.home / "spill", writable=False, name="spill folder")
-            return Roots((self.stores.workspace, spill))
+            spill = Root(self.base.stores.home / "spill", writable=False, name="spill folder")
+            return Roots((self.base.stores.workspace, spill))
         root = self.memory.memories.of(caller.scope).root
         root.create()
         return Roots((root,))
 
     def received(self, path: str, caller: TurnContext) -> Place | None:
         """A file that came with a message: the owner's any, otherwise one of this conversation."""
-        kept = self.stores.media.place(path)
+        kept = self.base.stores.media.place(path)
         if kept is None or caller.scope == OWNER:
             return kept
         names = {name for message in caller.heard() for name in message.media}
@@ -135,77 +115,102 @@ class CallersFiles(Struct, frozen=True):
             except NanobotError as error:
                 logger.warning("{}: changes after a command are not recorded: {}", one.scope, error)
 
-
-def build_toolbox(
-    base: Base, models: Models, memory: Remembering, extra_tools: Sequence[Tool]
-) -> Toolbox:
-    """All tools behind the one gate."""
-    settings, clock, state = base.settings, base.clock, base.stores.journal.state
-    approvals = Approvals(partial(_ask, base), base.lanes.pausing, clock, new_code)
-    redactor = Redactor(secret_values(settings))
-    audit = AuditLog(settings.home / "logs" / "audit.jsonl", redactor, clock)
-    tools = ToolRegistry(
-        policy=OwnersPolicy(settings.tools.approval.by_kind()),
-        ask=approvals.ask,
-        audit=audit,
-        redactor=redactor,
-        overflow=base.stores.spill,
-    )
-    files = CallersFiles(base.stores, memory)
-    skills = build_skills(settings, base.stores.workspace, state, clock)
-    cron = CronService(
-        JobStore(state),
-        base.bus.note,
-        clock,
-        remind=partial(remind, base.bus, base.splitter),
-        busy=base.stores.journal.is_busy,
-        may_reach=base.known.may_reach,
-    )
-    web = settings.tools.web
-    egress = build_egress(settings, web.allow_hosts, web.domains)
-    egresses = (
-        egress,
-        build_egress(settings, web.reachable),
-        build_egress(settings, domains=web.domains),
-    )
-    _offer_files(tools, base, memory, files)
-    tools.register(ReadSkill(skills.loader))
-    if settings.cron.enabled:
-        tools.register(CronTool(cron, clock, base.notifier.say))
-    if settings.tools.exec.enabled:
-        _offer_shell(tools, base, files, egress)
-    if web.enabled:
-        _offer_web(tools, settings, *egresses)
-    tools.register(
-        SendMessage(
-            files.roots_of,
-            base.stores.media,
-            base.splitter,
-            base.bus,
-            base.known,
-            clock,
-            files.received,
+    def confined(self, caller: TurnContext, network: bool) -> Confined:
+        """What a caller's command may touch: their scope's folder, of which what decides future
+        behaviour cannot be changed."""
+        wanted, ledger = self.base.settings.tools.exec, self.base.processes.ledger
+        kept = (*sorted(RULES), "memory/", "skills/")
+        mine = caller.scope == OWNER  # folders and keys of the owner's are nobody else's
+        if mine:
+            kept += ("people/", "groups/")
+        return Confined(
+            workspace=self.roots_of(caller).roots[0].path,
+            read_only=kept,
+            hide_git=not wanted.allow_git,
+            extra_read_only=tuple(map(Path, wanted.paths)) if mine else (),
+            network="relay" if network else "none",
+            environment=revealed(wanted.environment) if mine else {},
+            memory_megabytes=wanted.memory_megabytes,
+            processes=wanted.processes,
+            ledger=ledger,
         )
-    )
-    helpers = build_helpers(base, models, tools)
-    tools.register(Spawn(helpers))
-    mcp = build_mcp(settings, tools, state, clock, base.notifier.warn)
-    tools.register_all(extra_tools)
-    closables = (*egresses, mcp, base.processes)
-    return Toolbox(tools, approvals, cron, skills, helpers, mcp, closables)
 
 
-def _offer_files(
-    registry: ToolRegistry, base: Base, memory: Remembering, files: CallersFiles
-) -> None:
-    memory_of, undo, roots = memory.memories.of, base.stores.undo, files.roots_of
-    writer = WorkspaceWriter(
-        roots, undo, Documents(memory_of), base.processes, is_skill_file, files.is_others
-    )
-    own = RULES | {LONG_TERM}
-    registry.register_all(
-        (
-            ReadFile(roots, own=own, received=files.received, pdf_text=_pdf_text),
+class Toolbox:
+    """All tools behind the one gate, and what others need to reach in them."""
+
+    def __init__(
+        self, base: Base, models: Models, memory: Remembering, extra_tools: Sequence[Tool]
+    ) -> None:
+        settings, stores, clock = base.settings, base.stores, base.clock
+        wanted, state = settings.tools, stores.journal.state
+        self._base, self._memory, self._files = base, memory, CallersFiles(base, memory)
+        self.approvals = Approvals(base.notifier.ask, base.lanes.pausing, clock, new_code)
+        redactor = Redactor(secret_values(settings))
+        self.registry = tools = ToolRegistry(
+            policy=OwnersPolicy(wanted.approval.by_kind()),
+            ask=self.approvals.ask,
+            audit=AuditLog(settings.home / "logs" / "audit.jsonl", redactor, clock),
+            redactor=redactor,
+            overflow=stores.spill,
+        )
+        self.skills = build_skills(settings, stores.workspace, state, clock)
+        self.cron = CronService(
+            JobStore(state),
+            base.bus.note,
+            clock,
+            remind=partial(remind, base.bus, base.splitter),
+            busy=stores.journal.is_busy,
+            may_reach=base.known.may_reach,
+        )
+        egress = build_egress(settings, wanted.web.allow_hosts, wanted.web.domains)
+        searching = build_egress(settings, wanted.web.reachable)
+        public = build_egress(settings, domains=wanted.web.domains)
+        tools.register_all(self._file_tools())
+        tools.register(ReadSkill(self.skills.loader))
+        if settings.cron.enabled:
+            tools.register(CronTool(self.cron, clock, base.notifier.say))
+        if wanted.exec.enabled:
+            tools.register_all(self._shell_tools(egress))
+        if wanted.web.enabled:
+            tools.register_all(_web_tools(settings, egress, searching, public))
+        tools.register(
+            SendMessage(
+                self._files.roots_of,
+                stores.media,
+                base.splitter,
+                base.bus,
+                base.known,
+                clock,
+                self._files.received,
+            )
+        )
+        self.helpers = _build_helpers(base, models, tools)
+        tools.register(Spawn(self.helpers))
+        self.mcp = build_mcp(settings, tools, state, clock, base.notifier.warn)
+        tools.register_all(extra_tools)
+        self.closables: tuple[Closable, ...] = (
+            egress,
+            searching,
+            public,
+            self.mcp,
+            base.processes,
+            self.helpers,
+        )
+
+    def _file_tools(self) -> tuple[Tool, ...]:
+        base, memory, roots = self._base, self._memory, self._files.roots_of
+        memory_of, undo, received = memory.memories.of, base.stores.undo, self._files.received
+        writer = WorkspaceWriter(
+            roots,
+            undo,
+            Documents(memory_of),
+            base.processes,
+            is_skill_file,
+            self._files.is_others,
+        )
+        return (
+            ReadFile(roots, own=RULES | {LONG_TERM}, received=received, pdf_text=_pdf_text),
             WriteFile(writer),
             EditFile(writer),
             ListDir(roots),
@@ -213,53 +218,30 @@ def _offer_files(
             Grep(roots),
             SearchMemory(
                 memory.index,
-                memory.scopes.readable,
+                base.scopes.readable,
                 lambda scope: memory_of(scope).store.retired(),
             ),
             Note(memory_of, undo.before_change),
             UpdateMemory(memory_of, undo.before_change),
         )
-    )
+
+    def _shell_tools(self, egress: Egress) -> tuple[Tool, ...]:
+        base, wanted = self._base, self._base.settings.tools.exec
+        run = Exec(
+            SandboxFinder(wanted.sandbox, base.settings.home),
+            self._files.confined,
+            base.processes,
+            base.clock,
+            egress,
+            Limits(wanted.timeout_seconds, wanted.max_timeout_seconds, wanted.network),
+            self._files.note_changes,
+        )
+        return (run, ExecRead(base.processes, base.clock), ExecKill(base.processes))
 
 
-def _offer_shell(registry: ToolRegistry, base: Base, files: CallersFiles, egress: Egress) -> None:
-    wanted, processes = base.settings.tools.exec, base.processes
-    run = Exec(
-        SandboxFinder(wanted.sandbox, base.settings.home),
-        partial(_confined, base, files),
-        processes,
-        base.clock,
-        egress,
-        Limits(wanted.timeout_seconds, wanted.max_timeout_seconds, wanted.network),
-        files.note_changes,
-    )
-    registry.register_all((run, ExecRead(processes, base.clock), ExecKill(processes)))
-
-
-def _confined(base: Base, files: CallersFiles, caller: TurnContext, network: bool) -> Confined:
-    """What a caller's command may touch: their scope's folder, of which what decides future
-    behaviour cannot be changed."""
-    wanted = base.settings.tools.exec
-    kept = (*sorted(RULES), "memory/", "skills/")
-    mine = caller.scope == OWNER  # folders and keys of the owner's are nobody else's
-    if mine:
-        kept += ("people/", "groups/")
-    return Confined(
-        workspace=files.roots_of(caller).roots[0].path,
-        read_only=kept,
-        hide_git=not wanted.allow_git,
-        extra_read_only=tuple(map(Path, wanted.paths)) if mine else (),
-        network="relay" if network else "none",
-        environment=revealed(wanted.environment) if mine else {},
-        memory_megabytes=wanted.memory_megabytes,
-        processes=wanted.processes,
-        ledger=base.processes.ledger,
-    )
-
-
-def _offer_web(
-    registry: ToolRegistry, settings: Settings, egress: Egress, searching: Egress, public: Egress
-) -> None:
+def _web_tools(
+    settings: Settings, egress: Egress, searching: Egress, public: Egress
+) -> tuple[Tool, ...]:
     wanted, search = settings.tools.web, settings.tools.web.search
     fetch = WebFetch(
         egress,
@@ -269,8 +251,7 @@ def _offer_web(
         for_others=public,
     )
     key = search.api_key.get_secret_value()
-    provider = SearchSettings(search.provider, key, search.base_url)
-    registry.register_all((fetch, WebSearch(searching, provider)))
+    return (fetch, WebSearch(searching, SearchSettings(search.provider, key, search.base_url)))
 
 
 def _pdf_text(content: bytes) -> str:
@@ -282,30 +263,13 @@ def _pdf_text(content: bytes) -> str:
     return "\n".join(f"[page {number}]\n{text}" for number, text in pages) or "[no text in it]"
 
 
-async def _ask(
-    base: Base, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
-) -> Address | None:
-    """Where the owner is in the conversation and nobody else is, there; else in their own chat, and
-    whoever waits here is told so."""
-    theirs = caller.scope == OWNER or base.scopes.is_owner(caller.channel, caller.sender_id)
-    here = caller.address
-    if theirs and not is_group(caller.scope):
-        await base.notifier.say(here, text, buttons)
-        return here
-    place = await base.notifier.tell(OWNER, text, buttons)
-    if place is not None and place != here:
-        caller.show("Waiting for the owner to allow this.\n")
-    return place
-
-
-def build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
+def _build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
     """Helper agents, with some of `tools`."""
-    settings, clock = base.settings, base.clock
-    wanted = settings.tools.helpers
+    settings, wanted = base.settings, base.settings.tools.helpers
     runner = AgentRunner(
         models.provider,
         tools.only(HELPER_TOOLS),
-        clock,
+        base.clock,
         max_iterations=wanted.max_iterations,
         max_tokens=settings.limits.tokens_per_turn,
         room=PromptRoom(settings.model.prompt_tokens, models.counter),
@@ -322,13 +286,15 @@ def build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
         journal=base.stores.journal,
         bus=base.bus,
         processes=base.processes,
-        clock=clock,
+        clock=base.clock,
         at_once=wanted.max_concurrent,
         minutes=wanted.timeout_minutes,
     )
 
 
-def build_skills(settings: Settings, workspace: Root, store: StateStore, clock: Clock) -> Skills:
+def build_skills(
+    settings: Settings, workspace: Root, store: StateStore, clock: Clock
+) -> SkillsService:
     """The skills in `workspace` and those that are built in."""
     path = _PROGRAMS if settings.tools.exec.sandbox != "none" else None
     loader = SkillsLoader(
@@ -337,7 +303,7 @@ def build_skills(settings: Settings, workspace: Root, store: StateStore, clock: 
         here=Surroundings(partial(shutil.which, path=path), settings.tools.exec.environment),
         unwanted=settings.skills.disabled,
     )
-    return Skills(loader, SkillsService(loader, clock))
+    return SkillsService(loader, clock)
 
 
 def build_mcp(

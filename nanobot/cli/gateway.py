@@ -228,12 +228,12 @@ def _build(settings: Settings, *, hosted: bool) -> Gateway:
     """
     gc.disable()
     try:
-        from nanobot.app import build_gateway
+        from nanobot.app.gateway import Gateway
         from nanobot.clock import SystemClock
         from nanobot.upkeep.heap import Heap
 
         _begin_log(settings, on_console=not hosted)
-        return build_gateway(settings, routines=() if hosted else (Heap(SystemClock()),))
+        return Gateway(settings, routines=() if hosted else (Heap(SystemClock()),))
     finally:
         gc.freeze()
         gc.enable()

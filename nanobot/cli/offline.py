@@ -13,18 +13,18 @@ from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, remind
 from nanobot.app.base import (
     EmbeddedJournal,
+    Stores,
     about,
     build_access,
     build_journal,
     build_provider,
     build_scopes,
-    build_stores,
     make_home,
     model_name,
     prices,
     secret_values,
 )
-from nanobot.app.memory import build_memory
+from nanobot.app.memory import Remembering
 from nanobot.app.tools import build_mcp, build_skills
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock, SystemClock
@@ -91,8 +91,7 @@ async def _operations(
             return Pairing(build_access(settings, state, clock)).table()
         case "skills":
             workspace = Root(settings.home / "workspace")
-            skills = build_skills(settings, workspace, state, clock)
-            return skills.service.table()
+            return build_skills(settings, workspace, state, clock).table()
         case "mcp":
             servers = build_mcp(settings, ToolRegistry(), state, clock)
             stack.push_async_callback(servers.close)
@@ -110,10 +109,10 @@ async def _operations(
 async def _on_memory(
     settings: Settings, clock: Clock, stack: AsyncExitStack
 ) -> Mapping[str, Operation]:
-    stores = build_stores(settings.home, clock)
+    stores = Stores(settings.home, clock)
     provider = build_provider(settings.model, clock, Random())  # noqa: S311 - spreads retries
-    access = build_access(settings, stores.journal.state, clock)
-    memory = build_memory(settings, stores, provider, clock, access=access)
+    scopes = build_scopes(settings, build_access(settings, stores.journal.state, clock))
+    memory = Remembering(settings, stores, provider, clock, scopes)
     await stores.journal.open()
     for part in (stores.journal, stores.sessions, provider, memory):
         stack.push_async_callback(part.close)

@@ -93,7 +93,7 @@ class SkillsService:
     `NanobotError` for what cannot be done."""
 
     def __init__(self, loader: SkillsLoader, clock: Clock) -> None:
-        self._loader, self._clock = loader, clock
+        self.loader, self._clock = loader, clock
         self._changing = asyncio.Lock()
 
     def register(self, registry: CommandRegistry) -> None:
@@ -116,7 +116,7 @@ class SkillsService:
 
     async def find(self, name: str) -> Skill:
         """The skill called `name`."""
-        skill = await asyncio.to_thread(self._loader.find, name)
+        skill = await asyncio.to_thread(self.loader.find, name)
         if skill is None:
             known = ", ".join(dict.fromkeys(one.name for one in await self._all()))
             raise NanobotError(f"no skill {printable(name)!r}", hint=f"There are: {known}.")
@@ -132,7 +132,7 @@ class SkillsService:
         """What would be installed from the absolute `path`, where its files are, and whether it
         would replace one in the workspace."""
         package, source = await asyncio.to_thread(package_at, Path(path))
-        found = await asyncio.to_thread(self._loader.find, package.name)
+        found = await asyncio.to_thread(self.loader.find, package.name)
         return package, source, found is not None and found.source == "workspace"
 
     async def install(
@@ -149,12 +149,12 @@ class SkillsService:
                     f"there is a skill {package.name} in the workspace already",
                     hint="Add --replace to put this one in its place.",
                 )
-            target = self._loader.place_of(package.name)
+            target = self.loader.place_of(package.name)
             await asyncio.to_thread(_copy, package, source, target)
             return await self._enable(package.name, digest, everyone=everyone)
 
     async def _enable(self, name: str, digest: str, *, everyone: bool) -> Skill:
-        skill, state, enabled = await self.find(name), self._loader.state, None
+        skill, state, enabled = await self.find(name), self.loader.state, None
         if skill.status == "broken":
             raise NanobotError(f"the skill {name} cannot be used: {skill.problem}")
         if skill.digest != digest:
@@ -171,12 +171,12 @@ class SkillsService:
         return skill
 
     async def _all(self) -> tuple[Skill, ...]:
-        return await asyncio.to_thread(self._loader.list)
+        return await asyncio.to_thread(self.loader.list)
 
     async def _list(self, _: Arguments) -> Data:
         """No arguments."""
         skills = [line_fields(skill) for skill in await self._all()]
-        return {"skills": skills, "trouble": self._loader.state.trouble}
+        return {"skills": skills, "trouble": self.loader.state.trouble}
 
     async def _show(self, arguments: Arguments) -> Data:
         """`name`."""
@@ -192,7 +192,7 @@ class SkillsService:
             raise NanobotError(
                 f"the skill {skill.name} has no file {printable(path)!r}", hint=f"It has: {known}"
             )
-        content = await asyncio.to_thread(self._loader.content_of, skill, path)
+        content = await asyncio.to_thread(self.loader.content_of, skill, path)
         if b"\0" in content:
             raise NanobotError(f"{path} is binary ({len(content):,} bytes)")
         return {"file": path, "text": visible(content.decode("utf-8", "replace"))[:MOST_SHOWN]}
@@ -206,7 +206,7 @@ class SkillsService:
     async def _disable(self, arguments: Arguments) -> Data:
         """`name`: keep the skill from the model."""
         async with self._changing:
-            name, state = text_argument(arguments, "name"), self._loader.state
+            name, state = text_argument(arguments, "name"), self.loader.state
             await self.find(name)
             await asyncio.to_thread(state.save, state.load().disabling(name))
             return fields(await self.find(name))
@@ -226,7 +226,7 @@ class SkillsService:
     async def _run(self, call: CommandCall) -> Answer:
         words = call.arguments.split()
         if not words or words == ["list"]:
-            return Answer(listing(await self._all(), self._loader.state.trouble))
+            return Answer(listing(await self._all(), self.loader.state.trouble))
         if words[0] in {"enable", "disable", "install"}:
             return Answer(
                 "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."

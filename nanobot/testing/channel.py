@@ -19,7 +19,7 @@ from nanobot.errors import SendRefused
 
 
 class FakeChannel:
-    """Implements `nanobot.channel.Channel`. Enable it by passing it to `build_gateway`.
+    """Implements `nanobot.channel.Channel`. Enable it by passing it to `Gateway`.
 
     `sent` are all parts delivered, `shown` all progress, both in order.
     """

@@ -21,6 +21,7 @@ from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
+from nanobot.tooling import TurnContext
 from tests.session.support import NOON, talked
 
 CLOCK = FakeClock()
@@ -67,7 +68,8 @@ async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
 ) -> None:
     async with notifier(tmp_path, "cli:direct", "telegram:7:3") as (one, sent):
         assert await one.tell("owner", "Learned.")
-        assert await one.tell("owner", "May I?") == Address("telegram", "7", "3")
+        group = TurnContext("telegram", "-1", "telegram:-1", "t1", scope="groups/telegram_-1")
+        assert await one.ask(group, "CODE", "May I?", ()) == Address("telegram", "7", "3")
         assert [
             (part.channel, part.chat_id, part.thread_id) for part in (one.part for one in sent)
         ] == [("telegram", "7", "3")] * 2

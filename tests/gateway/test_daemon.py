@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.app import build_gateway
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import OutboundPart
 from nanobot.cli.offline import operate_with as operate
@@ -37,7 +36,7 @@ def echo(prompt: Prompt) -> Line:
 
 def build(home: Path, model: ScriptedModel, channel: FakeChannel) -> Gateway:
     settings = load_settings(home, GRACE)
-    return build_gateway(settings, provider=model, channels=(channel,), admit_everyone=True)
+    return Gateway(settings, provider=model, channels=(channel,), admit_everyone=True)
 
 
 @contextlib.asynccontextmanager

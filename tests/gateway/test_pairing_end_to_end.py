@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.app import build_gateway
+from nanobot.app.gateway import Gateway
 from nanobot.channel import ChannelHost, Chat, Sender
 from nanobot.cli.main import main
 from nanobot.config.load import load_settings
@@ -37,9 +37,7 @@ class AskingChannel(FakeChannel):
 
 @contextlib.asynccontextmanager
 async def living(home: Path, model: ScriptedModel, channel: FakeChannel) -> AsyncIterator[None]:
-    gateway = build_gateway(
-        load_settings(home, GRACE), provider=model, channels=(channel,), chores=False
-    )
+    gateway = Gateway(load_settings(home, GRACE), provider=model, channels=(channel,), chores=False)
     ready = asyncio.Event()
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(gateway.run(on_ready=ready.set, signals=False))
