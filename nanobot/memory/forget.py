@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from nanobot.clock import Clock
@@ -255,10 +255,7 @@ class ForgetPlan(Struct, frozen=True):
         """For machines."""
         return {
             "scope": self.scope,
-            "lines": [
-                {"path": line.path, "line_number": line.number, "line": line.text}
-                for line in self.lines
-            ],
+            "lines": to_builtins(self.lines),
             "messages": [{"session": said.session, "seq": said.seq} for said in self.messages],
             "entries": list(self.entries),
             "near": list(self.near),
@@ -393,7 +390,7 @@ class Forgetter:
             wordings += [step.line for step in steps]
             stated = [Fact.of(_MARK.sub("", wording)) for wording in wordings]
             facts += [fact for fact in stated if fact.words]
-            said = [said for step in steps for said in step.said]
+            said = [said for step in steps for said in step.messages]
             evidence += [one for one in said if _states(stated, one.text)]
         return tuple(dict.fromkeys(facts)), evidence
 

@@ -40,12 +40,13 @@ def fact_lines(text: str, template: str = "") -> list[str]:
     return [line for line in stripped if line not in given and not _NO_FACT.fullmatch(line)]
 
 
-def standing(line: str, text: str) -> str:
-    """The fact of the file `text` that is `line`, whatever its bullet, indent and case: as it
-    stands there, without blanks at its end; empty if none is."""
+def standing(line: str, text: str, *, facts_only: bool = True) -> str:
+    """The line of the file `text` that is `line`, whatever its list mark, indent, case and final
+    period: as it stands there, without blanks at its end; empty if none is."""
     wanted = _said(line)
     lines = (raw.rstrip() for raw in text.split("\n"))
-    return next((there for there in lines if _said(there) == wanted and fact_lines(there)), "")
+    same = (there for there in lines if there and _said(there) == wanted)
+    return next((there for there in same if not facts_only or fact_lines(there)), "")
 
 
 def indent(line: str) -> str:
@@ -112,4 +113,4 @@ def oversize(before: str, after: str) -> str:
 
 
 def _said(line: str) -> str:
-    return " ".join(bare(line).split()).casefold()
+    return " ".join(bare(line).split()).casefold().rstrip(".。")

@@ -32,7 +32,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple, cast, get_args
 
 from loguru import logger
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from nanobot.clock import Clock
@@ -98,7 +98,7 @@ def encode(entry: HistoryEntry) -> bytes:
         "range": [entry.first, entry.last],
         "summary": entry.summary,
         "key_facts": list(entry.key_facts),
-        "operations": [operation.as_json() for operation in entry.operations],
+        "operations": to_builtins(entry.operations),
         "origin": list(entry.origin),
     }
     return json_line(fields, compact=False).encode() + b"\n"

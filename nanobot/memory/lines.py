@@ -22,11 +22,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from nanobot.memory.wording import LEAST, rewordings, similarity, words_of
-from nanobot.session.records import JsonValue
 from nanobot.text import counted
 
 _HEADING = re.compile(r"#{1,6}\s+\S")
@@ -57,8 +56,9 @@ def find_heading(wanted: str, text: str) -> str:
     def name_of(line: str) -> str:
         return " ".join(line.split()).strip("# ").casefold()
 
-    headings = (line.rstrip() for line in split(text) if is_heading(line))
-    return next((line for line in headings if name_of(line) == name_of(wanted)), "")
+    name = name_of(wanted)
+    headings = (line.rstrip() for line in split(text) if name and is_heading(line))
+    return next((line for line in headings if name_of(line) == name), "")
 
 
 def lines_of(text: str) -> Iterator[tuple[str, str]]:
@@ -92,7 +92,7 @@ def blocks_of(text: str) -> Iterator[str]:
         yield entry
 
 
-class Operation(Struct, frozen=True):
+class Operation(Struct, frozen=True, omit_defaults=True):
     """Adds (`old` empty), removes (`new` empty) or rewords one line.
 
     `section` is the nearest heading above the line, with its #s, empty above all headings; `cursor`
@@ -115,23 +115,14 @@ class Operation(Struct, frozen=True):
         """Whether this puts another line in the place of one."""
         return bool(self.old and self.new) and not self.moves
 
-    def as_json(self) -> dict[str, JsonValue]:
-        """What `from_json` reads; fields that say nothing are left out."""
-        fields: dict[str, JsonValue] = {"old": self.old, "new": self.new, "section": self.section}
-        fields["cursor"] = self.cursor
-        return {name: value for name, value in fields.items() if value}
-
     @staticmethod
     def from_json(value: object) -> Operation | None:
         """The operation, None where `value` is none."""
-        if not isinstance(value, dict):
+        try:
+            found = convert(value, Operation)
+        except ValidationError:
             return None
-        old, new, section = (value.get(name, "") for name in ("old", "new", "section"))
-        cursor = value.get("cursor", 0)
-        texts = isinstance(old, str) and isinstance(new, str) and isinstance(section, str)
-        if not texts or not isinstance(cursor, int) or not (old or new):
-            return None
-        return Operation(old, new, section, cursor)
+        return found if found.old or found.new else None
 
 
 class Applied(Struct, frozen=True):

@@ -23,8 +23,8 @@ from pydantic import Field
 from nanobot.errors import CallRefused, PathRefused
 from nanobot.memory.documents import LONG_TERM, PENDING, RETIRED
 from nanobot.memory.files import text_of
-from nanobot.memory.guard import bare, fact_lines, lost_facts
-from nanobot.memory.lines import Operation, told
+from nanobot.memory.guard import bare, fact_lines, lost_facts, standing
+from nanobot.memory.lines import Operation, find_heading, told
 from nanobot.memory.scopes import OWNER, Memory, is_scope
 from nanobot.memory.taint import quotation
 from nanobot.memory.version import Change
@@ -173,126 +173,88 @@ class UpdateMemory(Tool, Struct, frozen=True):
             )
         text, heard, today = memory.store.read(path), tuple(caller.heard()), memory.store.today()
         quoted = [quotation(words, heard, today) for words in arguments.quote]
-        edits = _planned(arguments, text, quoted, tainted=bool(origins))
-        if edits.operations:
+        steps, held = _planned(arguments, text, quoted, tainted=bool(origins))
+        done = _summary(arguments.file, steps)
+        report = f"{done}."
+        if steps:
             await memory.store.apply(
                 path,
-                edits.operations,
-                _by_agent(caller, edits.summary(path)),
-                retired=edits.retired,
+                steps,
+                _by_agent(caller, done),
+                retired=[step.old for step in steps if lost_facts(step.old, step.new)],
                 before=partial(self.before_change, caller.turn_id),
             )
-        if edits.held:
-            change = _by_agent(caller, "held back")
-            held = await memory.pending.hold(edits.held, path, origins, change)
-            await memory.pending.tell(held, caller.address.key)
-        changed = (memory.prefix + path,) if edits.operations else ()
-        return ToolResult(edits.report(arguments.file), changed=changed, trusted=True)
+        if held:
+            waiting = await memory.pending.hold(held, path, origins, _by_agent(caller, "held back"))
+            await memory.pending.tell(waiting, caller.address.key)
+            lines = [(step.new or f"without: {step.old}")[:_SHOWN] for step in held]
+            report += _WAITS.format("\n".join(lines))
+        changed = (memory.prefix + path,) if steps else ()
+        return ToolResult(report, changed=changed, trusted=True)
 
 
-class _Edits(Struct, frozen=True):
-    """`operations` may be made, and the `retired` lines then go to retired.md. `held` wait for the
-    person."""
+_WAITS = (
+    "\nThis waits for the person, since text from elsewhere is in this conversation. They are shown"
+    " it and can accept it at a touch; do not repeat it:\n{}\nA line that they wrote goes in at"
+    " once: give its first words as `quote`."
+)
 
-    operations: tuple[Operation, ...]
-    retired: tuple[str, ...] = ()
-    held: tuple[Operation, ...] = ()
 
-    def summary(self, file: str) -> str:
-        """The operations in a few words: `MEMORY.md: 2 added, 1 retired`."""
-        what = (
-            "retired" if not one.new else "reworded" if one.old else "added"
-            for one in self.operations
-        )
-        counts = Counter(what)
-        done = ", ".join(
-            f"{counts[it]} {it}" for it in ("added", "reworded", "retired") if counts[it]
-        )
-        return f"{file}: {done or 'nothing to change'}"
-
-    def report(self, file: str) -> str:
-        """What the model is told."""
-        if not self.held:
-            return f"{self.summary(file)}."
-        lines = "\n".join((step.new or f"without: {step.old}")[:_SHOWN] for step in self.held)
-        return (
-            f"{self.summary(file)}.\nThis waits for the person, since text from elsewhere is in "
-            "this conversation. They are shown it and can accept it at a touch; do not repeat it:\n"
-            f"{lines}\nA line that they wrote goes in at once: give its first words as `quote`."
-        )
+def _summary(file: str, steps: Sequence[Operation]) -> str:
+    """The operations in a few words: `MEMORY.md: 2 added, 1 retired`"""
+    counts = Counter(
+        "retired" if not one.new else "reworded" if one.old else "added" for one in steps
+    )
+    kinds = (kind for kind in ("added", "reworded", "retired") if counts[kind])
+    done = ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
+    return f"{file}: {done or 'nothing to change'}"
 
 
 def _planned(
     wanted: UpdateMemoryArguments, text: str, quoted: Sequence[str], *, tainted: bool
-) -> _Edits:
-    """What the call changes in `text`; `quoted` are lines of the person's to add.
+) -> tuple[list[Operation], list[Operation]]:
+    """What the call changes in `text` at once, and what waits for the person; `quoted` are lines of
+    theirs to add.
 
     Raises `ToolError` for a line that does not stand there, and names the one that comes nearest.
     """
-    removals = [Operation(old=_standing(line, text, wanted.file)) for line in wanted.remove]
-    rewordings = [_rewording(one, text, wanted.file) for one in wanted.replace]
-    section = _section(wanted.section, text, new=not tainted)
-    additions = [Operation(new=line, section=section) for line in _bullets(wanted.add, text)]
+    section = find_heading(wanted.section, text)
+    if not section and wanted.section.strip("# ") and not tainted:
+        section = f"## {' '.join(wanted.section.split()).lstrip('# ')}"
+    changes = [Operation(old=_standing(line, text, wanted.file)) for line in wanted.remove]
+    for one in wanted.replace:
+        old, fact = _standing(one.old, text, wanted.file), bare(" ".join(one.new.split()))
+        if not fact:
+            raise CallRefused(f"the new text for {one.old.strip()[:_SHOWN]!r} is empty; use remove")
+        changes.append(Operation(old, old[: len(old) - len(bare(old))] + fact))
+    changes += [Operation(new=line, section=section) for line in _bullets(wanted.add, text)]
     copies = [Operation(new=line, section=section) for line in _bullets(quoted, text)]
-    if tainted:
-        # What is no fact, such as a placeholder, claims nothing.
-        idle = [step for step in removals if not fact_lines(step.old)]
-        held = [step for step in removals if step not in idle]
-        held += (*rewordings, *additions)
-        if any(len(step.new) > _LONGEST for step in held):
-            raise CallRefused(f"a fact may have {_LONGEST:,} characters; the person has to read it")
-        return _Edits((*idle, *copies), held=tuple(held))
-    replaced = [step.old for step in rewordings if lost_facts(step.old, step.new)]
-    retired = (*(step.old for step in removals), *replaced)
-    return _Edits((*removals, *rewordings, *additions, *copies), retired)
+    if not tainted:
+        return changes + copies, []
+    # What is no fact, such as a placeholder, claims nothing.
+    idle = [step for step in changes if not step.new and not fact_lines(step.old)]
+    held = [step for step in changes if step not in idle]
+    if any(len(step.new) > _LONGEST for step in held):
+        raise CallRefused(f"a fact may have {_LONGEST:,} characters; the person has to read it")
+    return idle + copies, held
 
 
 def _standing(wanted: str, text: str, file: str) -> str:
     """The line of `text` that is `wanted`, whatever its mark, case and spaces."""
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    same = [line for line in lines if _plain(line) == _plain(wanted)]
-    exact = [line for line in same if line.strip() == wanted.strip()]
-    if same:
-        return (exact or same)[0]
-    near = most_similar(wanted, lines, _NEAR)
+    if line := standing(wanted, text, facts_only=False):
+        return line
+    near = most_similar(wanted, filter(str.strip, text.splitlines()), _NEAR)
     raise CallRefused(
         f"no line of {file} reads {wanted.strip()[:_SHOWN]!r}; nothing was changed",
         hint=f"The nearest is: {near.strip()[:_SHOWN]}" if near else "Read the file again.",
     )
 
 
-def _rewording(wanted: Rewording, text: str, file: str) -> Operation:
-    standing = _standing(wanted.old, text, file)
-    fact = bare(" ".join(wanted.new.split()))
-    if not fact:
-        raise CallRefused(f"the new text for {wanted.old.strip()[:_SHOWN]!r} is empty; use remove")
-    mark = standing[: len(standing) - len(bare(standing))]
-    return Operation(old=standing, new=mark + fact)
-
-
 def _bullets(lines: Sequence[str], text: str) -> list[str]:
     """The lines to add as list items, without those that stand there."""
-    known = {_plain(line) for line in text.splitlines()}
     pieces = (bare(piece) for line in lines for piece in line.splitlines())
-    new = dict.fromkeys(f"- {piece}" for piece in pieces if piece and _plain(piece) not in known)
-    return list(new)
-
-
-def _section(wanted: str, text: str, *, new: bool) -> str:
-    """The heading that is meant; none where the text has no such heading and may get no `new`
-    one."""
-    name = " ".join(wanted.split()).lstrip("# ")
-    if not name:
-        return ""
-    headings = (line.rstrip() for line in text.splitlines() if line.startswith("#"))
-    for heading in headings:
-        if heading.lstrip("# ").casefold() == name.casefold():
-            return heading
-    return f"## {name}" if new else ""
-
-
-def _plain(line: str) -> str:
-    return " ".join(bare(line).casefold().split()).rstrip(".。")
+    new = (f"- {one}" for one in pieces if one and not standing(one, text, facts_only=False))
+    return list(dict.fromkeys(new))
 
 
 def _by_agent(caller: TurnContext, summary: str) -> Change:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
@@ -160,7 +160,7 @@ class Message(Struct, frozen=True):
             ("Run", change.run),
             ("History", ", ".join(map(str, change.cursors))),
         ]
-        steps = (json.dumps(step.as_json(), ensure_ascii=False) for step in change.operations)
+        steps = (json.dumps(to_builtins(step), ensure_ascii=False) for step in change.operations)
         trailers += [("Operation", step) for step in steps]
         trailers += [("Known", f"{device} {number}") for device, number in change.known.items()]
         lines = [f"{name}: {value}".replace("\n", " ") for name, value in trailers if value]

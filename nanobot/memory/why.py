@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.errors import UnknownSession
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
@@ -26,10 +26,9 @@ from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory
-from nanobot.memory.version import TAGS, Change, Snapshot, Version
+from nanobot.memory.version import TAGS, Author, Change, Snapshot, Version
 from nanobot.memory.wording import most_similar, share, words
 from nanobot.messages import Message
-from nanobot.session.records import JsonValue
 from nanobot.text import shortened
 
 Messages = Callable[[str, int, int], Sequence[Message]]
@@ -41,7 +40,7 @@ _LIKE_ENOUGH, _ALIKE = 0.3, 0.6
 _RETIRED_ON = re.compile(r"^[-*+]\s+\d{4}-\d{2}-\d{2}:\s*")
 
 
-class Line(NamedTuple):
+class Line(Struct, frozen=True, rename={"number": "line_number", "text": "line"}):
     """A fact in a file of a scope; `path` is relative to the scope's folder, `number` from 1."""
 
     path: str
@@ -49,7 +48,7 @@ class Line(NamedTuple):
     text: str
 
 
-class Said(NamedTuple):
+class Said(Struct, frozen=True):
     """A message behind a line."""
 
     session: str
@@ -59,78 +58,62 @@ class Said(NamedTuple):
     text: str
 
 
+class Entry(Struct, frozen=True):
+    """A history entry behind a line; `range` are the first and the last message of `session` that
+    it stands for, 0 for none."""
+
+    cursor: int
+    when: datetime
+    session: str
+    range: tuple[int, int]
+    summary: str
+
+
 class Step(Struct, frozen=True):
     """A version that gave the line this wording (`line`), and what it rests on: a history entry or
     a turn of a session, and messages. `note` says in a sentence what is not shown and why."""
 
-    version: Version
+    version: int
+    commit: str
+    when: datetime
+    author: Author
+    summary: str
     line: str
     session: str = ""
     turn: str = ""
-    entry: HistoryEntry | None = None
-    said: tuple[Said, ...] = ()
     note: str = ""
+    entry: Entry | None = None
+    messages: tuple[Said, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        version, entry = self.version, self.entry
-        what = f"{TAGS[version.author]} {version.summary}".rstrip()
-        head = f"version {version.number}, {version.commit[:10]}, {version.when:%Y-%m-%d %H:%M}"
-        yield f"- {what} ({head})"
-        if version.author == "you":
-            yield f"  - written by your own hand or word on {version.when:%Y-%m-%d}"
-        if version.author == "start":
+        head = f"version {self.version}, {self.commit[:10]}, {self.when:%Y-%m-%d %H:%M}"
+        yield f"- {f'{TAGS[self.author]} {self.summary}'.rstrip()} ({head})"
+        if self.author == "you":
+            yield f"  - written by your own hand or word on {self.when:%Y-%m-%d}"
+        if self.author == "start":
             yield "  - it stood there when nanobot began to keep versions"
-        if entry:
+        if entry := self.entry:
             where = f" of {entry.session}" if entry.session else ""
-            span = f", messages {entry.first} to {entry.last}" if entry.last else ""
+            first, last = entry.range
+            span = f", messages {first} to {last}" if last else ""
             yield f"  - history {entry.cursor}{where}{span}: {excerpt(entry.summary)}"
-        for said in self.said:
+        for said in self.messages:
             when = f"{said.when:%Y-%m-%d %H:%M}, " if said.when else ""
             yield f"  - [{when}{said.session} #{said.seq}] {said.who}: {excerpt(said.text)}"
         if self.note:
             yield f"  - {self.note}"
 
-    def as_json(self) -> dict[str, JsonValue]:
-        """For machines."""
-        version, entry = self.version, self.entry
-        behind: dict[str, JsonValue] = {}
-        if entry:
-            behind["entry"] = {
-                "cursor": entry.cursor,
-                "when": entry.timestamp.isoformat(),
-                "session": entry.session,
-                "range": [entry.first, entry.last],
-                "summary": entry.summary,
-            }
-        return {
-            "version": version.number,
-            "commit": version.commit,
-            "when": version.when.isoformat(),
-            "author": version.author,
-            "summary": version.summary,
-            "line": self.line,
-            "session": self.session,
-            "turn": self.turn,
-            "note": self.note,
-            **behind,
-            "messages": [
-                {**said._asdict(), "when": said.when.isoformat() if said.when else None}
-                for said in self.said
-            ],
-        }
 
-
-class Provenance(Struct, frozen=True):
+class Provenance(Line, frozen=True):
     """A line of a memory file with its wordings, newest first; none where no version has it."""
 
-    line: Line
     steps: tuple[Step, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        path, number, wording = self.line
-        yield f"{path}, line {number}: {excerpt(wording)}"
+        wording = self.text
+        yield f"{self.path}, line {self.number}: {excerpt(wording)}"
         if not self.steps:
             yield "- No version has this line: it was not recorded how it came here."
         for step in self.steps:
@@ -138,12 +121,6 @@ class Provenance(Struct, frozen=True):
                 yield f"- before that it read: {excerpt(step.line)}"
             yield from step.lines()
             wording = step.line
-
-    def as_json(self) -> dict[str, JsonValue]:
-        """For machines."""
-        path, number, text = self.line
-        steps: list[JsonValue] = [step.as_json() for step in self.steps]
-        return {"path": path, "line_number": number, "line": text, "steps": steps}
 
 
 class Explanation(Struct, frozen=True):
@@ -161,11 +138,6 @@ class Explanation(Struct, frozen=True):
         if not self.near:
             return "I remember nothing like that."
         return "\n".join(["I remember nothing that says this. The nearest:", *listed(self.near)])
-
-    def as_json(self) -> dict[str, JsonValue]:
-        """For machines."""
-        found: list[JsonValue] = [one.as_json() for one in self.found]
-        return {"query": self.query, "found": found, "near": list(self.near)}
 
 
 class Explainer:
@@ -199,7 +171,8 @@ class Explainer:
     def provenance(self, memory: Memory, line: Line) -> Provenance:
         """Where one line comes from. Blocks."""
         wordings = islice(self._wordings(memory, line), _MOST_STEPS)
-        return Provenance(line, tuple(self._step(memory, *wording) for wording in wordings))
+        steps = tuple(self._step(memory, *wording) for wording in wordings)
+        return Provenance(line.path, line.number, line.text, steps)
 
     def _wordings(self, memory: Memory, line: Line) -> Iterator[tuple[Version, str]]:
         """The versions behind a line, newest first, with the wording of each; behind a retired one
@@ -238,19 +211,24 @@ class Explainer:
     def _step(self, memory: Memory, version: Version, line: str) -> Step:
         change = self._held_back(memory, version, line) or version.change
         entry, said = self._entry(memory, change, line), tuple[Said, ...]()
+        step = Step(
+            version.number, version.commit, version.when, version.author, version.summary, line
+        )
         if not self._may_see(memory, entry.session if entry else change.session):
             note = "It rests on a conversation that belongs to another memory."
-            return Step(version, line, note=note)
-        if entry and entry.last:
-            messages = self._read(entry.session, entry.first, entry.last)
-            said = _most_alike(entry.session, messages, line, least=_LIKE_ENOUGH)
-        elif not entry and change.turn and not change.cursors:
-            said = self._turn(change, line)
+            return replace(step, note=note)
+        if (entry and entry.last) or (not entry and change.turn and not change.cursors):
+            said = self._evidence(change, entry, line)
         is_based = change.turn or version.author in {"dream", "consolidate"}
         gone = is_based and not entry and not said
-        note = "What it rests on is not kept any more." if gone else ""
-        session = change.session if self._may_see(memory, change.session) else ""
-        return Step(version, line, session, change.turn, entry, said, note)
+        return replace(
+            step,
+            session=change.session if self._may_see(memory, change.session) else "",
+            turn=change.turn,
+            note="What it rests on is not kept any more." if gone else "",
+            entry=entry and _shown(entry),
+            messages=said,
+        )
 
     def _held_back(self, memory: Memory, version: Version, line: str) -> Change | None:
         """The change that held a line back until the person accepted it; None where none did."""
@@ -270,15 +248,31 @@ class Explainer:
         wanted = words(line)
         return max(entries, key=lambda entry: share(wanted, _text(entry)), default=None)
 
-    def _turn(self, change: Change, line: str) -> tuple[Said, ...]:
-        """What was asked in the turn that wrote a line, and what it read that says the same."""
-        every = self._read(change.session, 1, sys.maxsize)
-        found = [m for m in every if m.turn_id == change.turn]
-        asked = [m for m in found if m.role == "user"]
-        tools = (m for m in every if found and m.role == "tool" and m.seq <= found[-1].seq)
-        read = [m for m in tools if share(words(line), m.content) >= _ALIKE]
+    def _evidence(self, change: Change, entry: HistoryEntry | None, line: str) -> tuple[Said, ...]:
+        """The few messages that share most words with a line, in their order: of those behind a
+        history entry; else what was asked in the turn, and what was read until then that says the
+        same."""
+        session, first, last = change.session, 1, sys.maxsize
+        if entry:
+            session, first, last = entry.session, entry.first, entry.last
+        every, wanted = self._read(session, first, last), words(line)
+
+        def alike(message: Message) -> float:
+            return share(wanted, message.content)
+
+        found = [m for m in every if entry and alike(m) >= _LIKE_ENOUGH]
+        if not entry and (turn := [m for m in every if m.turn_id == change.turn]):
+            read = (m for m in every if m.role == "tool" and m.seq <= turn[-1].seq)
+            found = [m for m in turn if m.role == "user"]
+            found = found + [m for m in read if alike(m) >= _ALIKE] or turn
+        best = sorted((m for m in found if m.content), key=lambda m: (-alike(m), m.seq))[
+            :_MOST_SAID
+        ]
         calls = {call.id: call.hint for m in every for call in m.tool_calls}
-        return _most_alike(change.session, asked + read or found, line, calls=calls)
+        return tuple(
+            said_in(session, m, wanted, calls.get(m.tool_call_id, ""))
+            for m in sorted(best, key=lambda m: m.seq)
+        )
 
     def _read(self, session: str, first: int, last: int) -> Sequence[Message]:
         try:
@@ -341,31 +335,17 @@ def said_in(session: str, message: Message, about: Collection[str] = (), call: s
     return Said(session, message.seq, who, message.timestamp, text)
 
 
-def _most_alike(
-    session: str,
-    messages: Sequence[Message],
-    line: str,
-    *,
-    least: float = 0.0,
-    calls: Mapping[str, str] | None = None,
-) -> tuple[Said, ...]:
-    """The few messages that share most words with a line, in their order."""
-    wanted = words(line)
-    rated = [(share(wanted, message.content), message) for message in messages if message.content]
-    rated = [pair for pair in rated if pair[0] >= least]
-    best = sorted(rated, key=lambda pair: (-pair[0], pair[1].seq))[:_MOST_SAID]
-    ordered = sorted((message for _, message in best), key=lambda message: message.seq)
-    return tuple(
-        said_in(session, m, wanted, (calls or {}).get(m.tool_call_id, "")) for m in ordered
-    )
-
-
 def _previous(snapshot: Snapshot, wording: str, before: set[str], after: set[str]) -> str:
     """What the version replaced by `wording`; empty where the line was new."""
     for operation in snapshot.version.change.operations:
         if operation.new.strip() == wording and operation.old.strip() in before:
             return operation.old.strip()
     return most_similar(wording, sorted(before - after))
+
+
+def _shown(entry: HistoryEntry) -> Entry:
+    span = (entry.first, entry.last)
+    return Entry(entry.cursor, entry.timestamp, entry.session, span, entry.summary)
 
 
 def _text(entry: HistoryEntry) -> str:

@@ -8,7 +8,7 @@ and touches no other; the caller has checked whose scope that is. Each returns a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import date, datetime
 from typing import Annotated, Literal
 
@@ -22,7 +22,7 @@ from nanobot.memory.dream import Dream
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter, Forgotten
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.lines import is_heading
+from nanobot.memory.lines import lines_of
 from nanobot.memory.notes import day_of
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
 from nanobot.memory.search import Query, Source
@@ -157,7 +157,7 @@ class MemoryService:
     async def why(self, text: str, scope: str) -> Report:
         """Where a remembered line comes from: its version, its history entry, what was said."""
         explanation = await self._explainer.why(text, self.memory(scope).scope)
-        return Report(explanation.text, explanation.as_json())
+        return Report.about(explanation.text, explanation)
 
     async def log(self, number: int | None, scope: str) -> Report:
         """What a change did, or the latest one; with its lines."""
@@ -361,7 +361,7 @@ def _file(memory: Memory, versions: GitStore | None, path: str, facts: Collectio
     latest = next(snapshots, None)
     return FileView(
         path,
-        tuple(_under_headings(text, facts)),
+        _under_headings(text, frozenset(facts)),
         facts=len(facts),
         tokens=estimate_tokens(text),
         changed=latest.version.when if latest else None,
@@ -369,14 +369,7 @@ def _file(memory: Memory, versions: GitStore | None, path: str, facts: Collectio
     )
 
 
-def _under_headings(text: str, facts: Collection[str]) -> Iterator[str]:
+def _under_headings(text: str, facts: frozenset[str]) -> tuple[str, ...]:
     """The facts in their order, each group after its heading."""
-    heading, known = "", set(facts)
-    for line in map(str.strip, text.splitlines()):
-        if is_heading(line):
-            heading = line
-        elif line in known:
-            if heading:
-                yield heading
-                heading = ""
-            yield line
+    stated = ((section, line.strip()) for line, section in lines_of(text) if line.strip() in facts)
+    return tuple(dict.fromkeys(line for pair in stated for line in pair if line))

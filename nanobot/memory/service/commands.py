@@ -53,7 +53,7 @@ class Question(Struct, frozen=True):
 class Questions:
     """What is to be forgotten once the person says yes: by a code, or by `y` as their next message.
 
-    A question holds for ten minutes, once, for who was asked and where (`of`), until they are asked
+    A question holds for ten minutes, once, for who was asked and where, until they are asked
     another one. The file at `place` keeps it over a restart or the end of a one-shot command. It
     holds what is to be forgotten: it lists open questions only, and is gone where there is none.
     That it cannot be written is only logged: the questions then end with the process. `new_code`
@@ -63,34 +63,33 @@ class Questions:
     def __init__(self, place: Place, clock: Clock, new_code: Callable[[], str]) -> None:
         self._place, self._clock, self._new_code = place, clock, new_code
         self._known: dict[str, Question] | None = None
-        self.registry: CommandRegistry | None = None
 
-    def ask(self, text: str, scope: str, *, erase: bool, of: str, message: str) -> str:
-        """Remember what was asked of whom, by which message; the code that says yes to it."""
+    def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
+        """Remember what the sender of `message` was asked; the code that says yes to it."""
         code, until = self._new_code(), self._clock.now() + PATIENCE
-        question = Question(code, text, scope, erase, message, until)
-        self._keep({**self._open(), of: question})
+        question = Question(code, text, scope, erase, message.event_id, until)
+        self._keep({**self._open(), _asker(message): question})
         return code
 
-    def confirmed(self, code: str, of: str) -> Question | None:
+    def confirmed(self, code: str, message: InboundMessage) -> Question | None:
         """What `code` says yes to; None where it is unknown, old, used, or somebody else's."""
-        questions = self._open()
-        question = questions.get(of)
+        questions = dict(self._open())
+        question = questions.pop(_asker(message), None)
         if question is None or question.code != code.strip().lower():
             return None
-        self._keep({who: one for who, one in questions.items() if who != of})
+        self._keep(questions)
         return question
 
-    def meant(self, text: str, of: str, message: str) -> str:
+    def meant(self, message: InboundMessage) -> str:
         """The command that `y` or `n` stands for where a question was asked just before; empty for
         anything else that they say, after which it stands for nothing."""
-        questions, word = self._open(), text.strip().lower()
-        question = questions.get(of)
-        if question is None or not question.is_last or question.message == message:
+        asker, word = _asker(message), message.content.strip().lower()
+        question = self._open().get(asker)
+        if question is None or not question.is_last or question.message == message.event_id:
             return ""
         if word in _YES | _NO:
             return f"/forget {'--yes' if word in _YES else '--no'} {question.code}"
-        self._keep({**questions, of: replace(question, is_last=False)})
+        self._keep({**self._open(), asker: replace(question, is_last=False)})
         return ""
 
     def _open(self) -> dict[str, Question]:
@@ -100,18 +99,8 @@ class Questions:
         fresh = {of: one for of, one in known.items() if now < one.until <= now + PATIENCE}
         if fresh != known:
             self._keep(fresh)
-        self._know(fresh)
+        self._known = fresh
         return fresh
-
-    def _know(self, questions: dict[str, Question]) -> None:
-        """Messages are asked about only while a question is open."""
-        self._known = questions
-        if self.registry is not None:
-            self.registry.meant = self.meant_by if questions else None
-
-    def meant_by(self, said: InboundMessage) -> str:
-        """The command that a message stands for, empty for none."""
-        return self.meant(said.content, *_asker(said))
 
     def _read(self) -> dict[str, Question]:
         try:
@@ -122,7 +111,7 @@ class Questions:
             return {}
 
     def _keep(self, questions: dict[str, Question]) -> None:
-        self._know(questions)
+        self._known = questions
         try:
             if questions:
                 self._place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
@@ -130,6 +119,11 @@ class Questions:
                 self._place.remove()
         except NanobotError as error:
             logger.warning("open questions are not kept: {}", error)
+
+
+def _asker(message: InboundMessage) -> str:
+    """Who says a message, and where."""
+    return f"{message.session_key}\n{message.channel}\n{message.sender_id}"
 
 
 _MEMORY = "[search TEXT | why TEXT | pending | accept N | drop N]"
@@ -165,7 +159,7 @@ class MemoryCommands:
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
-        self._questions.registry, registry.meant = registry, self._questions.meant_by
+        registry.meant = self._questions.meant
         discard, continue_ = self._discarding.run, self._continuing.run
         restore = "Undo a change of memory, or go back to a version"
         for command in (
@@ -231,15 +225,14 @@ class MemoryCommands:
         plan = await self._service.forget(text, scope, erase=erase, plan_only=True)
         if not plan.data["found"]:
             return Answer(plan.text)
-        asker, message = _asker(call.message)
-        code = self._questions.ask(text, scope, erase=erase, of=asker, message=message)
+        code = self._questions.ask(text, scope, call.message, erase=erase)
         how = "To erase it for good" if erase else "To forget it"
         return Answer(
             f"{plan.text}\n\n{how}, answer `y`, or within ten minutes `/forget --yes {code}`."
         )
 
     async def _forget_now(self, call: CommandCall, code: str, *, sure: bool) -> Answer:
-        question = self._questions.confirmed(code, _asker(call.message)[0])
+        question = self._questions.confirmed(code, call.message)
         if question is None:
             return Answer("This code is not valid (any more). Say again what to forget.")
         if not sure:
@@ -293,11 +286,6 @@ class MemoryCommands:
         return not is_group(self._scope(call)) or self._scopes.is_owner(
             message.channel, message.sender_id
         )
-
-
-def _asker(message: InboundMessage) -> tuple[str, str]:
-    """Who says a message and where, and what names it among theirs."""
-    return f"{message.session_key}\n{message.channel}\n{message.sender_id}", message.event_id
 
 
 def _unquoted(text: str) -> str:
