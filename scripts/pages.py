@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from nanobot.cli.parser import build_parser
 from nanobot.config.channels import installed_channels, options_model
-from nanobot.config.schema import Json, definition_of, definitions
+from nanobot.config.schema import Json, section_schema
 from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings
+from nanobot.validation import Checked
 
 ROOT = Path(__file__).parent.parent
 GROUPS: Mapping[str, Sequence[str]] = {
@@ -131,37 +130,36 @@ def settings_table() -> str:
         for name, point in sorted(installed_channels().items())
         if point and point.dist and point.dist.name == "nanobot"
     }
-    tops: dict[str, type[BaseModel]] = {
+    tops: dict[str, type[Checked]] = {
         **SECTIONS,
         "owner": OwnerSettings,
         "channels.<name>": ChannelSettings,
         **{f"channels.{name}": model for name, model in shipped.items()},
     }
-    models, shared = definitions(tops.values())
-    owner = shared["OwnerSettings"]["properties"].pop("owner")
-    shared["OwnerSettings"]["properties"]["<channel>"] = {
+    schemas = {name: section_schema(model) for name, model in tops.items()}
+    owner = schemas["owner"]["properties"].pop("owner")
+    schemas["owner"]["properties"]["<channel>"] = {
         **owner["additionalProperties"],
         "description": owner["description"],
         "default": [],
     }
-    rows = [row for name, model in tops.items() for row in _rows(models[model], name, shared)]
+    rows = [row for name, schema in schemas.items() for row in _rows(schema, name)]
     head = "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
     return head + "".join(rows)
 
 
-def _rows(section: Json, name: str, shared: Json) -> Iterator[str]:
+def _rows(section: Json, name: str) -> Iterator[str]:
     """The rows of a section and of those within it, also of those in a list or by name."""
-    section = definition_of(section, shared)
     for key, value in section["properties"].items():
         path = f"{name}.{key}"
-        if definition_of(value, shared):
-            yield from _rows(value, path, shared)
+        if "properties" in value:
+            yield from _rows(value, path)
             continue
         default = "required" if key in section.get("required", ()) else _default(value["default"])
         yield f"| `{path}` | {_type(value)} | {default} | {value['description']} |\n"
         for held, which in ((value.get("items"), "<n>"), (_by_name(value), "<name>")):
-            if held and "$ref" in held:
-                yield from _rows(held, f"{path}.{which}", shared)
+            if held and "properties" in held:
+                yield from _rows(held, f"{path}.{which}")
 
 
 def _by_name(value: Json) -> Json:
@@ -175,11 +173,13 @@ def _type(value: Json) -> str:
     if value["type"] == "array":
         held = value["items"]
         kinds = {"string": "list of text"}
-        return "list of sections" if "$ref" in held else kinds.get(held["type"], "list")
+        return "list of sections" if "properties" in held else kinds.get(held["type"], "list")
     if value["type"] == "object":
         held = _by_name(value)
         kinds = {"array": "list of text by id"}
-        return "sections by name" if "$ref" in held else kinds.get(held["type"], "text by name")
+        return (
+            "sections by name" if "properties" in held else kinds.get(held["type"], "text by name")
+        )
     shown = "secret text" if value.get("format") == "password" else _TYPES[value["type"]]
     least, most = value.get("minimum"), value.get("maximum")
     if least is not None and most is not None:

@@ -8,8 +8,9 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from msgspec import Meta
 
 from nanobot.agent.runner import AgentHook
 from nanobot.app.gateway import Gateway
@@ -180,8 +181,8 @@ class Gate:
         await self.opened.wait()
 
 
-class TextArguments(Arguments):
-    text: str = Field(default="", description="Anything.")
+class TextArguments(Arguments, frozen=True):
+    text: Annotated[str, Meta(description="Anything.")] = ""
 
 
 @dataclass(frozen=True)

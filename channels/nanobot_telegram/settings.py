@@ -6,17 +6,12 @@ What is wrong with a value is said without repeating it, since values may be sec
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-)
+from nanobot.validation import Check, Checked, Fault, SecretStr
 
 OFFICIAL_API = "https://api.telegram.org"
 
@@ -68,43 +63,40 @@ def _checked_path(text: str) -> str:
     return path
 
 
-class TelegramSettings(BaseModel):
+class TelegramSettings(Checked, frozen=True):
     """The keys of `channels.telegram` beyond those that every channel has."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
-    )
-
-    token: Annotated[SecretStr, AfterValidator(_checked_token)]
+    token: Annotated[SecretStr, Check(_checked_token)]
     """The bot's token, from BotFather."""
-    base_url: Annotated[str, AfterValidator(_checked_api)] = OFFICIAL_API
+    base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
     """Where the Bot API is, for a server of one's own."""
     mode: Literal["polling", "webhook"] = "polling"
     """How messages come in: nanobot asks for them, or Telegram calls `webhook_url`."""
-    webhook_url: str = ""
+    webhook_url: Annotated[str, Check(str.strip)] = ""
     """The public https address that Telegram calls in webhook mode."""
-    webhook_path: Annotated[str, AfterValidator(_checked_path)] = ""
+    webhook_path: Annotated[str, Check(_checked_path)] = ""
     """Where nanobot's own HTTP server takes the calls; empty: as in `webhook_url`."""
-    proxy: Annotated[SecretStr, AfterValidator(_checked_proxy)] = SecretStr("")
+    proxy: Annotated[SecretStr, Check(_checked_proxy)] = SecretStr("")
     """An http or https proxy to reach Telegram by; the environment names none."""
     previews: bool = True
     """Whether a reply is shown while it is being written, in private chats."""
 
-    @field_validator("webhook_url")
-    @classmethod
-    def _check_webhook(cls, text: str, info: ValidationInfo) -> str:
-        url = text.strip()
-        if url:
+    def faults(self, home: Path) -> Iterator[Fault]:
+        if self.webhook_url:
             # Telegram itself takes https only; a Bot API server of one's own takes both.
-            own_server = info.data.get("base_url") not in (None, OFFICIAL_API)
-            parts = _split(url, "https", *(["http"] if own_server else []))
+            try:
+                schemes = ["https"] if self.base_url == OFFICIAL_API else ["https", "http"]
+                parts = _split(self.webhook_url, *schemes)
+            except ValueError as error:
+                yield Fault(("webhook_url",), str(error))
+                return
             if parts.username is not None or parts.fragment:
-                raise ValueError("must hold no user name and no '#'")
-            if not _PATH.fullmatch(parts.path.rstrip("/")):
-                raise ValueError("must hold a path, as in https://example.org/telegram")
-        elif info.data.get("mode") == "webhook":
-            raise ValueError("is required in webhook mode")
-        return url
+                yield Fault(("webhook_url",), "must hold no user name and no '#'")
+            elif not _PATH.fullmatch(parts.path.rstrip("/")):
+                text = "must hold a path, as in https://example.org/telegram"
+                yield Fault(("webhook_url",), text)
+        elif self.mode == "webhook":
+            yield Fault(("webhook_url",), "is required in webhook mode")
 
     @property
     def local_path(self) -> str:

@@ -14,12 +14,13 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from msgspec import Struct
-from pydantic import ValidationError
+from msgspec.structs import asdict
 from telegram.error import Conflict, InvalidToken, TelegramError
 
 from nanobot.channel.entry_points import CheckFinding, CheckRequest, SetupRequest, SetupResult
 from nanobot.errors import NanobotError
 from nanobot.text import one_line
+from nanobot.validation import Invalid, build
 from nanobot_telegram.client import TelegramClient, token_refused
 from nanobot_telegram.settings import TelegramSettings
 
@@ -105,12 +106,11 @@ async def _with_token(
     """The result with this token, once it was tried out."""
     base_url = {"base_url": request.given["base_url"]} if request.given.get("base_url") else {}
     try:
-        options = TelegramSettings.model_validate(
-            {**(dict(present) if present else {}), "token": token, **base_url}
+        options = build(
+            TelegramSettings, {**(asdict(present) if present else {}), "token": token, **base_url}
         )
-    except ValidationError as error:
-        key, said = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
-        raise NanobotError(f"the {key} {said.removeprefix('Value error, ')}") from None
+    except Invalid as error:
+        raise NanobotError(f"the {error.faults[0].key[0]} {error.faults[0].message}") from None
     owners = [request.given["owner"]] if "owner" in request.given else []
     if not all(map(_ID.fullmatch, owners)):
         hint = "Names can change hands. Your id is a number; @userinfobot tells it."

@@ -6,18 +6,12 @@ Error messages do not repeat values, which may be secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-)
+from nanobot.validation import Check, Checked, Fault, SecretStr
 
 OFFICIAL_API = "https://graph.facebook.com"
 
@@ -39,7 +33,7 @@ def _split(url: str, *schemes: str) -> SplitResult:
     return parts
 
 
-def _matching(pattern: str, problem: str, trimmed: str = " ") -> AfterValidator:
+def _matching(pattern: str, problem: str, trimmed: str = " ") -> Check:
     """Accepts texts that match `pattern` without the `trimmed` characters at their end."""
     compiled = re.compile(pattern, re.ASCII)
 
@@ -49,7 +43,7 @@ def _matching(pattern: str, problem: str, trimmed: str = " ") -> AfterValidator:
             raise ValueError(problem)
         return value
 
-    return AfterValidator(check)
+    return Check(check)
 
 
 def _checked_prefix(text: str) -> str:
@@ -73,15 +67,22 @@ def _checked_api(text: str) -> str:
     return url
 
 
-Secret = Annotated[SecretStr, AfterValidator(_checked_secret)]
+Secret = Annotated[SecretStr, Check(_checked_secret)]
 
 
-class WhatsAppSettings(BaseModel):
+def _checked_webhook(text: str) -> str:
+    url = text.strip()
+    if url:
+        parts = _split(url, "https")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise ValueError("must hold no user name, no '?' and no '#'")
+        if not _PATH.fullmatch(parts.path.rstrip("/")):
+            raise ValueError("must hold a path, as in https://example.org/whatsapp")
+    return url
+
+
+class WhatsAppSettings(Checked, frozen=True):
     """The keys of `channels.whatsapp` beyond those that every channel has."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
-    )
 
     transport: Literal["linked", "cloud"] = "linked"
     """How nanobot connects: as a device `linked` to a number by a code that you scan, or through
@@ -93,7 +94,7 @@ class WhatsAppSettings(BaseModel):
     """Whether messages that the agent received are marked as read."""
     self_chat: bool = False
     """Linked: whether the agent answers in the chat that you have with yourself."""
-    self_chat_prefix: Annotated[str, AfterValidator(_checked_prefix)] = "🤖 "
+    self_chat_prefix: Annotated[str, Check(_checked_prefix)] = "🤖 "
     """Linked: what its replies begin with there, since yours and its own look alike."""
     online: bool = False
     """Linked: whether the number shows as online. Your phone then stops ringing."""
@@ -115,13 +116,13 @@ class WhatsAppSettings(BaseModel):
     """Cloud: the app's secret, with which Meta signs."""
     verify_token: Secret = SecretStr("")
     """Cloud: a word of your choice that you also enter at Meta."""
-    webhook_url: str = ""
+    webhook_url: Annotated[str, Check(_checked_webhook)] = ""
     """Cloud: the public https address that Meta calls."""
     webhook_path: Annotated[
         str, _matching(rf"({_PATH.pattern})?", "must be a path such as /whatsapp", "/")
     ] = ""
     """Cloud: the path on nanobot's own HTTP server; empty: that of `webhook_url`."""
-    base_url: Annotated[str, AfterValidator(_checked_api)] = OFFICIAL_API
+    base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
     """Cloud: the address of the Graph API."""
     api_version: Annotated[
         str,
@@ -129,35 +130,17 @@ class WhatsAppSettings(BaseModel):
     ] = "v23.0"
     """Cloud: the version of the Graph API."""
 
-    @field_validator("self_chat")
-    @classmethod
-    def _check_self_chat(cls, wanted: bool, info: ValidationInfo) -> bool:
-        if wanted and _is_cloud(info.data):
-            raise ValueError("works with transport: linked only")
-        return wanted
-
-    @field_validator("phone_number_id", "access_token", "app_secret", "verify_token")
-    @classmethod
-    def _check_given(cls, value: str | SecretStr, info: ValidationInfo) -> str | SecretStr:
-        if not len(value) and _is_cloud(info.data):
-            raise ValueError("is required with transport: cloud")
-        return value
-
-    @field_validator("webhook_url")
-    @classmethod
-    def _check_webhook(cls, text: str, info: ValidationInfo) -> str:
-        url = text.strip()
-        if not url and _is_cloud(info.data):
-            raise ValueError("is required with transport: cloud")
-        if url and not _is_cloud(info.data):
-            raise ValueError("works with transport: cloud only")
-        if url:
-            parts = _split(url, "https")
-            if parts.username is not None or parts.query or parts.fragment:
-                raise ValueError("must hold no user name, no '?' and no '#'")
-            if not _PATH.fullmatch(parts.path.rstrip("/")):
-                raise ValueError("must hold a path, as in https://example.org/whatsapp")
-        return url
+    def faults(self, home: Path) -> Iterator[Fault]:
+        if self.transport != "cloud":
+            if self.webhook_url:
+                yield Fault(("webhook_url",), "works with transport: cloud only")
+            return
+        if self.self_chat:
+            yield Fault(("self_chat",), "works with transport: linked only")
+        required = ("phone_number_id", "access_token", "app_secret", "verify_token", "webhook_url")
+        for key in required:
+            if not len(getattr(self, key)):
+                yield Fault((key,), "is required with transport: cloud")
 
     @property
     def answers_strangers(self) -> bool:
@@ -168,8 +151,3 @@ class WhatsAppSettings(BaseModel):
     def local_path(self) -> str:
         """The path to register with the HTTP server."""
         return self.webhook_path or urlsplit(self.webhook_url).path.rstrip("/")
-
-
-def _is_cloud(known: Mapping[str, Any]) -> bool:
-    """Whether the transport, as far as it is right, is the Cloud API."""
-    return known.get("transport") == "cloud"

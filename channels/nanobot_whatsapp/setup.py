@@ -13,10 +13,11 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import SecretStr, ValidationError
+from msgspec.structs import asdict
 
 from nanobot.channel.entry_points import CheckFinding, CheckRequest, SetupRequest, SetupResult
 from nanobot.errors import NanobotError
+from nanobot.validation import Invalid, SecretStr, build
 from nanobot_whatsapp.people import phone_digits
 from nanobot_whatsapp.settings import WhatsAppSettings
 
@@ -107,13 +108,12 @@ async def _checked(
     request: SetupRequest, present: WhatsAppSettings | None, asked: dict[str, str]
 ) -> str:
     """Which number it is. Raises `NanobotError` for what cannot be."""
-    values: dict[str, object] = dict(present) if present else {}
+    values: dict[str, object] = asdict(present) if present else {}
     values |= {"transport": _CLOUD, "self_chat": False, **asked}
     try:
-        options = WhatsAppSettings.model_validate(values)
-    except ValidationError as error:
-        key, said = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
-        raise NanobotError(f"{key} {said.removeprefix('Value error, ')}") from None
+        options = build(WhatsAppSettings, values)
+    except Invalid as error:
+        raise NanobotError(f"{error.faults[0].key[0]} {error.faults[0].message}") from None
     if not request.test:
         return "by the Cloud API"
     from nanobot_whatsapp.cloud.graph import Graph

@@ -17,11 +17,11 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import Annotated
 
 from loguru import logger
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
-from pydantic import Field
 
 from nanobot.agent.runner import AgentRunner, TurnLog
 from nanobot.agent.session_queue import DISK_PAUSE
@@ -223,11 +223,14 @@ class Helpers:
         )
 
 
-class SpawnArguments(Arguments):
-    task: str = Field(
-        min_length=1, max_length=20_000, description="All it must know; it sees nothing else."
-    )
-    label: str = Field(default="", max_length=200, description="A few words for people.")
+class SpawnArguments(Arguments, frozen=True):
+    task: Annotated[
+        str,
+        Meta(
+            min_length=1, max_length=20_000, description="All it must know; it sees nothing else."
+        ),
+    ]
+    label: Annotated[str, Meta(max_length=200, description="A few words for people.")] = ""
 
 
 class Spawn(Tool, Struct, frozen=True):

@@ -17,10 +17,10 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 from loguru import logger
-from msgspec import Struct, field
-from pydantic import Field
+from msgspec import Meta, Struct, field
 
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, note_in
@@ -36,6 +36,7 @@ from nanobot.messages import Message
 from nanobot.security.paths import Place
 from nanobot.text import one_line, printable
 from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
+from nanobot.tooling.schema import parse_arguments
 from nanobot.tools.reading import Received, missing
 
 _MOST_REMEMBERED = 64
@@ -49,17 +50,19 @@ _SENT_HERE = "Sent to this chat"
 _LISTED = 20
 
 
-class MessageArguments(Arguments):
-    text: str = Field(default="", description="What to say, in Markdown.")
-    media: list[str] = Field(
-        default_factory=list,
-        max_length=MOST_FILES,
-        description="Paths of files in the workspace to send along.",
-    )
-    chat: str = Field(
-        default="",
-        description="Leave empty for this chat. Another one as channel:id, such as telegram:123.",
-    )
+class MessageArguments(Arguments, frozen=True):
+    text: Annotated[str, Meta(description="What to say, in Markdown.")] = ""
+    media: Annotated[
+        list[str],
+        Meta(max_length=MOST_FILES, description="Paths of files in the workspace to send along."),
+    ] = field(default_factory=list)
+    chat: Annotated[
+        str,
+        Meta(
+            description="Leave empty for this chat. Another one as channel:id, such as "
+            "telegram:123."
+        ),
+    ] = ""
 
 
 class SendMessage(Tool, Struct, frozen=True):
@@ -96,7 +99,7 @@ class SendMessage(Tool, Struct, frozen=True):
             return None
         media = arguments.media, caller, address.channel
         told, kept = await asyncio.to_thread(self._kept, *media)
-        self.shown[caller.turn_id, arguments.model_dump_json()] = kept
+        self.shown[caller.turn_id, repr(arguments)] = kept
         if len(self.shown) > _MOST_REMEMBERED:
             del self.shown[next(iter(self.shown))]
         titles = dict(await asyncio.to_thread(self.others.chats))
@@ -109,7 +112,7 @@ class SendMessage(Tool, Struct, frozen=True):
             raise ToolError("there is nothing to send", hint="Give a text, files, or both.")
         here = caller.address
         address = await self._address(arguments.chat.strip(), caller, here)
-        key = (caller.turn_id, arguments.model_dump_json())
+        key = (caller.turn_id, repr(arguments))
         if address == here:
             _, files = await asyncio.to_thread(self._kept, arguments.media, caller, here.channel)
         elif key in self.shown:
@@ -267,8 +270,8 @@ def said_already(messages: Sequence[Message], text: str) -> bool:
 
 def _text_of(arguments: str) -> str:
     try:
-        return MessageArguments.model_validate_json(arguments).text.strip()
-    except ValueError:
+        return parse_arguments(MessageArguments, arguments).text.strip()
+    except ToolError:
         return ""
 
 

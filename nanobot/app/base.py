@@ -52,10 +52,9 @@ from nanobot.tools.undo import UndoLog
 from nanobot_cli.channel import CliChannel
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
-
     from nanobot.providers.embeddings import OpenAIEmbedder
     from nanobot.providers.transcription import Transcriber
+    from nanobot.validation import SecretStr
 
 GATHER_SECONDS = 0.02
 """How long a turn's lines wait for those of others; the journal has them meanwhile."""

@@ -1,4 +1,4 @@
-"""Settings of channels. Adapters bring theirs as a light pydantic model, found by the entry point
+"""Settings of channels. Adapters bring theirs as a subclass of `Checked`, found by the entry point
 group `nanobot.channel_settings`, so that checking the configuration imports no platform library.
 
 Looking entry points up costs 50 ms, so it is done only where channels are configured.
@@ -10,20 +10,20 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ValidationError
+from msgspec.structs import replace
 
 from nanobot.bus.events import TERMINAL
-from nanobot.config.document import Document, Value, suggestion
-from nanobot.config.load import validate
+from nanobot.config.document import Document, Value
 from nanobot.config.settings import ChannelSettings, OwnerSettings
 from nanobot.errors import NanobotError
+from nanobot.validation import Checked, Invalid, build, suggestion
 
 SETTINGS_GROUP = "nanobot.channel_settings"
 CHANNELS_GROUP = "nanobot.channels"
 COMMON = ("enabled", "allow_from", "groups", "allow_groups")
 
 
-class NoOptions(BaseModel):
+class NoOptions(Checked, frozen=True):
     """For adapters without settings of their own."""
 
 
@@ -40,7 +40,7 @@ def installed_channels() -> Mapping[str, EntryPoint | None]:
     return found | {point.name: point for point in points.select(group=SETTINGS_GROUP)}
 
 
-def options_model(point: EntryPoint | None) -> type[BaseModel]:
+def options_model(point: EntryPoint | None) -> type[Checked]:
     """The model of an adapter's own settings. Raises `BrokenAdapter`."""
     if point is None:
         return NoOptions
@@ -48,9 +48,9 @@ def options_model(point: EntryPoint | None) -> type[BaseModel]:
         model = point.load()
     except Exception as error:  # a boundary: foreign code may raise anything on import
         raise BrokenAdapter(f"{point.value} cannot be imported ({type(error).__name__})") from error
-    if isinstance(model, type) and issubclass(model, BaseModel):
+    if isinstance(model, type) and issubclass(model, Checked):
         return model
-    raise BrokenAdapter(f"{point.value} is not a pydantic model")
+    raise BrokenAdapter(f"{point.value} is no subclass of nanobot.validation.Checked")
 
 
 def check_channels(document: Document) -> dict[str, ChannelSettings]:
@@ -62,7 +62,7 @@ def check_channels(document: Document) -> dict[str, ChannelSettings]:
     return {name: settings for name, settings in checked.items() if settings is not None}
 
 
-def options_of(channels: Mapping[str, ChannelSettings], name: str) -> BaseModel:
+def options_of(channels: Mapping[str, ChannelSettings], name: str) -> Checked:
     """A channel's own settings: those in the configuration, or the defaults where it has none.
 
     Raises `NanobotError` where the defaults will not do.
@@ -70,8 +70,8 @@ def options_of(channels: Mapping[str, ChannelSettings], name: str) -> BaseModel:
     if name in channels and (options := channels[name].options) is not None:
         return options
     try:
-        return options_model(installed_channels().get(name))()
-    except (BrokenAdapter, ValidationError):
+        return build(options_model(installed_channels().get(name)), {})
+    except (BrokenAdapter, Invalid):
         raise NanobotError(
             f"the channel {name} has to be set up first",
             hint=f"Write what it needs under channels.{name} in config.yaml.",
@@ -92,7 +92,7 @@ def check_owner(document: Document) -> Mapping[str, tuple[str, ...]]:
     A channel may be one that an embedding program brings, so an unknown name is no problem.
     """
     owner = document.section(("owner",))
-    settings = validate(document, OwnerSettings, {"owner": owner}, ())
+    settings = document.checked(OwnerSettings, {"owner": owner}, ())
     if settings is None:
         return {}
     installed = sorted(installed_channels())
@@ -111,7 +111,7 @@ def _check_channel(
         document.problem(path, "no such channel is installed", suggestion(name, sorted(installed)))
         return None
     section = document.section(path)
-    common = validate(document, ChannelSettings, _common(section), path)
+    common = document.checked(ChannelSettings, _common(section), path)
     try:
         model = options_model(installed[name])
     except BrokenAdapter as error:
@@ -119,10 +119,10 @@ def _check_channel(
         document.problem(path, f"its settings are broken: {error}", hint)
         return None
     own = {key: value for key, value in section.items() if key not in COMMON}
-    options = validate(document, model, own, path, also_known=COMMON)
+    options = document.checked(model, own, path, also_known=COMMON)
     if common is None or options is None or isinstance(options, NoOptions):
         return common
-    return common.model_copy(update={"options": options})
+    return replace(common, options=options)
 
 
 def _common(section: Mapping[str, Value]) -> dict[str, Value]:

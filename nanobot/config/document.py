@@ -14,19 +14,22 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from nanobot.errors import ConfigError
+from nanobot.validation import Checked, KeyPath, dotted, examine
+
+C = TypeVar("C", bound=Checked)
 
 ENVIRONMENT = "environment"
 """In place of a file name: the value came from the environment of the process."""
 
 Value = str | list["Value"] | dict[str, "Value"] | None
 """None: a key without a value, which takes its default."""
-KeyPath = tuple[str | int, ...]
 
 
 class Place(Struct, frozen=True):
@@ -93,6 +96,23 @@ class Document:
             self.problem(path, "must be a section with keys", hint)
         return {}
 
+    def checked(
+        self,
+        model: type[C],
+        section: Mapping[str, Value],
+        path: KeyPath,
+        also_known: Sequence[str] = (),
+    ) -> C | None:
+        """`section`, which stands at `path`, as a `model`; None where problems were found.
+
+        `also_known` are keys of the section that another model checks.
+        """
+        made, faults = examine(model, _given(dict(section)), self.home, also_known)
+        for fault in faults:
+            note = self.warn if fault.is_doubtful else self.problem
+            note((*path, *fault.key), fault.message, fault.hint)
+        return made
+
     def place(self, path: KeyPath) -> Place:
         """Where the key at `path` stands; where it is left out, the section that lacks it."""
         while path not in self.places:
@@ -158,10 +178,13 @@ def _reading_order(error: ConfigError) -> tuple[bool, str, int]:
     return error.file == ENVIRONMENT, error.file, error.line
 
 
-def dotted(path: KeyPath) -> str:
-    """A path as people write it: `model.fallbacks[0].name`."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return text.removeprefix(".")
+def _given(value: Value) -> Any:
+    """What is written, less the keys without a value."""
+    if isinstance(value, list):
+        return [_given(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _given(item) for key, item in value.items() if item is not None}
+    return value
 
 
 def label(place: Place, path: KeyPath) -> str:
@@ -171,21 +194,6 @@ def label(place: Place, path: KeyPath) -> str:
         return dotted(path)
     inner = dotted(path[place.variable.count("__") + 1 :])
     return f"{place.variable}{'.' if inner and inner[0] != '[' else ''}{inner}"
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, or an empty text."""
-    from difflib import get_close_matches
-
-    spelled = {candidate.lower(): candidate for candidate in known}
-    found = get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
-    return spelled[found[0]] if found else ""
-
-
-def suggestion(word: str, known: Sequence[str]) -> str:
-    """A sentence that helps with an unknown word: the nearest one, or all there are."""
-    near = nearest(word, known)
-    return f"Did you mean '{near}'?" if near else f"Known here: {', '.join(known)}."
 
 
 LARGEST = 1 << 20

@@ -2,8 +2,6 @@
 
 Precedence, the strongest first: `NANOBOT_SECTION__KEY`, `config.yaml`, the default. A key whose
 value is empty counts as left out. `secrets.env` stands in for variables that the environment lacks.
-What pydantic finds becomes sentences for people, which say what a value must be and never what it
-is.
 """
 
 from __future__ import annotations
@@ -11,55 +9,28 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from msgspec.structs import replace
 
 from nanobot.config import home_folder
 from nanobot.config.document import (
     ENVIRONMENT,
     Document,
-    KeyPath,
     Place,
     Value,
-    dotted,
-    nearest,
     read_own_file,
-    suggestion,
 )
 from nanobot.config.model import completed
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, Settings, keys_of
-from nanobot.config.values import Strict, Unfit, secrets_in, walk
-
-M = TypeVar("M", bound=BaseModel)
+from nanobot.config.values import secrets_in
+from nanobot.validation import KeyPath, dotted, fields_of, nearest, suggestion
 
 CONFIG_FILE = "config.yaml"
 SECRETS_FILE = "secrets.env"
-
-_LIST = ("must be a list", "Write it as [first, second], or one a line after '- '.")
-_SENTENCES = {
-    "bool_parsing": ("must be true or false", ""),
-    "bool_type": ("must be true or false", ""),
-    "dict_type": ("must be a section with keys", ""),
-    "list_type": _LIST,
-    "missing": ("is required", ""),
-    "model_type": ("must be a section with keys", ""),
-    "model_attributes_type": ("must be a section with keys", ""),
-    "string_too_short": ("must not be empty", ""),
-    "tuple_type": _LIST,
-}
-"""By pydantic's kind of error, where its own words are not for people: message and hint."""
-_WORDS = (
-    ("Value error, ", ""),
-    ("Assertion failed, ", ""),
-    ("Input should be", "must be"),
-    ("greater than or equal to", "at least"),
-    ("less than or equal to", "at most"),
-)
 
 
 def load_settings(
@@ -86,7 +57,7 @@ def load_settings(
     settings = _checked(document)
     if exposed:
         _warn_of_literal_secrets(document, settings)
-    return settings.model_copy(update={"warnings": document.warnings})
+    return replace(settings, warnings=document.warnings)
 
 
 def _read(path: Path, document: Document) -> bool:
@@ -261,88 +232,13 @@ def _channel_path(name: str) -> Sequence[str]:
     return path if fits and all(path) else ()
 
 
-def validate(
-    document: Document,
-    model: type[M],
-    section: Mapping[str, Value],
-    path: KeyPath,
-    also_known: Sequence[str] = (),
-) -> M | None:
-    """`section`, which stands at `path`, as a `model`; None where problems were found.
-
-    `also_known` are keys of the section that another model checks.
-    """
-    if not section and not any(field.is_required() for field in model.model_fields.values()):
-        return model.model_construct()  # spares building its validator
-    details: Sequence[ErrorDetails] = ()
-    try:
-        checked = model.model_validate(_given(dict(section)), extra="forbid")
-    except ValidationError as error:
-        details = error.errors(include_url=False)
-    else:
-        _note_faults(document, checked, path)
-        return checked
-    for detail in details:
-        where = (*path, *(step for step in detail["loc"] if step != "[key]"))
-        if detail["type"] == "extra_forbidden":
-            inside = detail["loc"][:-1]
-            known = [*_keys(model, inside), *(() if inside else also_known)]
-            hint = suggestion(str(where[-1]), known)
-            document.problem(where, "there is no such key", hint)
-        else:
-            document.problem(where, *_sentence(document, detail, where))
-    return None
-
-
-def _sentence(document: Document, detail: ErrorDetails, path: KeyPath) -> tuple[str, str]:
-    kind, context = detail["type"], detail.get("ctx", {})
-    if isinstance(unfit := context.get("error"), Unfit):
-        return str(unfit), unfit.hint
-    if kind in _SENTENCES:
-        return _SENTENCES[kind]
-    value, near, message = document.get(path), "", detail["msg"]
-    if isinstance(value, str) and value:
-        if kind == "literal_error":
-            near = nearest(value, re.findall("'([^']*)'", context["expected"]))
-        elif not kind.startswith(("greater", "less")):  # an adapter's own check may repeat it
-            message = message.replace(value, "…")
-    for theirs, ours in _WORDS:
-        message = message.replace(theirs, ours)
-    message = message.partition(", unable to")[0]
-    return message[:1].lower() + message[1:], f"Did you mean '{near}'?" if near else ""
-
-
-def _given(value: Value) -> Any:
-    """What is written, less the keys without a value."""
-    if isinstance(value, list):
-        return [_given(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _given(item) for key, item in value.items() if item is not None}
-    return value
-
-
-def _keys(model: type[BaseModel], loc: Sequence[str | int]) -> Iterable[str]:
-    """The keys of the model that `loc`, as pydantic gives it, leads to."""
-    for step in loc:
-        if isinstance(step, str) and step in model.model_fields:
-            model = _model_in(model.model_fields[step].annotation) or model
-    return model.model_fields
-
-
-def _model_in(annotation: object) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    found = (_model_in(argument) for argument in get_args(annotation))
-    return next((model for model in found if model), None)
-
-
 def _checked(document: Document) -> Settings:
     """Raises `ConfigError` where anything is wrong."""
     for key in document.values:
         if key not in SECTIONS and key not in BY_CHANNEL:
             document.problem((key,), "there is no such key", _hint_for(key))
     sections: dict[str, Any] = {
-        name: validate(document, model, document.section((name,)), (name,))
+        name: document.checked(model, document.section((name,)), (name,))
         for name, model in SECTIONS.items()
     }
     if any(document.section((name,)) for name in BY_CHANNEL):
@@ -351,20 +247,11 @@ def _checked(document: Document) -> Settings:
         sections |= {"owner": check_owner(document), "channels": check_channels(document)}
     document.raise_if_any()
     # Every part is checked; checking the whole again would cost a tenth of the start-up time.
-    settings = _completed(Settings.model_construct(home=document.home, **sections))
+    settings = _completed(Settings(home=document.home, **sections))
     for fault in settings.faults(document.home):
         document.problem(fault.key, fault.message, fault.hint)
     document.raise_if_any()
     return settings
-
-
-def _note_faults(document: Document, value: object, path: KeyPath) -> None:
-    """Note which keys do not go together, in a section and in those within."""
-    for where, section in walk(value, path):
-        if isinstance(section, Strict):
-            for fault in section.faults(document.home):
-                note = document.warn if fault.is_doubtful else document.problem
-                note((*where, *fault.key), fault.message, fault.hint)
 
 
 def _hint_for(key: str) -> str:
@@ -372,7 +259,7 @@ def _hint_for(key: str) -> str:
     if first in SECTIONS and rest:
         return f"Write `{first}:` and beneath it, indented, `{rest}: …`."
     for name, model in SECTIONS.items():
-        if key in model.model_fields:
+        if key in fields_of(model):
             return f"Indent it beneath `{name}:`."
     return suggestion(key, [*SECTIONS, *BY_CHANNEL])
 
@@ -382,11 +269,11 @@ def _completed(settings: Settings) -> Settings:
     model, memory, http = settings.model, settings.memory, settings.http
     embeddings = completed(memory.embeddings, model.base_url, model.api_key)
     hosts = (*http.public_hosts, *_webhook_hosts(settings))
-    return settings.model_copy(
-        update={
-            "memory": memory.model_copy(update={"embeddings": embeddings}),
-            "http": http.model_copy(update={"public_hosts": tuple(dict.fromkeys(hosts))}),
-        }
+    return replace(
+        settings,
+        model=model.completed(),
+        memory=replace(memory, embeddings=embeddings),
+        http=replace(http, public_hosts=tuple(dict.fromkeys(hosts))),
     )
 
 

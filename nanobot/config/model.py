@@ -8,25 +8,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from msgspec import Meta
+from msgspec.structs import replace
 
 from nanobot.config.values import (
     OFFICIAL_API,
     ApiKey,
     Count,
     Duration,
-    Fault,
     Name,
     Seconds,
-    Strict,
     Url,
     is_official,
     needs_key,
     no_key,
 )
+from nanobot.validation import Checked, Fault, SecretStr
 
 
-class SideModel(Strict):
+class SideModel(Checked, frozen=True):
     """A model beside the main one, should there be one: off while it has no name."""
 
     base_url: Url = ""
@@ -42,7 +42,7 @@ class SideModel(Strict):
         return bool(self.model) and needs_key(self.base_url, self.api_key)
 
 
-Price = Annotated[float, Field(ge=0)]
+Price = Annotated[float, Meta(ge=0)]
 
 SAFETY_TOKENS = 1_024
 """Kept free in the context window, because token counts are estimates."""
@@ -52,14 +52,14 @@ LEAST_PROMPT_TOKENS = 2_000
 """The least a prompt must have: 1,000 for instructions and tools, 1,000 for the conversation."""
 
 
-class EmbeddingSettings(SideModel):
+class EmbeddingSettings(SideModel, frozen=True):
     """The model that turns texts into vectors."""
 
     model: str = ""
     """The model, as the server knows it. Empty: search works on words alone."""
 
 
-class TranscriptionSettings(SideModel):
+class TranscriptionSettings(SideModel, frozen=True):
     """The model that turns speech into text."""
 
     model: str = ""
@@ -73,7 +73,7 @@ class TranscriptionSettings(SideModel):
     """Megabytes of the largest recording that is transcribed."""
 
 
-class PriceSettings(Strict):
+class PriceSettings(Checked, frozen=True):
     """What the model costs, for showing what was spent. 0: not known."""
 
     input: Price = 0.0
@@ -84,7 +84,7 @@ class PriceSettings(Strict):
     """The price of a million tokens of answers."""
 
 
-class FallbackModel(Strict):
+class FallbackModel(Checked, frozen=True):
     """A model that is asked when those before it cannot answer."""
 
     name: Name
@@ -94,14 +94,13 @@ class FallbackModel(Strict):
     api_key: ApiKey = SecretStr("")
     """Its key; left out, that of the main model if the server is the same."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _from_name(cls, data: object) -> object:
-        return {"name": data} if isinstance(data, str) else data
+    def prepare(cls, given: object) -> object:
+        """A name alone will do."""
+        return {"name": given} if isinstance(given, str) else given
 
 
 S = TypeVar("S", EmbeddingSettings, TranscriptionSettings, FallbackModel)
-V = TypeVar("V", TranscriptionSettings, tuple[FallbackModel, ...])
 
 
 def completed(side: S, base_url: str, api_key: SecretStr) -> S:
@@ -114,10 +113,10 @@ def completed(side: S, base_url: str, api_key: SecretStr) -> S:
     url, key = side.base_url or base_url, side.api_key
     if not key.get_secret_value() and url == base_url:
         key = api_key
-    return side.model_copy(update={"base_url": url, "api_key": key})
+    return replace(side, base_url=url, api_key=key)
 
 
-class ModelSettings(Strict):
+class ModelSettings(Checked, frozen=True):
     """The language model."""
 
     provider: Literal["openai", "offline"] = "offline"
@@ -144,29 +143,28 @@ class ModelSettings(Strict):
     """Models to ask, in this order, when the main one cannot answer; each is a name or a mapping
     with `name`, `base_url` and `api_key`."""
 
-    # Constructed, so that importing this builds no validator.
-    transcription: TranscriptionSettings = TranscriptionSettings.model_construct()
+    transcription: TranscriptionSettings = TranscriptionSettings()
     """What turns speech into text."""
-    prices: PriceSettings = PriceSettings.model_construct()
+    prices: PriceSettings = PriceSettings()
     """What the model costs, for showing what was spent."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _provider_from_the_rest(cls, data: object) -> object:
-        if not isinstance(data, dict) or "provider" in data:
-            return data
-        configured = any(data.get(key) for key in ("name", "api_key", "fallbacks"))
-        elsewhere = data.get("base_url", OFFICIAL_API) != OFFICIAL_API
-        return {**data, "provider": "openai"} if configured or elsewhere else data
+    def prepare(cls, given: object) -> object:
+        """The provider follows from the rest."""
+        if not isinstance(given, dict) or "provider" in given:
+            return given
+        configured = any(given.get(key) for key in ("name", "api_key", "fallbacks"))
+        elsewhere = given.get("base_url", OFFICIAL_API) != OFFICIAL_API
+        return {**given, "provider": "openai"} if configured or elsewhere else given
 
-    @field_validator("fallbacks", "transcription")
-    @classmethod
-    def _complete(cls, value: V, info: ValidationInfo) -> V:
-        # Absent where they are wrong themselves, which is reported anyway.
-        url, key = info.data.get("base_url", ""), info.data.get("api_key", SecretStr(""))
-        if isinstance(value, TranscriptionSettings):
-            return completed(value, url, key)
-        return tuple(completed(fallback, url, key) for fallback in value)
+    def completed(self) -> ModelSettings:
+        """With what the models beside it take from the main one."""
+        url, key = self.base_url, self.api_key
+        return replace(
+            self,
+            fallbacks=tuple(completed(one, url, key) for one in self.fallbacks),
+            transcription=completed(self.transcription, url, key),
+        )
 
     @property
     def prompt_tokens(self) -> int:
@@ -186,7 +184,7 @@ class ModelSettings(Strict):
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.prompt_tokens < LEAST_PROMPT_TOKENS:
             yield self._no_room()
-        if self.transcription.lacks_key:
+        if completed(self.transcription, self.base_url, self.api_key).lacks_key:
             yield no_key("transcription", "api_key")
         if self.provider == "offline":
             return
@@ -199,9 +197,8 @@ class ModelSettings(Strict):
         if needs_key(self.base_url, self.api_key):
             yield no_key("api_key")
         for index, fallback in enumerate(self.fallbacks):
-            if fallback.base_url != self.base_url and needs_key(
-                fallback.base_url, fallback.api_key
-            ):
+            other = completed(fallback, self.base_url, self.api_key)
+            if other.base_url != self.base_url and needs_key(other.base_url, other.api_key):
                 yield no_key("fallbacks", index, "api_key")
 
     def _no_room(self) -> Fault:

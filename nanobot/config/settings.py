@@ -12,36 +12,46 @@ from datetime import time, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, SecretStr, SerializeAsAny, field_validator
-from pydantic.fields import FieldInfo
+from msgspec import Meta, field
+from msgspec.structs import FieldInfo
 
-from nanobot.config.document import nearest
 from nanobot.config.model import EmbeddingSettings, ModelSettings
 from nanobot.config.tools import McpSettings, ToolSettings
 from nanobot.config.values import (
     ApiKey,
     Count,
     Duration,
-    Fault,
     HostName,
     Name,
     PersonId,
-    Strict,
-    Unfit,
     no_key,
     schedule_in,
 )
 from nanobot.errors import NanobotError
 from nanobot.text import expanduser
+from nanobot.validation import Check, Checked, Fault, SecretStr, Unfit, fields_of, nearest
 
-Port = Annotated[int, Field(ge=1, le=65_535)]
+Port = Annotated[int, Meta(ge=1, le=65_535)]
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ELSEWHERE = "Name a folder elsewhere, best on another disk."
 _SHOWN = "would show the agent all secrets"
-WholeFrom0 = Annotated[int, Field(ge=0)]
+WholeFrom0 = Annotated[int, Meta(ge=0)]
 
 
-class AgentSettings(Strict):
+def _known_zone(name: str) -> str:
+    from zoneinfo import ZoneInfo, available_timezones  # only where one is set
+
+    name = name.strip()
+    with suppress(KeyError, OSError, ValueError):
+        if name:
+            ZoneInfo(name)
+        return name
+    near = nearest(name, sorted(available_timezones()))
+    hint = f"Did you mean '{near}'?" if near else "Write it like Europe/Berlin."
+    raise Unfit("is not the name of a time zone", hint)
+
+
+class AgentSettings(Checked, frozen=True):
     """How the agent works."""
 
     max_iterations: Count = 50
@@ -51,7 +61,7 @@ class AgentSettings(Strict):
     on_busy: Literal["steer", "queue", "interrupt"] = "steer"
     """What a message does that arrives during a turn: `steer` gives it to the model at its next
     step, `queue` lets it wait, `interrupt` stops the turn for it."""
-    timezone: str = ""
+    timezone: Annotated[str, Check(_known_zone)] = ""
     """The person's time zone, such as `Europe/Berlin`; empty for the system's."""
     timestamps: Literal["relative", "absolute", "off"] = "relative"
     """How the model sees when a message was sent: `relative` says today or yesterday as well,
@@ -61,22 +71,22 @@ class AgentSettings(Strict):
     shutdown_grace_seconds: Duration = 20.0
     """Seconds that running turns get to finish when nanobot stops."""
 
-    @field_validator("timezone")
-    @classmethod
-    def _known_zone(cls, name: str) -> str:
-        from zoneinfo import ZoneInfo, available_timezones  # only where one is set
 
-        name = name.strip()
-        with suppress(KeyError, OSError, ValueError):
-            if name:
-                ZoneInfo(name)
-            return name
-        near = nearest(name, sorted(available_timezones()))
-        hint = f"Did you mean '{near}'?" if near else "Write it like Europe/Berlin."
-        raise Unfit("is not the name of a time zone", hint)
+def _whole_keys(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    keys = [key for person in people for key in person]
+    example = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
+    for key in keys:
+        channel, _, account = key.partition(":")
+        if not channel.strip() or not account.strip():
+            raise Unfit("must hold accounts written as channel:id", example)
+    if any(len(person) < 2 for person in people):
+        raise Unfit("must give each person at least two accounts", example)
+    if len(set(keys)) < len(keys):
+        raise Unfit("names one account twice", "Put all accounts of a person into one list.")
+    return people
 
 
-class MemorySettings(Strict):
+class MemorySettings(Checked, frozen=True):
     """What is remembered, when, and who shares it."""
 
     window: Count = 100
@@ -84,38 +94,22 @@ class MemorySettings(Strict):
     memory, however large the model's context window is."""
     chunk: Count = 50
     """How many messages are then put away at once; fewer than `memory.window`."""
-    idle_minutes: Annotated[int, Field(ge=0)] = 0
+    idle_minutes: Annotated[int, Meta(ge=0)] = 0
     """Minutes without a message after which a conversation is put away; 0 for never."""
     model: str = ""
     """The model that condenses conversations and dreams, on the same server as the main one; empty
     for the main one."""
     notices: bool = False
     """Whether the chat is told, in one line, what was put away from it."""
-    identities: tuple[tuple[str, ...], ...] = ()
+    identities: Annotated[tuple[tuple[str, ...], ...], Check(_whole_keys)] = ()
     """People with several accounts: for each, the list of their `channel:id`. They share one
     memory, and `/continue` carries a conversation over."""
     groups_see_owner: bool = False
     """Whether groups are answered with the owner's memory as well as their own."""
     library: bool = True
     """Whether the documents in `workspace/library/` are searched with the rest."""
-    # Constructed, so that importing this builds no validator.
-    embeddings: EmbeddingSettings = EmbeddingSettings.model_construct()
+    embeddings: EmbeddingSettings = EmbeddingSettings()
     """Search by meaning, as an addition to search by words."""
-
-    @field_validator("identities")
-    @classmethod
-    def _whole_keys(cls, people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-        keys = [key for person in people for key in person]
-        example = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
-        for key in keys:
-            channel, _, account = key.partition(":")
-            if not channel.strip() or not account.strip():
-                raise Unfit("must hold accounts written as channel:id", example)
-        if any(len(person) < 2 for person in people):
-            raise Unfit("must give each person at least two accounts", example)
-        if len(set(keys)) < len(keys):
-            raise Unfit("names one account twice", "Put all accounts of a person into one list.")
-        return people
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.chunk >= self.window:
@@ -126,12 +120,21 @@ class MemorySettings(Strict):
             )
 
 
-class DreamSettings(Strict):
+def _known_schedule(text: str) -> str:
+    from nanobot.cron.schedule import Cron, Every
+
+    if not isinstance(schedule_in(text), Every | Cron):
+        hint = "Write it like `every 24h` or `0 4 * * *`."
+        raise Unfit("must be a schedule that comes again", hint)
+    return text.strip()
+
+
+class DreamSettings(Checked, frozen=True):
     """Learning from what was said, at quiet times."""
 
     enabled: bool = True
     """Whether it happens by itself; `/dream` works anyway."""
-    cron: str = "every 24h"
+    cron: Annotated[str, Check(_known_schedule)] = "every 24h"
     """When: `every 24h` (or `30m`, `7d`), or the five fields of cron such as `0 4 * * *`."""
     max_unread: Count = 20
     """So many history entries that it has not read make it happen sooner."""
@@ -144,55 +147,43 @@ class DreamSettings(Strict):
     digest: bool = False
     """Whether the owner is told afterwards what was learned, with a button to undo it."""
 
-    @field_validator("cron")
-    @classmethod
-    def _known_schedule(cls, text: str) -> str:
-        from nanobot.cron.schedule import Cron, Every
 
-        if not isinstance(schedule_in(text), Every | Cron):
-            hint = "Write it like `every 24h` or `0 4 * * *`."
-            raise Unfit("must be a schedule that comes again", hint)
-        return text.strip()
-
-
-class CronSettings(Strict):
+class CronSettings(Checked, frozen=True):
     """Scheduled jobs."""
 
     enabled: bool = True
     """Whether jobs run and the agent can schedule them."""
 
 
-class HeartbeatSettings(Strict):
+def _usable_interval(text: str) -> str:
+    text = " ".join(text.lower().split())
+    if text in ("off", "false"):
+        return "off"
+    interval = _interval(text)
+    if interval is None or not timedelta(minutes=1) <= interval <= timedelta(days=30):
+        hint = "Write it like 30m, 2h or 1d, or off."
+        raise Unfit("must be a time between a minute and 30 days, or off", hint)
+    return text
+
+
+def _usable_hours(text: str) -> str:
+    with suppress(ValueError):
+        start, end = _hours(text)
+        if start != end or "24:00" in text:
+            return text.strip()
+    hint = "Write it like 08:00-22:00, or 00:00-24:00 for always."
+    raise Unfit("must be two different times of the day", hint)
+
+
+class HeartbeatSettings(Checked, frozen=True):
     """Looking, again and again, at what HEARTBEAT.md asks for."""
 
-    every: str = "30m"
+    every: Annotated[str, Check(_usable_interval)] = "30m"
     """How often: a time such as `30m` or `2h`, or `off`. Nothing happens while HEARTBEAT.md asks
     for nothing."""
-    active_hours: str = "08:00-22:00"
+    active_hours: Annotated[str, Check(_usable_hours)] = "08:00-22:00"
     """The hours of the day in which it happens, in your time zone; they may reach over midnight.
     `00:00-24:00`: always."""
-
-    @field_validator("every")
-    @classmethod
-    def _usable_interval(cls, text: str) -> str:
-        text = " ".join(text.lower().split())
-        if text in ("off", "false"):
-            return "off"
-        interval = _interval(text)
-        if interval is None or not timedelta(minutes=1) <= interval <= timedelta(days=30):
-            hint = "Write it like 30m, 2h or 1d, or off."
-            raise Unfit("must be a time between a minute and 30 days, or off", hint)
-        return text
-
-    @field_validator("active_hours")
-    @classmethod
-    def _usable_hours(cls, text: str) -> str:
-        with suppress(ValueError):
-            start, end = _hours(text)
-            if start != end or "24:00" in text:
-                return text.strip()
-        hint = "Write it like 08:00-22:00, or 00:00-24:00 for always."
-        raise Unfit("must be two different times of the day", hint)
 
     @property
     def interval(self) -> timedelta | None:
@@ -206,28 +197,28 @@ class HeartbeatSettings(Strict):
         return _hours(self.active_hours)
 
 
-class SkillSettings(Strict):
+class SkillSettings(Checked, frozen=True):
     """Skills."""
 
     disabled: tuple[Name, ...] = ()
     """Names of skills that are left out, the built-in ones included."""
 
 
-class LimitSettings(Strict):
+class LimitSettings(Checked, frozen=True):
     """Budgets, and how much others may ask for."""
 
-    tokens_per_day: Annotated[int, Field(ge=0)] = 0
+    tokens_per_day: Annotated[int, Meta(ge=0)] = 0
     """Tokens that all model calls of a day may use, answers included; 0 for no limit."""
-    tokens_per_turn: Annotated[int, Field(ge=0)] = 2_000_000
+    tokens_per_turn: Annotated[int, Meta(ge=0)] = 2_000_000
     """Tokens that one turn may use over all its steps, answers included; 0 for no limit."""
-    messages_per_minute: Annotated[int, Field(ge=0)] = 20
+    messages_per_minute: Annotated[int, Meta(ge=0)] = 20
     """Messages that each person other than you may send in a minute before the rest is turned away
     without asking the model; 0 for no limit."""
-    warn_at: Annotated[float, Field(gt=0, le=1)] = 0.8
+    warn_at: Annotated[float, Meta(gt=0, le=1)] = 0.8
     """The part of `limits.tokens_per_day` after which you are warned, once a day."""
 
 
-class LogSettings(Strict):
+class LogSettings(Checked, frozen=True):
     """The log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -244,7 +235,7 @@ class LogSettings(Strict):
     """Log files that are kept beside the current one."""
 
 
-class HttpSettings(Strict):
+class HttpSettings(Checked, frozen=True):
     """The HTTP server, which runs only where a channel needs one (a webhook)."""
 
     host: HostName = "127.0.0.1"
@@ -258,7 +249,7 @@ class HttpSettings(Strict):
     and `localhost` always work."""
 
 
-class HealthSettings(Strict):
+class HealthSettings(Checked, frozen=True):
     """Telling other programs how nanobot is. It holds no text of conversations."""
 
     enabled: bool = False
@@ -283,16 +274,34 @@ class HealthSettings(Strict):
             )
 
 
-class BackupSettings(Strict):
+def _usable_schedule(text: str) -> str:
+    from nanobot.cron.schedule import Cron
+
+    text = " ".join(text.split())
+    if text and not isinstance(schedule_in(text), Cron):
+        hint = 'Write it like "30 3 * * *", which is each night at half past three.'
+        raise Unfit("must be the five fields of cron", hint)
+    return text
+
+
+def _usable_recipient(text: str) -> str:
+    text = text.strip()
+    if text and not (text.startswith("age1") and text.isalnum()):
+        hint = "`nanobot backup keygen` makes a pair; the part that begins with age1 goes here."
+        raise Unfit("must be a public key of age", hint)
+    return text
+
+
+class BackupSettings(Checked, frozen=True):
     """Backups that nanobot makes by itself. `nanobot backup` makes one at any time."""
 
-    schedule: str = ""
+    schedule: Annotated[str, Check(_usable_schedule)] = ""
     """When: the five fields of cron such as `"30 3 * * *"`; empty: never."""
     folder: str = ""
     """Where they go, best on another disk; empty: `backups/` in nanobot's home."""
     keep: Count = 7
     """How many are kept; the oldest go first."""
-    recipient: str = ""
+    recipient: Annotated[str, Check(_usable_recipient)] = ""
     """A public key of age (`age1…`) that they are encrypted for; empty: they are not encrypted.
     `nanobot backup keygen` makes one with its secret half."""
     media: bool = True
@@ -318,28 +327,8 @@ class BackupSettings(Strict):
         """Where they go. Raises `NanobotError` for a user who is not known."""
         return (home / expanduser(self.folder or "backups")).resolve()
 
-    @field_validator("schedule")
-    @classmethod
-    def _usable_schedule(cls, text: str) -> str:
-        from nanobot.cron.schedule import Cron
 
-        text = " ".join(text.split())
-        if text and not isinstance(schedule_in(text), Cron):
-            hint = 'Write it like "30 3 * * *", which is each night at half past three.'
-            raise Unfit("must be the five fields of cron", hint)
-        return text
-
-    @field_validator("recipient")
-    @classmethod
-    def _usable_recipient(cls, text: str) -> str:
-        text = text.strip()
-        if text and not (text.startswith("age1") and text.isalnum()):
-            hint = "`nanobot backup keygen` makes a pair; the part that begins with age1 goes here."
-            raise Unfit("must be a public key of age", hint)
-        return text
-
-
-class RetentionSettings(Strict):
+class RetentionSettings(Checked, frozen=True):
     """What is not kept for ever. Conversations and memory always are. 0: no limit."""
 
     media_days: WholeFrom0 = 0
@@ -355,23 +344,24 @@ class RetentionSettings(Strict):
     messages wait at their platforms, and you are told."""
 
 
-class OwnerSettings(Strict):
+def _named(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+    if any("*" in ids for ids in owner.values()):
+        raise Unfit("must name you; `*` would make everyone the owner", "Write your own ids.")
+    return owner
+
+
+class OwnerSettings(Checked, frozen=True):
     """Who the owner is, on each channel."""
 
-    owner: Mapping[str, tuple[PersonId, ...]] = {}
+    owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(_named)] = field(
+        default_factory=dict
+    )
     """Your own ids on that channel, so that what you say there goes into your memory and commands
     that only the owner may give work. Other people have a memory of their own. The terminal is
     always yours."""
 
-    @field_validator("owner")
-    @classmethod
-    def _named(cls, owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-        if any("*" in ids for ids in owner.values()):
-            raise Unfit("must name you; `*` would make everyone the owner", "Write your own ids.")
-        return owner
 
-
-class ChannelSettings(Strict):
+class ChannelSettings(Checked, frozen=True):
     """What every channel has; `options` is what its adapter has beyond that."""
 
     enabled: bool = False
@@ -382,10 +372,10 @@ class ChannelSettings(Strict):
     groups: Literal["off", "mention", "open"] = "off"
     """What it does in groups: `off` nothing, `mention` answers those who mention it, reply to it or
     give it a command, `open` answers every message."""
-    allow_groups: Mapping[PersonId, tuple[PersonId, ...]] = {}
+    allow_groups: Mapping[PersonId, tuple[PersonId, ...]] = field(default_factory=dict)
     """Ids of the groups that it may be used in and, for each, of the people there who may talk to
     it: `["*"]` for everyone in the group, `[]` for those who may talk to it anyway."""
-    options: SerializeAsAny[BaseModel] | None = None
+    options: Checked | None = None
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and "*" in self.allow_from:
@@ -399,14 +389,15 @@ class ChannelSettings(Strict):
             text, hint = "has no effect while `groups` is off", "Set `groups: mention` beside it."
             yield Fault(("allow_groups",), text, hint, True)
 
-    @field_validator("groups", mode="before")
     @classmethod
-    def _off_as_yaml_has_it(cls, value: object) -> object:
+    def prepare(cls, given: object) -> object:
         """A bare `off` is false to other tools that write YAML."""
-        return "off" if value is False or value == "false" else value
+        if isinstance(given, Mapping) and given.get("groups") in (False, "false"):
+            return {**given, "groups": "off"}
+        return given
 
 
-class Settings(Strict):
+class Settings(Checked, frozen=True):
     """All of it, and the home that it was loaded for.
 
     `owner` are the owner's ids by channel; `warnings` are sentences for the owner about what works
@@ -414,23 +405,23 @@ class Settings(Strict):
     """
 
     home: Path
-    model: ModelSettings = Field(default_factory=ModelSettings)
-    agent: AgentSettings = Field(default_factory=AgentSettings)
-    memory: MemorySettings = Field(default_factory=MemorySettings)
-    dream: DreamSettings = Field(default_factory=DreamSettings)
-    tools: ToolSettings = Field(default_factory=ToolSettings)
-    mcp: McpSettings = Field(default_factory=McpSettings)
-    cron: CronSettings = Field(default_factory=CronSettings)
-    heartbeat: HeartbeatSettings = Field(default_factory=HeartbeatSettings)
-    skills: SkillSettings = Field(default_factory=SkillSettings)
-    limits: LimitSettings = Field(default_factory=LimitSettings)
-    log: LogSettings = Field(default_factory=LogSettings)
-    http: HttpSettings = Field(default_factory=HttpSettings)
-    health: HealthSettings = Field(default_factory=HealthSettings)
-    backup: BackupSettings = Field(default_factory=BackupSettings)
-    retention: RetentionSettings = Field(default_factory=RetentionSettings)
-    owner: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
-    channels: Mapping[str, ChannelSettings] = Field(default_factory=dict)
+    model: ModelSettings = ModelSettings()
+    agent: AgentSettings = AgentSettings()
+    memory: MemorySettings = MemorySettings()
+    dream: DreamSettings = DreamSettings()
+    tools: ToolSettings = ToolSettings()
+    mcp: McpSettings = McpSettings()
+    cron: CronSettings = CronSettings()
+    heartbeat: HeartbeatSettings = HeartbeatSettings()
+    skills: SkillSettings = SkillSettings()
+    limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
+    http: HttpSettings = HttpSettings()
+    health: HealthSettings = HealthSettings()
+    backup: BackupSettings = BackupSettings()
+    retention: RetentionSettings = RetentionSettings()
+    owner: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    channels: Mapping[str, ChannelSettings] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def faults(self, home: Path) -> Iterator[Fault]:
@@ -445,10 +436,10 @@ class Settings(Strict):
             yield Fault(("backup", "folder"), _SHOWN, _ELSEWHERE)
 
 
-SECTIONS: Mapping[str, type[BaseModel]] = {
-    name: field.annotation
-    for name, field in Settings.model_fields.items()
-    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+SECTIONS: Mapping[str, type[Checked]] = {
+    name: one.type
+    for name, one in fields_of(Settings).items()
+    if isinstance(one.type, type) and issubclass(one.type, Checked)
 }
 """The sections of config.yaml, beside `owner` and `channels`."""
 
@@ -457,15 +448,15 @@ BY_CHANNEL = ("owner", "channels")
 
 
 def keys_of(
-    model: type[BaseModel], path: tuple[str, ...] = ()
+    model: type[Checked], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     """Every key of a section that takes a value, with the way to it, sections within entered."""
-    for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
+    for name, one in fields_of(model).items():
+        inner = one.type
+        if isinstance(inner, type) and issubclass(inner, Checked):
             yield from keys_of(inner, (*path, name))
         else:
-            yield (*path, name), field
+            yield (*path, name), one
 
 
 def _interval(text: str) -> timedelta | None:

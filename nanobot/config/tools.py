@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from msgspec import Meta, field
 
 from nanobot.config.values import (
     AbsolutePath,
     ApiKey,
     Count,
     Domain,
-    Fault,
     Headers,
     HostRule,
     Megabytes,
@@ -23,12 +22,11 @@ from nanobot.config.values import (
     ProxyUrl,
     Seconds,
     ServerUrl,
-    Strict,
-    Unfit,
     Url,
     Variables,
     unfit_to_show,
 )
+from nanobot.validation import Check, Checked, Fault, SecretStr, Unfit
 
 if TYPE_CHECKING:
     from nanobot.tooling import Approval, RiskKind
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 _Approval = Literal["auto", "ask", "allow", "never"]
 
 
-class ApprovalSettings(Strict):
+class ApprovalSettings(Checked, frozen=True):
     """What the owner is asked about, by what a call can do."""
 
     send: _Approval = "auto"
@@ -67,7 +65,7 @@ class ApprovalSettings(Strict):
         }
 
 
-class ExecSettings(Strict):
+class ExecSettings(Checked, frozen=True):
     """Commands in a shell."""
 
     enabled: bool = True
@@ -80,9 +78,9 @@ class ExecSettings(Strict):
     """Seconds that a command may run where it asks for no other time."""
     max_timeout_seconds: Count = 600
     """Seconds that a command may ask for."""
-    memory_megabytes: Annotated[int, Field(ge=64)] = 2_048
+    memory_megabytes: Annotated[int, Meta(ge=64)] = 2_048
     """Megabytes of memory for commands: each process, and all that run together."""
-    processes: Annotated[int, Field(ge=8)] = 256
+    processes: Annotated[int, Meta(ge=8)] = 256
     """Processes and threads that a command may have."""
     network: bool = True
     """Whether commands may ask for the network; they then reach public addresses only, and
@@ -90,7 +88,7 @@ class ExecSettings(Strict):
     allow_git: bool = False
     """Whether commands see and make git repositories in the workspace. What is in one can run
     programs as you when you use git there yourself."""
-    environment: Variables = Field(default={})
+    environment: Variables = field(default_factory=dict)
     """Variables for commands, beside a small fixed set. What is in them can be read by the
     model."""
     paths: tuple[AbsolutePath, ...] = ()
@@ -109,7 +107,7 @@ class ExecSettings(Strict):
             yield Fault(("sandbox",), "lets commands do all that you may do", hint, True)
 
 
-class SearchSettings(Strict):
+class SearchSettings(Checked, frozen=True):
     """Web search."""
 
     provider: Literal["duckduckgo", "brave", "tavily", "searxng"] = "duckduckgo"
@@ -132,7 +130,7 @@ class SearchSettings(Strict):
             yield Fault(("base_url",), "is required by searxng", example)
 
 
-class WebSettings(Strict):
+class WebSettings(Checked, frozen=True):
     """Reading the web."""
 
     enabled: bool = True
@@ -150,8 +148,7 @@ class WebSettings(Strict):
     """Megabytes of the largest page or file that is fetched."""
     timeout_seconds: Seconds = 30.0
     """Seconds that one fetch may take in all."""
-    # Constructed, so that importing this builds no validator.
-    search: SearchSettings = SearchSettings.model_construct()
+    search: SearchSettings = SearchSettings()
     """Web search."""
 
     @property
@@ -164,7 +161,7 @@ class WebSettings(Strict):
         return (*self.allow_hosts, f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}")
 
 
-class HelperSettings(Strict):
+class HelperSettings(Checked, frozen=True):
     """Helper agents, which the model starts for work on the side."""
 
     max_concurrent: Count = 4
@@ -175,16 +172,16 @@ class HelperSettings(Strict):
     """Minutes that a helper may take."""
 
 
-class ToolSettings(Strict):
+class ToolSettings(Checked, frozen=True):
     """What the agent can do, and what it asks about."""
 
-    approval: ApprovalSettings = ApprovalSettings.model_construct()
+    approval: ApprovalSettings = ApprovalSettings()
     """What the owner is asked about."""
-    exec: ExecSettings = ExecSettings.model_construct()
+    exec: ExecSettings = ExecSettings()
     """Commands in a shell."""
-    web: WebSettings = WebSettings.model_construct()
+    web: WebSettings = WebSettings()
     """Reading the web."""
-    helpers: HelperSettings = HelperSettings.model_construct()
+    helpers: HelperSettings = HelperSettings()
     """Helper agents."""
 
 
@@ -193,14 +190,14 @@ _COMMAND_ONLY = ("args", "env", "paths", "writable", "network")
 _URL_ONLY = ("headers",)
 
 
-class McpServerSettings(Strict):
+class McpServerSettings(Checked, frozen=True):
     """One server: a program (`command`) or an address (`url`)."""
 
     command: str = ""
     """The program that is the server, such as `mcp-server-memory`; or else `url`."""
     args: tuple[str, ...] = ()
     """Its arguments."""
-    env: Variables = Field(default={})
+    env: Variables = field(default_factory=dict)
     """Variables that it gets, beside a small fixed set. Keys are best written as `${NAME}`."""
     paths: tuple[AbsolutePath, ...] = ()
     """Folders that it may read, as absolute paths."""
@@ -212,7 +209,7 @@ class McpServerSettings(Strict):
     """Whether it is shut in. `false` lets it do all that you may do yourself."""
     url: ServerUrl = ""
     """The address of a server that speaks streamable HTTP; or else `command`."""
-    headers: Headers = Field(default={})
+    headers: Headers = field(default_factory=dict)
     """HTTP headers for it, such as `Authorization`."""
     tools: tuple[Name, ...] = ()
     """The only tools of it that are used, by its own names; empty: all."""
@@ -244,18 +241,17 @@ class McpServerSettings(Strict):
             yield Fault(("sandbox",), "lets this server do all that you may do", hint, True)
 
 
-class McpSettings(Strict):
+def _usable_names(servers: Mapping[str, McpServerSettings]) -> Mapping[str, McpServerSettings]:
+    if not all(_NAME.fullmatch(name) for name in servers):
+        hint = "Use up to 32 letters, digits, `-` and single `_`, such as `files`."
+        raise Unfit("has a name that cannot be part of a tool's name", hint)
+    return servers
+
+
+class McpSettings(Checked, frozen=True):
     """Servers that bring tools of others."""
 
-    servers: Mapping[str, McpServerSettings] = {}
+    servers: Annotated[Mapping[str, McpServerSettings], Check(_usable_names)] = field(
+        default_factory=dict
+    )
     """The servers, by names that you choose; their tools are called `<name>__<tool>`."""
-
-    @field_validator("servers")
-    @classmethod
-    def _usable_names(
-        cls, servers: Mapping[str, McpServerSettings]
-    ) -> Mapping[str, McpServerSettings]:
-        if not all(_NAME.fullmatch(name) for name in servers):
-            hint = "Use up to 32 letters, digits, `-` and single `_`, such as `files`."
-            raise Unfit("has a name that cannot be part of a tool's name", hint)
-        return servers

@@ -1,5 +1,5 @@
-"""What every section of the configuration is made of, and the kinds of values that keys take beyond
-pydantic's own: addresses, keys, counts, durations, variables of programs, folders.
+"""The kinds of values that keys of the configuration take beyond text, numbers and choices:
+addresses, keys, counts, durations, variables of programs, folders.
 """
 
 from __future__ import annotations
@@ -10,42 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from msgspec import Struct
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from msgspec import Meta, Struct
 
 from nanobot.errors import ToolError
+from nanobot.validation import Check, Fault, KeyPath, SecretStr, Unfit
 
 if TYPE_CHECKING:
     from nanobot.cron.schedule import Schedule
-
-
-KeyPath = tuple[str | int, ...]
-
-
-class Fault(Struct, frozen=True):
-    """Keys that do not go together. `key` is the one to change, relative to the section. What
-    `is_doubtful` works all the same, and the owner is told at each start."""
-
-    key: KeyPath
-    message: str
-    hint: str
-    is_doubtful: bool = False
-
-
-class Strict(BaseModel):
-    """Frozen, with no key beyond its own; built when first used, as every command passes here."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        hide_input_in_errors=True,
-        allow_inf_nan=False,
-        defer_build=True,
-    )
-
-    def faults(self, home: Path) -> Iterable[Fault]:
-        """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
-        return ()
 
 
 class NoSecret(SecretStr):
@@ -57,8 +28,8 @@ def walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
     it from `path`, which is where the value stands."""
     yield path, value
     inner: Iterable[tuple[str | int, object]] = ()
-    if isinstance(value, BaseModel):
-        inner = ((name, getattr(value, name)) for name in type(value).model_fields)
+    if isinstance(value, Struct):
+        inner = ((name, getattr(value, name)) for name in value.__struct_fields__)
     elif isinstance(value, Mapping):
         inner = ((str(key), item) for key, item in value.items())
     elif isinstance(value, tuple | list | set | frozenset):
@@ -75,14 +46,6 @@ def secrets_in(value: object) -> Iterator[tuple[KeyPath, SecretStr]]:
 
 
 OFFICIAL_API = "https://api.openai.com/v1"
-
-
-class Unfit(ValueError):
-    """A value that a field cannot take. The texts never repeat it."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 def _parts(url: str, *schemes: str) -> SplitResult | None:
@@ -135,7 +98,7 @@ def _checked_key(secret: SecretStr) -> SecretStr:
     return SecretStr(key)
 
 
-def _parsed_by(parse: Callable[[str], str], message: str, hint: str) -> AfterValidator:
+def _parsed_by(parse: Callable[[str], str], message: str, hint: str) -> Check:
     """A text as `parse` gives it, which is loaded where it is needed and raises `ValueError` or
     `ToolError` for what is none."""
 
@@ -147,7 +110,7 @@ def _parsed_by(parse: Callable[[str], str], message: str, hint: str) -> AfterVal
                 raise
             raise Unfit(message, hint) from None
 
-    return AfterValidator(check)
+    return Check(check)
 
 
 def _host(text: str) -> str:
@@ -185,10 +148,10 @@ def checked_id(text: str) -> str:
     return identity
 
 
-Url = Annotated[str, AfterValidator(_checked_url)]
-ApiKey = Annotated[SecretStr, AfterValidator(_checked_key)]
-Name = Annotated[str, Field(min_length=1)]
-PersonId = Annotated[str, AfterValidator(checked_id)]
+Url = Annotated[str, Check(_checked_url)]
+ApiKey = Annotated[SecretStr, Check(_checked_key)]
+Name = Annotated[str, Meta(min_length=1)]
+PersonId = Annotated[str, Check(checked_id)]
 HostName = Annotated[
     str,
     _parsed_by(
@@ -197,12 +160,12 @@ HostName = Annotated[
         "Write it like bot.example.org or 127.0.0.1, without http:// and port.",
     ),
 ]
-Count = Annotated[int, Field(ge=1)]
-Duration = Annotated[float, Field(ge=0)]
-Seconds = Annotated[float, Field(gt=0)]
-Megabytes = Annotated[int, Field(ge=1, le=1_024)]
-ServerUrl = Annotated[str, AfterValidator(_checked_server)]
-ProxyUrl = Annotated[SecretStr, AfterValidator(_checked_proxy)]
+Count = Annotated[int, Meta(ge=1)]
+Duration = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+Megabytes = Annotated[int, Meta(ge=1, le=1_024)]
+ServerUrl = Annotated[str, Check(_checked_server)]
+ProxyUrl = Annotated[SecretStr, Check(_checked_proxy)]
 Domain = Annotated[
     str,
     _parsed_by(
@@ -286,8 +249,8 @@ def _headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     return values
 
 
-Variables = Annotated[Mapping[str, SecretStr], AfterValidator(_variables)]
-Headers = Annotated[Mapping[str, SecretStr], AfterValidator(_headers)]
+Variables = Annotated[Mapping[str, SecretStr], Check(_variables)]
+Headers = Annotated[Mapping[str, SecretStr], Check(_headers)]
 
 
 def schedule_in(text: str) -> Schedule | None:
@@ -328,4 +291,4 @@ def _absolute(text: str) -> str:
     return path.rstrip("/") or "/"
 
 
-AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+AbsolutePath = Annotated[str, Check(_absolute)]

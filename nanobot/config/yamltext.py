@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 import yaml
 from msgspec import Struct
 
-from nanobot.config.document import Document, KeyPath, Place, Value, label
+from nanobot.config.document import Document, Place, Value, label
 from nanobot.errors import ConfigError, NanobotError
+from nanobot.validation import KeyPath
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL = "tag:yaml.org,2002:null"

@@ -18,10 +18,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Meta, Struct
 
 from nanobot.bus.events import TERMINAL, Address, Button
 from nanobot.clock import Clock
@@ -45,17 +44,20 @@ from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContex
 CRON = "cron"
 
 
-class CronArguments(Arguments):
-    action: Literal["remind", "add", "list", "remove"] = Field(
-        description="`remind` sends `message` as it is; `add` gives it to you, in an empty chat."
-    )
-    schedule: str = Field(
-        default="",
-        description="`in 20m`, `at 2026-12-01T09:00`, `every 2h` or a cron expression.",
-    )
-    zone: str = Field(default="", description="`Asia/Tokyo`, if not the person's own.")
-    message: str = Field(default="", description="The reminder, or what you are to do then.")
-    id: str = Field(default="", description="To remove.")
+class CronArguments(Arguments, frozen=True):
+    action: Annotated[
+        Literal["remind", "add", "list", "remove"],
+        Meta(
+            description="`remind` sends `message` as it is; `add` gives it to you, in an empty "
+            "chat."
+        ),
+    ]
+    schedule: Annotated[
+        str, Meta(description="`in 20m`, `at 2026-12-01T09:00`, `every 2h` or a cron expression.")
+    ] = ""
+    zone: Annotated[str, Meta(description="`Asia/Tokyo`, if not the person's own.")] = ""
+    message: Annotated[str, Meta(description="The reminder, or what you are to do then.")] = ""
+    id: Annotated[str, Meta(description="To remove.")] = ""
 
 
 Say = Callable[[Address, str, Sequence[Button]], Awaitable[None]]

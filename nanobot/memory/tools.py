@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Meta, Struct, field
 
 from nanobot.errors import CallRefused, PathRefused
 from nanobot.memory.documents import LONG_TERM, PENDING, RETIRED
@@ -85,9 +84,9 @@ class Documents:
         return await store.replace(inside, text, expected=before, change=change)
 
 
-class NoteArguments(Arguments):
-    text: str = Field(default="", description="What to remember about today.", max_length=8_000)
-    quote: str = Field(default="", description="Instead: first words of a line the person wrote.")
+class NoteArguments(Arguments, frozen=True):
+    text: Annotated[str, Meta(description="What to remember about today.", max_length=8_000)] = ""
+    quote: Annotated[str, Meta(description="Instead: first words of a line the person wrote.")] = ""
 
 
 class Note(Tool, Struct, frozen=True):
@@ -115,37 +114,44 @@ class Note(Tool, Struct, frozen=True):
         return ToolResult(f"noted in {path}{mark}", changed=(memory.prefix + path,), trusted=True)
 
 
-class Rewording(Arguments):
-    old: str = Field(description="The line as it stands in the file.", max_length=2_000)
-    new: str = Field(description="The line that replaces it.", max_length=2_000)
+class Rewording(Arguments, frozen=True):
+    old: Annotated[str, Meta(description="The line as it stands in the file.", max_length=2_000)]
+    new: Annotated[str, Meta(description="The line that replaces it.", max_length=2_000)]
 
 
-class UpdateMemoryArguments(Arguments):
-    file: Literal["MEMORY.md", "USER.md", "SOUL.md", "AGENTS.md", "TOOLS.md", "HEARTBEAT.md"] = (
-        Field(
-            default="MEMORY.md",
-            description="MEMORY.md: facts and decisions. USER.md: the person. SOUL.md: manner.",
-        )
+class UpdateMemoryArguments(Arguments, frozen=True):
+    file: Annotated[
+        Literal["MEMORY.md", "USER.md", "SOUL.md", "AGENTS.md", "TOOLS.md", "HEARTBEAT.md"],
+        Meta(description="MEMORY.md: facts and decisions. USER.md: the person. SOUL.md: manner."),
+    ] = "MEMORY.md"
+    quote: Annotated[
+        list[str],
+        Meta(
+            description="First words of lines that the person wrote; each is added whole.",
+            max_length=_LINES,
+        ),
+    ] = field(default_factory=list)
+    add: Annotated[
+        list[str],
+        Meta(description="New lines, one fact each, with dates resolved.", max_length=_LINES),
+    ] = field(default_factory=list)
+    section: Annotated[
+        str,
+        Meta(
+            description="The heading that new lines go under, such as '## Preferences'.",
+            max_length=200,
+        ),
+    ] = ""
+    remove: Annotated[
+        list[str],
+        Meta(
+            description="Lines that no longer hold; they move to memory/retired.md.",
+            max_length=_LINES,
+        ),
+    ] = field(default_factory=list)
+    replace: Annotated[list[Rewording], Meta(description="Lines to reword.", max_length=_LINES)] = (
+        field(default_factory=list)
     )
-    quote: list[str] = Field(
-        default=[],
-        description="First words of lines that the person wrote; each is added whole.",
-        max_length=_LINES,
-    )
-    add: list[str] = Field(
-        default=[], description="New lines, one fact each, with dates resolved.", max_length=_LINES
-    )
-    section: str = Field(
-        default="",
-        description="The heading that new lines go under, such as '## Preferences'.",
-        max_length=200,
-    )
-    remove: list[str] = Field(
-        default=[],
-        description="Lines that no longer hold; they move to memory/retired.md.",
-        max_length=_LINES,
-    )
-    replace: list[Rewording] = Field(default=[], description="Lines to reword.", max_length=_LINES)
 
 
 class UpdateMemory(Tool, Struct, frozen=True):

@@ -19,9 +19,9 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Annotated
 
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Meta, Struct
 
 from nanobot.errors import ToolError
 from nanobot.providers.port import estimate_tokens
@@ -147,10 +147,10 @@ _WHY_NOT = {
 }
 
 
-class ReadSkillArguments(Arguments):
+class ReadSkillArguments(Arguments, frozen=True):
     name: str
-    file: str = Field(default="", description="Another file of its folder.")
-    start_line: int = Field(default=1, ge=1)
+    file: Annotated[str, Meta(description="Another file of its folder.")] = ""
+    start_line: Annotated[int, Meta(ge=1)] = 1
 
 
 class ReadSkill(Tool, Struct, frozen=True):

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict
 
 from nanobot.bus.events import Address, BegunBy
 from nanobot.messages import Message
 from nanobot.security.paths import Roots
 from nanobot.text import printable
+from nanobot.validation import Checked
 
 
 class TurnContext(Struct, frozen=True):
@@ -106,10 +106,8 @@ class ToolResult(Struct, frozen=True):
     trusted: bool = False
 
 
-class Arguments(BaseModel):
+class Arguments(Checked, frozen=True):
     """Base of every tool's arguments: unknown fields are errors that the model can act on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Tool:
@@ -118,7 +116,7 @@ class Tool:
     `effects`: running it twice is not the same as once. Calls without effects may run side by side
     in one step. With `owners_only` there is none of that name for others than the owner.
     `parameters` is somebody else's JSON Schema for the arguments (an MCP server's); `arguments`
-    must then accept whatever that may, as extra fields.
+    must then accept whatever that may.
     """
 
     name: str

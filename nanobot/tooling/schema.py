@@ -9,44 +9,39 @@ control characters escaped: an error never looks like anything but an error.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-
 from nanobot.errors import CallRefused
 from nanobot.text import printable, shortened
+from nanobot.tooling import Arguments
+from nanobot.validation import Fault, Invalid, build, dotted, fields_of, json_schema
 
 MAX_ARGUMENTS = 2_000_000
 """Characters of JSON; a file that a model writes itself is far smaller."""
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
+A = TypeVar("A", bound=Arguments)
 
 
 @cache
-def parameters_of(model: type[BaseModel]) -> Mapping[str, Any]:
-    """The JSON Schema of `model` without what a language model can do without.
-
-    Titles go, definitions are put where they are used, and "or null" goes where null is the
-    default. Made once for each model; nobody changes it.
-    """
-    schema = model.model_json_schema()
-    definitions = schema.pop("$defs", {})
-    compact: dict[str, Any] = _compact(schema, definitions)
-    compact.pop("description", None)  # the class's docstring; the tool has a description
-    compact.setdefault("properties", {})
-    return compact
+def parameters_of(model: type[Arguments]) -> Mapping[str, Any]:
+    """The JSON Schema of `model`, made once. Defaults that say nothing (0, an empty text) are left
+    out, as every request carries it."""
+    schema = json_schema(model)
+    for field in schema["properties"].values():
+        if not field.get("default", True):
+            del field["default"]
+    return schema
 
 
-def parse_arguments(model: type[ModelT], text: str) -> ModelT:
+def parse_arguments(model: type[A], text: str) -> A:
     """The arguments that the model's JSON holds. Raises `ToolError` saying what to change."""
     values = _object(text)
     try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise CallRefused(_explained(model, error)) from error
+        return build(model, values)
+    except Invalid as error:
+        raise CallRefused(_explained(model, error.faults)) from error
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -76,54 +71,15 @@ def _no_number(name: str) -> Any:
     raise CallRefused(f"the arguments hold {name}, which is not JSON")
 
 
-def _explained(model: type[BaseModel], error: ValidationError) -> str:
-    fields = model.model_fields
+def _explained(model: type[Arguments], faults: Sequence[Fault]) -> str:
     lines = ["the arguments do not fit:"]
-    for problem in error.errors(include_url=False, include_context=False)[:8]:
-        where = printable(".".join(map(str, problem["loc"]))[:80]) or "the arguments"
-        if problem["type"] == "missing":
-            lines.append(f"- {where}: is missing")
-        elif problem["type"] == "extra_forbidden":
-            near = get_close_matches(where, fields, 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            lines.append(f"- {where}: is not an argument{meant}")
-        else:
-            given = shortened(repr(problem["input"]), 60)
-            reason = printable(problem["msg"]).replace("Input should", "should")
-            lines.append(f"- {where}: {reason}; it was {given}")
-    required = [name for name, field in fields.items() if field.is_required()]
+    for fault in faults[:8]:
+        where = printable(dotted(fault.key)[:80]) or "the arguments"
+        given = f"; it was {shortened(repr(fault.given), 60)}" if fault.given is not None else ""
+        hint = f" {printable(fault.hint)}" if fault.hint else ""
+        lines.append(f"- {where}: {printable(fault.message)}{given}.{hint}")
+    fields = fields_of(model)
+    required = [name for name, field in fields.items() if field.required]
     optional = [name for name in fields if name not in required]
     others = f" Optional: {', '.join(optional)}." if optional else ""
     return "\n".join([*lines, f"Required: {', '.join(required) or 'nothing'}.{others}"])
-
-
-def _compact(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """A schema without what says nothing. Only definitions that are not recursive can be put in the
-    place of their references."""
-    if isinstance(schema, list):
-        return [_compact(part, definitions) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    schema = _without_null(schema)
-    if name := schema.get("$ref", "").removeprefix("#/$defs/"):
-        others = {key: value for key, value in schema.items() if key != "$ref"}
-        return _compact({**definitions[name], **others}, definitions)
-    compact = {
-        key: _compact(value, definitions)
-        for key, value in schema.items()
-        if key not in ("title", "properties") and (key, value) != ("additionalProperties", False)
-    }
-    if "properties" in schema:
-        fields = schema["properties"].items()
-        compact["properties"] = {field: _compact(inner, definitions) for field, inner in fields}
-    return compact
-
-
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """An optional argument is left out, not null."""
-    choices = schema.get("anyOf")
-    if "default" not in schema or schema["default"] is not None or not isinstance(choices, list):
-        return schema
-    rest = [choice for choice in choices if choice != {"type": "null"}]
-    others = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
-    return {**others, **rest[0]} if len(rest) == 1 else {**others, "anyOf": rest}

@@ -14,10 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Meta, Struct
 
 from nanobot.errors import ToolError
 from nanobot.security.confine import autorun
@@ -200,16 +199,18 @@ def runs_by_itself(place: Place) -> bool:
     return False
 
 
-class WriteFileArguments(Arguments):
-    path: str = Field(description="Relative to the workspace.")
-    content: str = Field(description="The whole new content.")
+class WriteFileArguments(Arguments, frozen=True):
+    path: Annotated[str, Meta(description="Relative to the workspace.")]
+    content: Annotated[str, Meta(description="The whole new content.")]
 
 
-class EditFileArguments(Arguments):
-    path: str = Field(description="Relative to the workspace.")
-    old_text: str = Field(description="Exactly as it stands in the file, with enough around it.")
+class EditFileArguments(Arguments, frozen=True):
+    path: Annotated[str, Meta(description="Relative to the workspace.")]
+    old_text: Annotated[
+        str, Meta(description="Exactly as it stands in the file, with enough around it.")
+    ]
     new_text: str
-    replace_all: bool = Field(default=False, description="Replace every occurrence.")
+    replace_all: Annotated[bool, Meta(description="Replace every occurrence.")] = False
 
 
 class WriteFile(Tool, Struct, frozen=True):

@@ -10,10 +10,10 @@ import base64
 from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
-from pydantic import Field
 
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import Entry, Place
@@ -49,14 +49,14 @@ MAX_FILE = 20_000_000
 MAX_LISTED = 500
 
 
-class ReadFileArguments(Arguments):
-    path: str = Field(description="Relative to the workspace.")
-    start_line: int = Field(default=1, ge=1, description="First line to show, from 1.")
-    end_line: int | None = Field(default=None, ge=1, description="Last line to show.")
+class ReadFileArguments(Arguments, frozen=True):
+    path: Annotated[str, Meta(description="Relative to the workspace.")]
+    start_line: Annotated[int, Meta(ge=1, description="First line to show, from 1.")] = 1
+    end_line: Annotated[int | None, Meta(ge=1, description="Last line to show.")] = None
 
 
-class ListDirArguments(Arguments):
-    path: str = Field(default=".", description="Relative to the workspace.")
+class ListDirArguments(Arguments, frozen=True):
+    path: Annotated[str, Meta(description="Relative to the workspace.")] = "."
 
 
 Received = Callable[[str, TurnContext], Place | None]

@@ -16,9 +16,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated
 
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Meta, Struct
 
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import Entry, Place
@@ -87,17 +87,19 @@ MAX_SEARCHED = 30_000_000
 """Bytes that one grep reads, of one file and of all."""
 
 
-class FindFilesArguments(Arguments):
-    pattern: str = Field(description="Such as *.md (at any depth), notes/**/*.txt, {a,b}.txt")
-    path: str = Field(default=".", description="Folder to search.")
+class FindFilesArguments(Arguments, frozen=True):
+    pattern: Annotated[
+        str, Meta(description="Such as *.md (at any depth), notes/**/*.txt, {a,b}.txt")
+    ]
+    path: Annotated[str, Meta(description="Folder to search.")] = "."
 
 
-class GrepArguments(Arguments):
-    pattern: str = Field(description="A Python regular expression, matched line by line.")
-    path: str = Field(default=".", description="File or folder to search.")
-    glob: str = Field(default="", description="Only files that match this, such as *.md")
+class GrepArguments(Arguments, frozen=True):
+    pattern: Annotated[str, Meta(description="A Python regular expression, matched line by line.")]
+    path: Annotated[str, Meta(description="File or folder to search.")] = "."
+    glob: Annotated[str, Meta(description="Only files that match this, such as *.md")] = ""
     ignore_case: bool = False
-    context: int = Field(default=0, ge=0, le=10, description="Lines to show around each match.")
+    context: Annotated[int, Meta(ge=0, le=10, description="Lines to show around each match.")] = 0
 
 
 class FindFiles(Tool, Struct, frozen=True):

@@ -25,6 +25,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.documents import template_folder
 from nanobot.providers.discovery import LocalServer
 from nanobot.testing import ScriptedPerson
+from nanobot.validation import SecretStr, build
 from tests.doubles.openai.answers import Step
 from tests.doubles.openai.faults import server_error
 from tests.doubles.openai.server import FakeOpenAI
@@ -121,8 +122,8 @@ def test_what_is_there_is_not_written_again() -> None:
 
 
 def test_a_key_never_goes_to_another_server() -> None:
-    present = ModelSettings.model_validate(
-        {"name": "a", "base_url": "https://a.example/v1", "api_key": "sk-secret"}
+    present = ModelSettings(
+        name="a", base_url="https://a.example/v1", api_key=SecretStr("sk-secret")
     )
     before = Before("model:\n  name: a\n  api_key: ${A}\n", "A=sk-secret\n", {})
     wanted = Candidate("b", "https://b.example/v1")
@@ -266,14 +267,14 @@ async def test_where_a_server_of_ones_own_says_nothing_little_is_assumed_and_fit
     part = part_of(wanted, "", ModelSettings(), Before("", "", {}))
     written = {change.path[1]: change.value for change in part.changes}
     assert written["context_window"] == 4_096
-    assert ModelSettings.model_validate(written)
+    assert build(ModelSettings, written)
 
 
 async def test_a_window_that_is_set_for_the_same_model_is_what_is_offered() -> None:
     present = ModelSettings(name="a", base_url="http://10.0.0.1:9/v1", context_window=20_000)
     for name, offered in (("a", 20_000), ("b", 4_096)):
         wanted = Candidate(name, "http://127.0.0.1:9/v1")
-        there = present.model_copy(update={"base_url": wanted.base_url})
+        there = replace(present, base_url=wanted.base_url)
         asked = await with_window(ScriptedPerson(""), wanted, there, SystemClock())
         assert asked.window == offered
     assert is_near("http://gpu-box:8000/v1")

@@ -112,11 +112,11 @@ def test_an_unknown_override_gets_the_nearest_one(home: Home) -> None:
 
 def test_a_wrong_override_names_the_variable_and_where_it_was_set(home: Home) -> None:
     assert home.complaint(NANOBOT_MODEL__TIMEOUT_SECONDS="soon") == (
-        "environment: NANOBOT_MODEL__TIMEOUT_SECONDS: must be a valid number"
+        "environment: NANOBOT_MODEL__TIMEOUT_SECONDS: must be a number"
     )
     home.write_secrets("\nNANOBOT_MODEL__TIMEOUT_SECONDS=soon\n")
     assert home.complaint() == (
-        "HOME/secrets.env:2: NANOBOT_MODEL__TIMEOUT_SECONDS: must be a valid number"
+        "HOME/secrets.env:2: NANOBOT_MODEL__TIMEOUT_SECONDS: must be a number"
     )
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from msgspec.structs import replace
 
 from nanobot.config import home_folder
 from nanobot.config.load import load_settings
@@ -38,13 +38,11 @@ def test_a_home_that_does_not_exist_has_the_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n", "~\n", "model:\nagent: {}\n"])
 def test_an_empty_file_is_the_defaults(home: Home, text: str) -> None:
     home.write(text)
-    assert home.load() == load_settings(home.folder / "none", {}).model_copy(
-        update={"home": home.folder}
-    )
+    assert home.load() == replace(load_settings(home.folder / "none", {}), home=home.folder)
 
 
 def test_settings_cannot_be_changed(home: Home) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(AttributeError):
         home.load().model.name = "other"  # type: ignore[misc]
 
 
@@ -164,7 +162,7 @@ def test_the_package_loads_nothing_until_it_is_used() -> None:
 
 def test_without_a_file_no_yaml_is_loaded_and_without_channels_no_adapters(tmp_path: Path) -> None:
     code = f"from nanobot.config.load import *; load_settings(Path({str(tmp_path)!r}), {{}})"
-    assert _modules_after(code) == {"pydantic"}
+    assert _modules_after(code) == set()
 
 
 def _modules_after(code: str) -> set[str]:

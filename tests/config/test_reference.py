@@ -7,11 +7,10 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import yaml
-from pydantic import BaseModel
 
 from nanobot.config.channels import COMMON
 from nanobot.config.load import load_settings
@@ -20,6 +19,7 @@ from nanobot.config.schema import config_schema, descriptions
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
 from nanobot.config.tools import McpServerSettings
 from nanobot.config.values import revealed
+from nanobot.validation import Checked, SecretStr, build, fields_of
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_whatsapp.settings import WhatsAppSettings
 from scripts.pages import BEGIN, END, settings_table, with_current_table
@@ -28,7 +28,7 @@ from tests.config.homes import Home
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.yaml"
 TOKEN = "123456789:AAF"
-OF_SERVERS = tuple(f"  {name}:" for name in McpServerSettings.model_fields)
+OF_SERVERS = tuple(f"  {name}:" for name in McpServerSettings.__struct_fields__)
 OPTIONAL = tuple(f"# {key}" for key in ("PIP_INDEX_URL:", "files:", "tickets:", *OF_SERVERS))
 """How the lines of the example begin that are commented out, beside lists and fallbacks."""
 KEYS = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
@@ -60,15 +60,15 @@ def _paths(value: object, *path: str) -> Iterator[tuple[str, ...]]:
     [("telegram", TelegramSettings, {"token": TOKEN}), ("whatsapp", WhatsAppSettings, {})],
 )
 def test_the_example_has_every_key_of_a_channel_with_its_default(
-    name: str, model: type[BaseModel], required: dict[str, str]
+    name: str, model: type[Checked], required: dict[str, str]
 ) -> None:
     commented = EXAMPLE.read_text().partition("\nchannels:\n")[2]
     channel = yaml.safe_load(re.sub(r"(?m)^  # ?", "", commented).partition("\n")[2])[name]
-    assert [*channel] == [*COMMON, *model.model_fields]
+    assert [*channel] == [*COMMON, *model.__struct_fields__]
     channel["groups"] = str(channel["groups"] or "off")  # YAML's own idea of the word
     common = {key: channel.pop(key) for key in COMMON}
-    assert ChannelSettings.model_validate(common) == ChannelSettings()
-    assert model.model_validate(channel | required) == model.model_validate(required)
+    assert build(ChannelSettings, common) == ChannelSettings()
+    assert build(model, channel | required) == build(model, required)
 
 
 def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
@@ -81,8 +81,8 @@ def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
     settings = home.load({"LOCAL_KEY": "l", "TICKETS_TOKEN": "secret-1"})
     written = yaml.safe_load(home.config.read_text())
     shown = {key for server in written["mcp"]["servers"].values() for key in server}
-    assert shown == set(McpServerSettings.model_fields)
-    assert [*written["model"]["fallbacks"][1]] == [*FallbackModel.model_fields]
+    assert shown == set(McpServerSettings.__struct_fields__)
+    assert [*written["model"]["fallbacks"][1]] == [*FallbackModel.__struct_fields__]
     assert [model.name for model in settings.model.fallbacks] == ["another-model", "llama3.2"]
     assert settings.memory.identities == (("telegram:12345", "whatsapp:4915112345678"),)
     assert revealed(settings.tools.exec.environment) == {
@@ -133,8 +133,8 @@ def test_every_key_has_a_row_with_a_meaning() -> None:
     rows = [line.split(" | ") for line in settings_table().splitlines()[2:]]
     named = {row[0].strip("| `") for row in rows}
     assert named >= {".".join(path) for path in KEYS}
-    assert named >= {f"mcp.servers.<name>.{key}" for key in McpServerSettings.model_fields}
-    assert named >= {f"model.fallbacks.<n>.{key}" for key in FallbackModel.model_fields}
+    assert named >= {f"mcp.servers.<name>.{key}" for key in McpServerSettings.__struct_fields__}
+    assert named >= {f"model.fallbacks.<n>.{key}" for key in FallbackModel.__struct_fields__}
     assert "owner.<channel>" in named
     assert all(len(row) == 4 and len(row[3]) > 10 for row in rows)
 
@@ -144,9 +144,9 @@ def test_a_duration_says_its_unit_and_a_size_counts_tokens(path: tuple[str, ...]
     section, *inner, key = path
     model = SECTIONS[section]
     for step in inner:
-        field = model.model_fields[step].annotation
+        field = fields_of(model)[step].type
         assert isinstance(field, type)
-        assert issubclass(field, BaseModel)
+        assert issubclass(field, Checked)
         model = field
     meaning = descriptions(model)[key].lower()
     for unit in ("seconds", "minutes", "hours", "tokens", "megabytes"):
@@ -155,12 +155,18 @@ def test_a_duration_says_its_unit_and_a_size_counts_tokens(path: tuple[str, ...]
 
 def test_no_list_or_mapping_holds_sections_that_are_not_looked_at() -> None:
     fields = (field for name, model in SECTIONS.items() for _, field in keys_of(model, (name,)))
-    held = {one for field in fields for one in get_args(field.annotation) if _is_section(one)}
+    held = {one for field in fields for one in _arguments(field.type) if _is_section(one)}
     assert held == {FallbackModel, McpServerSettings}
 
 
+def _arguments(kind: object) -> Iterator[object]:
+    for argument in get_args(kind):
+        yield argument
+        yield from _arguments(argument)
+
+
 def _is_section(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseModel)
+    return isinstance(value, type) and issubclass(value, Checked)
 
 
 def test_the_schema_knows_every_key_and_refuses_others() -> None:
@@ -169,19 +175,29 @@ def test_the_schema_knows_every_key_and_refuses_others() -> None:
     assert set(schema["properties"]) == {*SECTIONS, *BY_CHANNEL}
     assert schema["additionalProperties"] is False
     for section, model in SECTIONS.items():
-        name = schema["properties"][section]["$ref"].removeprefix("#/$defs/")
-        definition = schema["$defs"][name]
-        assert set(definition["properties"]) == set(model.model_fields)
+        definition = schema["properties"][section]
+        assert set(definition["properties"]) == set(model.__struct_fields__)
         assert definition["additionalProperties"] is False
-    fallbacks = schema["$defs"]["ModelSettings"]["properties"]["fallbacks"]
-    assert [list(kind) for kind in fallbacks["items"]["anyOf"]] == [["type", "minLength"], ["$ref"]]
+    fallbacks = schema["properties"]["model"]["properties"]["fallbacks"]
+    assert [list(kind) for kind in fallbacks["items"]["anyOf"]] == [
+        ["type", "minLength"],
+        ["type", "properties", "required", "additionalProperties"],
+    ]
 
 
 def test_the_defaults_of_the_schema_are_those_of_the_settings(tmp_path: Path) -> None:
     settings = load_settings(tmp_path, {})
-    schema = config_schema()
-    for section in SECTIONS:
-        name = schema["properties"][section]["$ref"].removeprefix("#/$defs/")
-        loaded = json.loads(getattr(settings, section).model_dump_json())
-        declared = schema["$defs"][name]["properties"]
-        assert {key: value["default"] for key, value in declared.items()} == loaded
+    for section, schema in config_schema()["properties"].items():
+        if section in SECTIONS:
+            assert_defaults(schema["properties"], getattr(settings, section))
+
+
+def assert_defaults(declared: dict[str, Any], loaded: Checked) -> None:
+    for key, schema in declared.items():
+        value = getattr(loaded, key)
+        if isinstance(value, Checked):
+            assert_defaults(schema["properties"], value)
+        elif isinstance(value, SecretStr):
+            assert schema["default"] == value.get_secret_value()
+        else:
+            assert schema["default"] == (list(value) if isinstance(value, tuple) else value)

@@ -52,7 +52,7 @@ def tools(*lines: str) -> str:
         ),
         (
             tools("exec:", "  environment: {A: [x]}"),
-            "3: tools.exec.environment.A: must be a valid string",
+            "3: tools.exec.environment.A: must be text",
         ),
         (
             tools("exec:", "  paths: [notes]"),

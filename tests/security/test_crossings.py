@@ -9,10 +9,10 @@ import socket
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import Field
+from msgspec import Meta, field
 
 from bench.crossings import approving, beside, inverting, spelling
 from bench.crossings.callers import CALLERS, Attacked
@@ -103,9 +103,9 @@ def test_nothing_is_crossed_beside_a_person_a_question_or_other_commands(name: s
     assert run(beside.SCENES[name]()) == []
 
 
-class LeakArguments(Arguments):
-    read: list[str] = Field(default=[])
-    write: list[str] = Field(default=[])
+class LeakArguments(Arguments, frozen=True):
+    read: Annotated[list[str], Meta()] = field(default_factory=list)
+    write: Annotated[list[str], Meta()] = field(default_factory=list)
     port: int = 0
     text: str = ""
 

@@ -32,7 +32,7 @@ TAINTED = TurnContext("cli", "direct", "cli:direct", "turn-1", "me", origins=lam
 CALL = ToolCall("call-1", "post", '{"text": "hello"}')
 
 
-class Words(Arguments):
+class Words(Arguments, frozen=True):
     text: str
 
 

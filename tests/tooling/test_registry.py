@@ -6,12 +6,12 @@ import asyncio
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from msgspec import Meta
 
 from nanobot.errors import ToolError, TurnStopped
 from nanobot.messages import ToolCall
@@ -20,27 +20,28 @@ from nanobot.security.redaction import Redactor
 from nanobot.testing import FakeClock
 from nanobot.tooling import Arguments, Decision, OwnersPolicy, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import MAX_RESULT, SpillFolder, ToolRegistry
+from nanobot.validation import Checked
 
 CALLER = TurnContext("cli", "direct", "cli:direct", "turn-1")
 
 
-class Place(BaseModel):
+class Place(Checked, frozen=True):
     city: str
     zip: str | None = None
 
 
-class EchoArguments(Arguments):
+class EchoArguments(Arguments, frozen=True):
     """Never shown: the tool has a description."""
 
-    text: str = Field(description="What to say.")
-    times: int = Field(default=1, ge=1)
+    text: Annotated[str, Meta(description="What to say.")]
+    times: Annotated[int, Meta(ge=1)] = 1
     mode: Literal["loud", "quiet"] = "quiet"
     limit: int | None = None
     title: str = ""
     place: Place | None = None
 
 
-class NoArguments(Arguments):
+class NoArguments(Arguments, frozen=True):
     pass
 
 
@@ -110,17 +111,17 @@ async def test_an_unknown_tool_is_reported_with_the_nearest_name_and_the_list() 
         ("7", "must be a JSON object, not a number"),
         ('{"text": "a", "times": NaN}', "NaN"),
         ('{"text": "a", "times": -Infinity}', "-Infinity"),
-        ('{"text": ' + "[" * 100 + "]" * 100 + "}", "should be a valid string"),
+        ('{"text": ' + "[" * 100 + "]" * 100 + "}", "- text: must be text"),
         ("[" * 200_000, "not valid JSON"),
         ('{"text": "' + "x" * 2_000_000 + '"}', "too large"),
         ('{"text": "a", "times": 1' + "0" * 5000 + "}", "not valid JSON"),
-        ("{}", "- text: is missing"),
-        ("", "- text: is missing"),
-        ('{"txet": "a"}', "- txet: is not an argument; did you mean text?"),
-        ('{"text": "a", "times": "many"}', "- times: should be a valid integer"),
-        ('{"text": "a", "times": 0}', "- times: should be greater than or equal to 1; it was 0"),
+        ("{}", "- text: is required"),
+        ("", "- text: is required"),
+        ('{"txet": "a"}', "- txet: there is no such key; it was 'a'. Did you mean 'text'?"),
+        ('{"text": "a", "times": "many"}', "- times: must be a whole number"),
+        ('{"text": "a", "times": 0}', "- times: must be at least 1; it was 0"),
         ('{"text": "a", "mode": "shrill"}', "'loud' or 'quiet'"),
-        ('{"text": "a", "place": {"zip": "1"}}', "- place.city: is missing"),
+        ('{"text": "a", "place": {"zip": "1"}}', "- place.city: is required"),
     ],
 )
 async def test_wrong_arguments_are_answered_with_what_to_change(
@@ -254,7 +255,7 @@ def test_schemas_carry_what_a_model_needs_and_nothing_else() -> None:
             "times": {"type": "integer", "default": 1, "minimum": 1},
             "mode": {"type": "string", "enum": ["loud", "quiet"], "default": "quiet"},
             "limit": {"type": "integer"},
-            "title": {"type": "string", "default": ""},
+            "title": {"type": "string"},
             "place": {
                 "type": "object",
                 "properties": {"city": {"type": "string"}, "zip": {"type": "string"}},

@@ -24,13 +24,13 @@ from typing import TypeVar
 from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import SecretStr
 
 from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest
 from nanobot.channel.documents import Quarantine
 from nanobot.channel.health import HealthReporter
 from nanobot.channel.http import document_of
 from nanobot.errors import StorageError
+from nanobot.validation import SecretStr
 from nanobot_whatsapp.cloud.graph import OUTSIDE_WINDOW, explain, kind_of
 from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Status, read
 from nanobot_whatsapp.ingest import Incoming, Ingest, RecentMessages

@@ -22,12 +22,11 @@ from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from loguru import logger
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel import ChannelHost
@@ -72,36 +71,30 @@ class Received(Struct, frozen=True):
     sender: str
 
 
-class _Part(BaseModel):
-    """What of an event is read; a newer helper may say more."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
-
-
-class _Quote(_Part):
+class _Quote(Struct, frozen=True):
     id: str
     sender: str = ""
     text: str = ""
     ours: bool = False
 
 
-class _Media(_Part):
+class _Media(Struct, frozen=True):
     kind: Literal["image", "audio", "voice", "video", "document", "sticker"]
+    ref: dict[str, str | int | float]
     mime: str = ""
     name: str = ""
-    size: int = Field(default=0, ge=0)
-    ref: dict[str, str | int | float]
+    size: Annotated[int, Meta(ge=0)] = 0
 
 
-class _Message(_Part):
+class _Message(Struct, frozen=True):
     """An event of the kind `message`; docs/channels/whatsapp-bridge.md says what the fields are."""
 
-    id: str = Field(min_length=1, max_length=_ID_CHARACTERS)
-    chat: str = Field(min_length=1, max_length=256)
-    sender: str = Field(min_length=1, max_length=256)
+    id: Annotated[str, Meta(min_length=1, max_length=_ID_CHARACTERS)]
+    chat: Annotated[str, Meta(min_length=1, max_length=256)]
+    sender: Annotated[str, Meta(min_length=1, max_length=256)]
+    at: float
     alt: str = ""
     name: str = ""
-    at: float
     from_me: bool = False
     text: str = ""
     mentions_me: bool = False
@@ -125,10 +118,11 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received |
     if kind != "message":
         return None
     try:
-        message = _Message.model_validate(body)
+        message = convert(body, _Message)
     except ValidationError as error:
-        where = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors()[:5])
-        raise Unreadable(f"unexpected: {where}") from None
+        # What comes before may repeat what somebody wrote.
+        _, found, where = str(error).rpartition(" - at `$.")
+        raise Unreadable(f"unexpected: {where.rstrip('`') if found else 'a field'}") from None
     if not is_id(message.id):
         raise Unreadable("a message without an id")
     heard = _heard(message, me or Me(), now)
@@ -146,7 +140,7 @@ def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Rece
     if not isinstance(id, str) or not _plain(id):
         id = f"unreadable-{sha256(json.dumps(body).encode()).hexdigest()[:32]}"
     try:
-        message = _Message.model_validate({**known, "id": id, "at": 0})
+        message = convert({**known, "id": id, "at": 0}, _Message)
     except ValidationError:
         return None
     if body.get("kind") != "message" or is_group(message.chat):

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import ValidationError
 
 from nanobot.cli.onboard.files import Before, Part
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, SMALL_WINDOW, ModelSettings
@@ -30,6 +29,7 @@ from nanobot.providers.discovery import (
     served_models,
     told_window,
 )
+from nanobot.validation import Invalid, build
 
 if TYPE_CHECKING:
     from nanobot.channel.entry_points import Person
@@ -148,8 +148,8 @@ def from_environment(name: str) -> str:
 def _checked_url(text: str) -> str:
     """The address as it is written down. Raises `NanobotError`."""
     try:
-        return ModelSettings(base_url=text, provider="offline").base_url
-    except ValidationError:
+        return build(ModelSettings, {"base_url": text, "provider": "offline"}).base_url
+    except Invalid:
         hint = f"It looks like {OFFICIAL_API} or http://127.0.0.1:11434/v1."
         raise NanobotError(f"{text!r} is no address of an API", hint=hint) from None
 
@@ -340,7 +340,11 @@ def is_near(base_url: str) -> bool:
 def _set_by_hand(wanted: Candidate, present: ModelSettings) -> int:
     """The window that is set for this very model; 0 for none."""
     same = (wanted.base_url, wanted.name) == (present.base_url, present.name)
-    return present.context_window if same and "context_window" in present.model_fields_set else 0
+    return (
+        present.context_window
+        if same and present.context_window != ModelSettings().context_window
+        else 0
+    )
 
 
 def part_of(wanted: Candidate, doubt: str, present: ModelSettings, before: Before) -> Part:

@@ -17,8 +17,6 @@ from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from nanobot.channel.entry_points import Person, Setup, SetupRequest, SetupResult
 from nanobot.cli.agent import Consent
 from nanobot.cli.channels import lent, login
@@ -41,9 +39,10 @@ from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
 from nanobot.config.load import load_settings
 from nanobot.config.settings import AgentSettings, Settings
-from nanobot.config.values import Unfit, checked_id
+from nanobot.config.values import checked_id
 from nanobot.config.yamltext import Change, Setting
 from nanobot.errors import ConfigError, NanobotError
+from nanobot.validation import Invalid, Unfit, build
 from nanobot_cli.text import one_line
 from nanobot_cli.wire import DEFAULT_SESSION, Note, Reply, Said
 
@@ -235,8 +234,8 @@ def _titled(name: str) -> str:
 def _checked_zone(name: str) -> str:
     """The name of a time zone. Raises `NanobotError`."""
     try:
-        return AgentSettings(timezone=name).timezone
-    except ValidationError:
+        return build(AgentSettings, {"timezone": name}).timezone
+    except Invalid:
         raise NanobotError(
             f"there is no time zone {name!r}", hint="It is written like Europe/Berlin."
         ) from None

@@ -17,10 +17,9 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Meta, Struct
 
 from nanobot.errors import ToolError
 from nanobot.memory.search import Hit, Passage, Query, SearchResult
@@ -46,23 +45,28 @@ Shown = tuple[str, Sequence[Passage]]
 """A text, and the passages of which it shows anything."""
 
 
-class SearchArguments(Arguments):
-    query: str = Field(
-        "", description="What to look for: names, things, dates in plain words.", max_length=1_000
-    )
-    around: str = Field(
-        "", description="An id from an earlier result: read what comes before and after it."
-    )
-    session: str = Field("", description="Only this conversation, such as telegram:123.")
-    since: str = Field("", description="Not before this day, YYYY-MM-DD.")
-    until: str = Field("", description="Not after this day, YYYY-MM-DD.")
-    role: Literal["", "user", "assistant", "tool"] = Field("", description="Who said it.")
-    source: Literal["", "message", "history", "note", "memory", "library"] = Field(
-        "",
-        description="Only messages, summaries of conversations, daily notes, long-term memory, or "
-        "documents.",
-    )
-    limit: int = Field(8, ge=1, le=20, description="How many results.")
+class SearchArguments(Arguments, frozen=True):
+    query: Annotated[
+        str,
+        Meta(
+            description="What to look for: names, things, dates in plain words.", max_length=1_000
+        ),
+    ] = ""
+    around: Annotated[
+        str, Meta(description="An id from an earlier result: read what comes before and after it.")
+    ] = ""
+    session: Annotated[str, Meta(description="Only this conversation, such as telegram:123.")] = ""
+    since: Annotated[str, Meta(description="Not before this day, YYYY-MM-DD.")] = ""
+    until: Annotated[str, Meta(description="Not after this day, YYYY-MM-DD.")] = ""
+    role: Annotated[Literal["", "user", "assistant", "tool"], Meta(description="Who said it.")] = ""
+    source: Annotated[
+        Literal["", "message", "history", "note", "memory", "library"],
+        Meta(
+            description="Only messages, summaries of conversations, daily notes, long-term memory, "
+            "or documents."
+        ),
+    ] = ""
+    limit: Annotated[int, Meta(ge=1, le=20, description="How many results.")] = 8
 
 
 _DESCRIPTION = (

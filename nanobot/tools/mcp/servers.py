@@ -15,7 +15,6 @@ from typing import Any
 from loguru import logger
 from msgspec import Struct
 from msgspec.structs import asdict
-from pydantic import ConfigDict
 
 from nanobot.bus.state import StateStore
 from nanobot.clock import Clock
@@ -37,10 +36,15 @@ from nanobot.tools.mcp.values import (
 )
 
 
-class McpArguments(Arguments):
+class McpArguments(Arguments, frozen=True):
     """Whatever the server's schema asks for; the server judges it."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    values: dict[str, Any]
+
+    @classmethod
+    def prepare(cls, given: object) -> object:
+        """All of it is one value."""
+        return {"values": given}
 
 
 class McpTool(Tool):
@@ -61,13 +65,13 @@ class McpTool(Tool):
         """Somebody's program gets these arguments, and does with them what it likes."""
         if not self.effects:
             return None
-        given = json.dumps(arguments.model_extra, indent=2, ensure_ascii=False)
+        given = json.dumps(arguments.values, indent=2, ensure_ascii=False)
         called = f"{printable(self.card.name)} of the MCP server {printable(self.server.name)}"
         return Risk("mcp", "call a tool of an MCP server", f"{called}\n{given}")
 
     async def __call__(self, arguments: McpArguments, caller: TurnContext) -> ToolResult:
         # Lone surrogates cannot be sent; nothing else changes on this way.
-        text = json.dumps(arguments.model_extra, ensure_ascii=False)
+        text = json.dumps(arguments.values, ensure_ascii=False)
         given = json.loads(text.encode("utf-8", "replace"))
         return await self._servers.call(self.server, self.card, given)
 

@@ -14,10 +14,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from itertools import dropwhile
 from pathlib import Path
+from typing import Annotated
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
-from pydantic import Field
 
 from nanobot.channel.health import within
 from nanobot.clock import Clock
@@ -87,20 +87,20 @@ AfterUnconfined = Callable[[TurnContext], Awaitable[None]]
 """Told after each command that ran without a sandbox: anything may have changed."""
 
 
-class ExecArguments(Arguments):
+class ExecArguments(Arguments, frozen=True):
     command: str
-    cwd: str = Field(default="", description="Folder in the workspace.")
-    timeout: int | None = Field(default=None, description="Seconds.")
-    background: bool = Field(default=False, description="Returns an id for exec_read, exec_kill.")
-    network: bool = Field(default=False, description="May need the owner's approval.")
+    cwd: Annotated[str, Meta(description="Folder in the workspace.")] = ""
+    timeout: Annotated[int | None, Meta(description="Seconds.")] = None
+    background: Annotated[bool, Meta(description="Returns an id for exec_read, exec_kill.")] = False
+    network: Annotated[bool, Meta(description="May need the owner's approval.")] = False
 
 
-class ExecReadArguments(Arguments):
+class ExecReadArguments(Arguments, frozen=True):
     id: str
-    wait: int = Field(default=0, description="Seconds to wait for its end.")
+    wait: Annotated[int, Meta(description="Seconds to wait for its end.")] = 0
 
 
-class ExecKillArguments(Arguments):
+class ExecKillArguments(Arguments, frozen=True):
     id: str
 
 

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from http import HTTPStatus
+from typing import Annotated
 
-from msgspec import Struct, field
-from pydantic import Field
+from msgspec import Meta, Struct, field
 
 from nanobot.errors import ToolError
 from nanobot.messages import Message, ToolCall
@@ -74,9 +74,9 @@ _MOST_TRAILING = 8
 _TRAILING = ".,;:!?)]}'*_`…»”’"
 
 
-class WebFetchArguments(Arguments):
+class WebFetchArguments(Arguments, frozen=True):
     url: str
-    start: int = Field(default=0, ge=0, description="Character to read on from.")
+    start: Annotated[int, Meta(ge=0, description="Character to read on from.")] = 0
 
 
 class Addresses(Struct):

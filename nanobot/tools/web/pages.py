@@ -14,7 +14,8 @@ import re
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+import msgspec
+from msgspec import Struct
 
 from nanobot.errors import ToolError
 from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
@@ -69,7 +70,7 @@ T = TypeVar("T", "Page", "HitsPage")
 _WORKER = Path(__file__).with_name("page_worker.py")
 
 
-class Page(BaseModel):
+class Page(Struct, frozen=True):
     """A page as Markdown. `error` is why it could not be read."""
 
     title: str = ""
@@ -77,7 +78,7 @@ class Page(BaseModel):
     error: str = ""
 
 
-class HitsPage(BaseModel):
+class HitsPage(Struct, frozen=True):
     """The results on a page of a search engine: title, URL and snippet. `blocked`: it wants to see
     a person first. `error` is why it could not be read."""
 
@@ -107,11 +108,11 @@ def read_hits(html: str, url: str) -> HitsPage:
 def _read(kind: type[T], asked: tuple[str, str, int], html: str, limits: WorkerLimits) -> T:
     try:
         content = html.encode("utf-8", "replace")
-        page = kind.model_validate_json(run_worker(_WORKER, asked, (content,), limits))
+        page = msgspec.json.decode(run_worker(_WORKER, asked, (content,), limits), type=kind)
         reason = page.error
     except WorkerFailed as error:
         reason = f"its reader {error}"
-    except ValidationError:
+    except msgspec.DecodeError:
         reason = "its reader gave no answer"
     if reason:
         raise ToolError(f"the page {asked[1]} cannot be read: {reason}")

@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import Iterable
 from html import unescape
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlencode
 
-from msgspec import Struct, field
-from pydantic import AliasChoices, BaseModel, Field, ValidationError
+import msgspec
+from msgspec import Meta, Struct, field
 
 from nanobot.errors import ToolError
 from nanobot.security.egress import Egress, EgressLimits, EgressRequest, EgressResponse
@@ -55,9 +55,9 @@ class SearchSettings(Struct, frozen=True):
         return (self.base_url or _ADDRESSES[self.provider]).rstrip("/")
 
 
-class WebSearchArguments(Arguments):
-    query: str = Field(min_length=1, max_length=500)
-    count: int = Field(default=5, ge=1, le=MAX_HITS)
+class WebSearchArguments(Arguments, frozen=True):
+    query: Annotated[str, Meta(min_length=1, max_length=500)]
+    count: Annotated[int, Meta(ge=1, le=MAX_HITS)] = 5
 
 
 class WebSearch(Tool, Struct, frozen=True):
@@ -91,14 +91,17 @@ Hit = tuple[str, str, str]
 """Title, URL and snippet, as the engine gave them."""
 
 
-class _Result(BaseModel):
+class _Result(Struct):
+    """A hit; its snippet is `content` at some engines and `description` at others."""
+
     title: str | None = ""
     url: str = ""
-    content: str | None = Field("", validation_alias=AliasChoices("content", "description"))
+    content: str | None = ""
+    description: str | None = ""
 
 
-class _Answer(BaseModel):
-    results: list[_Result] = []
+class _Answer(Struct):
+    results: list[_Result] = field(default_factory=list)
     web: _Answer | None = None
 
 
@@ -134,11 +137,14 @@ async def _on_page(answer: EgressResponse) -> list[Hit]:
 
 def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
     try:
-        found = _Answer.model_validate_json(answer.body)
-    except ValidationError as error:
+        found = msgspec.json.decode(answer.body, type=_Answer)
+    except msgspec.DecodeError as error:
         raise ToolError(f"{provider} gave no answer that can be read") from error
     results = (found.web or found).results
-    return [(_plain(one.title or ""), one.url, _plain(one.content or "")) for one in results]
+    return [
+        (_plain(one.title or ""), one.url, _plain(one.content or one.description or ""))
+        for one in results
+    ]
 
 
 def _refuse_failure(answer: EgressResponse, provider: ProviderName) -> None:

@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import SecretStr
-
 from nanobot.bus.events import Button, Media, OutboundPart, Receipt
 from nanobot.errors import SendRefused
 from nanobot.testing import FakeClock
+from nanobot.validation import SecretStr
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.outbound import Outbound

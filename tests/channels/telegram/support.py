@@ -14,6 +14,7 @@ from nanobot.bus.events import InboundMessage, Media
 from nanobot.channel import Admission, Chat, MenuEntry, Sender, WebhookHandler, WebhookRequest
 from nanobot.errors import ChannelOff, StorageError
 from nanobot.testing.clock import FakeClock
+from nanobot.validation import build
 from nanobot_telegram.channel import TelegramChannel
 from nanobot_telegram.settings import TelegramSettings
 from tests.doubles.server import Served
@@ -151,9 +152,7 @@ class RecordingHost:
 
 def options_for(telegram: FakeTelegram, **more: object) -> TelegramSettings:
     """Settings that lead to the fake server."""
-    return TelegramSettings.model_validate(
-        {"token": telegram.token, "base_url": telegram.base_url, **more}
-    )
+    return build(TelegramSettings, {"token": telegram.token, "base_url": telegram.base_url, **more})
 
 
 @contextlib.asynccontextmanager

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel.http import document_of
 from nanobot.testing import FakeClock
+from nanobot.validation import build
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.ingest import UpdateIngest
@@ -122,7 +123,7 @@ async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | Non
         await journal.open()
         try:
             core = Core(journal, home, everyone=True, groups="all")
-            options = TelegramSettings.model_validate({"token": "1:secret"})
+            options = build(TelegramSettings, {"token": "1:secret"})
             client = TelegramClient(options, clock)
             await client.aclose()  # what is sent goes nowhere
             chats = Chats(core.host.state_folder)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nanobot.channel.entry_points import CheckFinding, CheckRequest
 from nanobot.clock import SystemClock
+from nanobot.validation import build
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_telegram.setup import check
 from tests.doubles.telegram import FakeTelegram
@@ -13,7 +14,7 @@ from tests.doubles.telegram import FakeTelegram
 
 async def _found(server: FakeTelegram, folder: Path, **options: str) -> list[CheckFinding]:
     given = {"token": server.token, "base_url": server.base_url} | options
-    settings = TelegramSettings.model_validate(given)
+    settings = build(TelegramSettings, given)
     return list(await check(CheckRequest(settings, folder, SystemClock(), 10.0)))
 
 

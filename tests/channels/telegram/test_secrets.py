@@ -17,6 +17,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from loguru import logger
+from msgspec.structs import asdict
 
 from nanobot.cli.main import main
 from nanobot.testing import FakeClock, ScriptedModel, says
@@ -141,7 +142,7 @@ async def test_errors_and_objects_do_not_show_the_token(
     options = options_for(telegram)
     client = TelegramClient(options, HastyClock())
     shown = [repr(one) for one in (client, client.bot, options)]
-    shown += [str(options), options.model_dump_json(), str(TelegramChannel(options))]
+    shown += [str(options), str(asdict(options)), str(TelegramChannel(options))]
     for way in misbehave(telegram, "getMe"):
         way()
         shown.append(await _error(client.bot.get_me()))

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from pydantic import ValidationError
 
+from nanobot.validation import Invalid, build
 from nanobot_telegram.settings import TelegramSettings
 
 TOKEN = "123456789:AAFakeFakeFakeFakeFakeFakeFakeFake0"  # opens nothing
@@ -15,8 +15,8 @@ TOKEN = "123456789:AAFakeFakeFakeFakeFakeFakeFakeFake0"  # opens nothing
 
 @pytest.mark.parametrize("token", ["AAFakeFakeSecret", "123456789", "12:AAFake Secret", ""])
 def test_what_is_no_token_is_refused_and_not_repeated(token: str) -> None:
-    with pytest.raises(ValidationError) as refused:
-        TelegramSettings.model_validate({"token": token})
+    with pytest.raises(Invalid) as refused:
+        build(TelegramSettings, {"token": token})
     assert "BotFather" in str(refused.value)
     assert not token or token not in str(refused.value)
 
@@ -25,7 +25,7 @@ def test_what_is_no_token_is_refused_and_not_repeated(token: str) -> None:
     "written", ["http://127.0.0.1:8081", "http://127.0.0.1:8081/", "http://127.0.0.1:8081/bot"]
 )
 def test_an_address_of_the_api_is_forgiven_its_end(written: str) -> None:
-    settings = TelegramSettings.model_validate({"token": TOKEN, "base_url": written})
+    settings = build(TelegramSettings, {"token": TOKEN, "base_url": written})
     assert settings.base_url == "http://127.0.0.1:8081"
 
 
@@ -44,15 +44,15 @@ def test_an_address_of_the_api_is_forgiven_its_end(written: str) -> None:
     ids=str,
 )
 def test_what_cannot_work_is_refused(wrong: dict[str, str]) -> None:
-    with pytest.raises(ValidationError):
-        TelegramSettings.model_validate({"token": TOKEN, **wrong})
+    with pytest.raises(Invalid):
+        build(TelegramSettings, {"token": TOKEN, **wrong})
 
 
 def test_the_path_of_the_webhook_is_that_of_its_address_unless_set() -> None:
     given = {"token": TOKEN, "mode": "webhook", "webhook_url": "https://example.org/bots/telegram"}
-    assert TelegramSettings.model_validate(given).local_path == "/bots/telegram"
+    assert build(TelegramSettings, given).local_path == "/bots/telegram"
     other = given | {"webhook_path": "/hook"}
-    assert TelegramSettings.model_validate(other).local_path == "/hook"
+    assert build(TelegramSettings, other).local_path == "/hook"
 
 
 def test_checking_the_settings_loads_no_platform_library() -> None:

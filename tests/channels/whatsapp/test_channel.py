@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 import pytest
 
 from nanobot.channel import Reachable
+from nanobot.validation import build
 from nanobot_whatsapp import WhatsAppChannel
 from nanobot_whatsapp.settings import WhatsAppSettings
 
@@ -26,7 +27,7 @@ CLOUD = {
     ("settings", "transport"), [({}, "LinkedTransport"), (CLOUD, "CloudTransport")]
 )
 async def test_the_settings_choose_the_transport(settings: dict[str, str], transport: str) -> None:
-    channel = WhatsAppChannel(WhatsAppSettings.model_validate(settings))
+    channel = WhatsAppChannel(build(WhatsAppSettings, settings))
     assert (channel.name, type(channel).__name__) == ("whatsapp", transport)
     assert isinstance(channel, Reachable)
     assert (channel.limits.text, channel.limits.caption, channel.limits.files) == (4096, 1024, 1)

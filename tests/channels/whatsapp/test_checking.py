@@ -7,13 +7,14 @@ from pathlib import Path
 
 from nanobot.channel.entry_points import CheckFinding, CheckRequest
 from nanobot.testing import FakeClock
+from nanobot.validation import build
 from nanobot_whatsapp.settings import WhatsAppSettings
 from nanobot_whatsapp.setup import check
 from tests.doubles.graph import FakeGraphAPI
 
 
 async def _found(folder: Path, **options: str) -> list[CheckFinding]:
-    settings = WhatsAppSettings.model_validate(options)
+    settings = build(WhatsAppSettings, options)
     return list(await check(CheckRequest(settings, folder, FakeClock(), 10.0)))
 
 

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from pydantic import ValidationError
 
+from nanobot.validation import Invalid, build
 from nanobot_whatsapp.settings import WhatsAppSettings
 
 CLOUD = {
@@ -26,9 +26,9 @@ def test_a_linked_device_needs_no_settings() -> None:
 
 @pytest.mark.parametrize("key", [key for key in CLOUD if key != "transport"])
 def test_the_cloud_api_needs_each_of_its_keys(key: str) -> None:
-    with pytest.raises(ValidationError) as refused:
-        WhatsAppSettings.model_validate({**CLOUD, key: ""})
-    assert [error["loc"] for error in refused.value.errors()] == [(key,)]
+    with pytest.raises(Invalid) as refused:
+        build(WhatsAppSettings, {**CLOUD, key: ""})
+    assert [fault.key for fault in refused.value.faults] == [(key,)]
     assert "is required with transport: cloud" in str(refused.value)
 
 
@@ -52,28 +52,28 @@ def test_the_cloud_api_needs_each_of_its_keys(key: str) -> None:
     ids=str,
 )
 def test_what_cannot_work_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        WhatsAppSettings.model_validate(wrong)
+    with pytest.raises(Invalid):
+        build(WhatsAppSettings, wrong)
 
 
 def test_a_secret_that_is_wrong_is_not_repeated() -> None:
-    with pytest.raises(ValidationError) as refused:
-        WhatsAppSettings.model_validate(CLOUD | {"app_secret": "my secret word"})
+    with pytest.raises(Invalid) as refused:
+        build(WhatsAppSettings, CLOUD | {"app_secret": "my secret word"})
     assert "secret word" not in str(refused.value)
-    assert "EAAFake" not in repr(WhatsAppSettings.model_validate(CLOUD))
+    assert "EAAFake" not in repr(build(WhatsAppSettings, CLOUD))
 
 
 def test_strangers_are_answered_in_the_cloud_and_never_at_a_linked_number_unasked() -> None:
-    assert WhatsAppSettings.model_validate(CLOUD).answers_strangers
-    assert not WhatsAppSettings.model_validate(CLOUD | {"pairing": "never"}).answers_strangers
+    assert build(WhatsAppSettings, CLOUD).answers_strangers
+    assert not build(WhatsAppSettings, CLOUD | {"pairing": "never"}).answers_strangers
     assert not WhatsAppSettings().answers_strangers
     assert WhatsAppSettings(pairing="always").answers_strangers
 
 
 def test_the_path_of_the_webhook_is_that_of_its_address_unless_set() -> None:
-    assert WhatsAppSettings.model_validate(CLOUD).local_path == "/whatsapp"
+    assert build(WhatsAppSettings, CLOUD).local_path == "/whatsapp"
     other = CLOUD | {"webhook_path": "/hook"}
-    assert WhatsAppSettings.model_validate(other).local_path == "/hook"
+    assert build(WhatsAppSettings, other).local_path == "/hook"
 
 
 def test_checking_the_settings_loads_no_transport() -> None:

@@ -29,6 +29,7 @@ from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from nanobot.tooling import TurnContext
 from nanobot.tooling.registry import ToolRegistry
+from nanobot.validation import build
 from tests.memory.homes import owned_by
 
 OWNER = TurnContext("telegram", "1", "telegram:1", "t1")
@@ -58,7 +59,7 @@ class Home:
         await self.sessions.save(session)
 
     async def search(self, caller: TurnContext, **arguments: str) -> str:
-        return (await self.tool(SearchArguments.model_validate(arguments), caller)).text
+        return (await self.tool(build(SearchArguments, arguments), caller)).text
 
     async def ask(self, question: str, caller: TurnContext = OWNER) -> tuple[str, list[str]]:
         """What the offline model answers in a new conversation, and the tools that it called."""

@@ -213,7 +213,7 @@ async def test_a_call_is_a_risk_unless_the_owner_believes_that_it_changes_nothin
             for tool in gate.servers.tools():
                 registry.register(tool)
             around = next(t for t in gate.servers.tools() if t.name == "little__around")
-            risk = await around.risk(McpArguments(), tainted)
+            risk = await around.risk(McpArguments({}), tainted)
             assert risk is not None
             assert risk.what == "call a tool of an MCP server"
             assert risk.details == "around of the MCP server little\n{}"

@@ -9,6 +9,7 @@ import pytest
 from nanobot.errors import ToolError
 from nanobot.security.sandbox.finding import find_sandbox
 from nanobot.tools.shell.tools import ExecArguments, dangerous_command
+from nanobot.validation import build
 from tests.tools.shell.conftest import Life
 
 if TYPE_CHECKING:
@@ -134,4 +135,4 @@ async def test_in_the_sandbox_of_this_machine_a_command_works_and_dies(desk: Des
 
 
 async def _risk(desk: Desk, **arguments: object) -> Risk | None:
-    return await desk.exec.risk(ExecArguments.model_validate(arguments), desk.me)
+    return await desk.exec.risk(build(ExecArguments, arguments), desk.me)

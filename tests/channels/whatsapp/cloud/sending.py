@@ -11,6 +11,7 @@ from nanobot.bus.events import Button, Media, MediaKind, OutboundPart, Receipt
 from nanobot.channel.health import HealthReporter
 from nanobot.errors import SendRefused
 from nanobot.testing import FakeClock
+from nanobot.validation import build
 from nanobot_whatsapp.cloud.graph import Graph
 from nanobot_whatsapp.cloud.outbound import Outbound
 from nanobot_whatsapp.ingest import RecentMessages
@@ -78,7 +79,7 @@ async def rigged(folder: Path, **settings: str) -> AsyncIterator[Rig]:
     async with FakeGraphAPI(clock=clock) as meta:
         meta.say("hello", person=ANN)
         given = {**meta.settings(), "webhook_url": PUBLIC, **settings}
-        options = WhatsAppSettings.model_validate(given)
+        options = build(WhatsAppSettings, given)
         graph = Graph(options, clock, HealthReporter("whatsapp", host))
         people, recent, home = People(folder), RecentMessages(), Home(folder)
         outbound = Outbound(graph, people, home.path_of, recent)

@@ -12,11 +12,11 @@ from random import Random
 import aiohttp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import SecretStr
 
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel.health import HealthReporter
 from nanobot.testing import FakeClock
+from nanobot.validation import SecretStr
 from nanobot_whatsapp.cloud.inbound import HEADER, Inbox, Receiver, signature_of
 from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.people import People

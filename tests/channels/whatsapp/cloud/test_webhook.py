@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from nanobot.channel import WebhookReply, WebhookRequest
 from nanobot.channel.health import HealthReporter
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
+from nanobot.validation import SecretStr
 from nanobot_whatsapp.cloud.inbound import HEADER, Receiver, signature_of
 from tests.channels.telegram.support import RecordingHost
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from nanobot.bus.events import Media, OutboundPart
 from nanobot.errors import SendError
+from nanobot.validation import build
 from nanobot_whatsapp.linked.transport import LinkedTransport
 from nanobot_whatsapp.settings import WhatsAppSettings
 from tests.channels.whatsapp.linked.helpers import PROGRAM, Core, FakeHelper, Stage, staged
@@ -60,7 +61,7 @@ class Scene:
 @contextlib.asynccontextmanager
 async def running(core: Core, **options: object) -> AsyncIterator[Scene]:
     """The transport runs until the end of the `with`."""
-    settings = WhatsAppSettings.model_validate(options)
+    settings = build(WhatsAppSettings, options)
     transport = LinkedTransport(settings, find_program=lambda _options, _folder: PROGRAM)
     async with staged(core.state_folder) as stage, asyncio.TaskGroup() as group:
         life = group.create_task(transport.run(core))

@@ -1,0 +1,384 @@
+"""Settings and tool arguments: plain values, from YAML or JSON, are read into msgspec structs.
+
+`msgspec.convert` stops at the first mistake and words it for programmers. `build` reports all of
+them, each with its path and what the value must be; it never repeats the value, which may be a
+secret. Numbers and booleans may be given as text, as scalars of YAML and variables are.
+
+A field may be a text, number, bool, `SecretStr`, `Literal`, one of these or None, a tuple, list or
+mapping of them, or another `Checked`. `Annotated` adds limits (`msgspec.Meta`, which the JSON
+Schema shows as well) and checks (`Check`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from msgspec import NODEFAULT, Meta, Struct
+from msgspec.structs import FieldInfo, fields, replace
+
+KeyPath = tuple[str | int, ...]
+C = TypeVar("C", bound="Checked")
+
+
+class SecretStr:
+    """A text that no representation shows."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def get_secret_value(self) -> str:
+        """The text itself."""
+        return self._value
+
+    def __len__(self) -> int:
+        return len(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretStr) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        return f"SecretStr({'**********' if self._value else ''!r})"
+
+    __str__ = __repr__
+
+
+class Unfit(ValueError):
+    """A value that a field cannot take. The texts never repeat it."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Check(Struct, frozen=True):
+    """In `Annotated`: what becomes of the value once its type is right. It raises `ValueError`
+    (better `Unfit`, which has a hint) for one that cannot be taken."""
+
+    run: Callable[[Any], Any]
+
+
+class Fault(Struct, frozen=True):
+    """Something wrong. `key` is the way to it, relative to what was checked, and `given` is what
+    stands there. What `is_doubtful` works all the same."""
+
+    key: KeyPath
+    message: str
+    hint: str = ""
+    is_doubtful: bool = False
+    given: object = None
+
+
+class Invalid(ValueError):
+    """Values that cannot be used, with everything that is wrong with them."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(f"{dotted(one.key)} {one.message}".strip() for one in faults))
+        self.faults = tuple(faults)
+
+
+class Checked(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of what `build` makes. Frozen; there is no key beyond its own."""
+
+    @classmethod
+    def prepare(cls, given: object) -> object:
+        """What was given, as the fields are to see it: for shorter ways to write the same."""
+        return given
+
+    def faults(self, home: Path) -> Iterable[Fault]:
+        """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
+        return ()
+
+
+def build(model: type[C], given: object, home: Path = Path()) -> C:
+    """`given` as a `model`. Raises `Invalid`."""
+    made, faults = examine(model, given, home)
+    serious = [fault for fault in faults if not fault.is_doubtful]
+    if serious or made is None:
+        raise Invalid(serious)
+    return made
+
+
+def examine(
+    model: type[C], given: object, home: Path, also_known: Sequence[str] = ()
+) -> tuple[C | None, Sequence[Fault]]:
+    """`given` as a `model`, None where it cannot be one, and everything that is wrong with it, the
+    doubtful included. `also_known` are keys beside its own that a wrong one may have meant."""
+    reader = _Reader(home)
+    made = reader.struct(model, given, (), also_known)
+    return (made if isinstance(made, model) else None), reader.faults
+
+
+@cache
+def fields_of(model: type[Checked]) -> Mapping[str, FieldInfo]:
+    """The fields of a model by name."""
+    return {field.name: field for field in fields(model)}
+
+
+def dotted(path: KeyPath) -> str:
+    """A path as people write it: `model.fallbacks[0].name`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant, or an empty text."""
+    from difflib import get_close_matches
+
+    spelled = {candidate.lower(): candidate for candidate in known}
+    found = get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
+    return spelled[found[0]] if found else ""
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """A sentence that helps with an unknown word: the nearest one, or all there are."""
+    near = nearest(word, known)
+    return f"Did you mean '{near}'?" if near else f"Known here: {', '.join(known)}."
+
+
+_WRONG: Any = object()
+"""In place of a value that was reported."""
+
+_NO_SECTION = "must be a section with keys"
+_TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
+    ("false", "no", "off", "0"), False
+)
+
+
+class _Reader:
+    """Reads one value, and collects what is wrong with it and within."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.faults: list[Fault] = []
+
+    def value(self, kind: Any, given: object, path: KeyPath) -> Any:
+        """`given` as a `kind`; `_WRONG` where that was reported."""
+        read = _BY_ORIGIN.get(get_origin(kind), _Reader._plain)
+        try:
+            return read(self, kind, given, path)
+        except Unfit as error:
+            return self._wrong(path, given, str(error), error.hint)
+        except ValueError as error:  # an adapter's own check, which may repeat the value
+            secret, text = given if isinstance(given, str) else "", str(error)
+            text = text.replace(secret, "…") if secret else text
+            return self._wrong(path, given, text[:1].lower() + text[1:])
+
+    def struct(
+        self, model: type[Checked], given: object, path: KeyPath, also_known: Sequence[str] = ()
+    ) -> Any:
+        """As `value`. `also_known` are keys beside its own that a wrong one may have meant."""
+        before, known = len(self.faults), fields_of(model)
+        given = model.prepare(given)
+        if not isinstance(given, Mapping):
+            raise Unfit(_NO_SECTION)
+        values = {}
+        for name, field in known.items():
+            if name in given:
+                values[name] = self.value(field.type, given[name], (*path, name))
+            elif field.required:
+                self._wrong((*path, name), None, "is required")
+        for key in given:
+            if key not in known:
+                hint = suggestion(str(key), [*known, *also_known])
+                self._wrong((*path, key), given[key], "there is no such key", hint)
+        if not all(fault.is_doubtful for fault in self.faults[before:]):
+            return _WRONG
+        made = model(**values)
+        for fault in made.faults(self.home):
+            self.faults.append(replace(fault, key=(*path, *fault.key)))
+        return made
+
+    def _wrong(self, path: KeyPath, given: object, message: str, hint: str = "") -> Any:
+        self.faults.append(Fault(path, message, hint, given=given))
+        return _WRONG
+
+    def _annotated(self, kind: Any, given: object, path: KeyPath) -> Any:
+        value = self.value(kind.__origin__, given, path)
+        for extra in kind.__metadata__ if value is not _WRONG else ():
+            if isinstance(extra, Check):
+                value = extra.run(value)
+            elif isinstance(extra, Meta):
+                _limit(extra, value)
+        return value
+
+    def _choice(self, kind: Any, given: object, path: KeyPath) -> Any:
+        choices = get_args(kind)
+        if given in choices:
+            return given
+        *most, last = map(repr, choices)
+        near = nearest(given, choices) if given and isinstance(given, str) else ""
+        hint = f"Did you mean '{near}'?" if near else ""
+        raise Unfit(f"must be {', '.join(most)} or {last}", hint)
+
+    def _optional(self, kind: Any, given: object, path: KeyPath) -> Any:
+        (inner,) = (one for one in get_args(kind) if one is not NoneType)
+        return None if given is None else self.value(inner, given, path)
+
+    def _items(self, kind: Any, given: object, path: KeyPath) -> Any:
+        if not isinstance(given, list | tuple):
+            hint = "Write it as [first, second], or one a line after '- '."
+            raise Unfit("must be a list", hint)
+        inner = get_args(kind)[0]
+        items = [self.value(inner, item, (*path, index)) for index, item in enumerate(given)]
+        wrong = any(item is _WRONG for item in items)
+        return _WRONG if wrong else get_origin(kind)(items)
+
+    def _entries(self, kind: Any, given: object, path: KeyPath) -> Any:
+        if not isinstance(given, Mapping):
+            raise Unfit(_NO_SECTION)
+        of_keys, of_values = get_args(kind)
+        entries = {
+            self.value(of_keys, key, (*path, key)): self.value(of_values, value, (*path, key))
+            for key, value in given.items()
+        }
+        return _WRONG if any(one is _WRONG for one in (*entries, *entries.values())) else entries
+
+    def _plain(self, kind: Any, given: object, path: KeyPath) -> Any:
+        if kind is Any:
+            return given
+        if issubclass(kind, Checked):
+            return self.struct(kind, given, path)
+        if kind in (int, float):
+            return _number(kind, given)
+        if kind is bool:
+            if (truth := _TRUTH.get(str(given).strip().lower())) is None:
+                raise Unfit("must be true or false")
+            return truth
+        if isinstance(given, SecretStr) and kind is SecretStr:
+            return given
+        if not isinstance(given, str):
+            raise Unfit("must be text")
+        return kind(given)
+
+
+_BY_ORIGIN: Mapping[Any, Callable[[_Reader, Any, object, KeyPath], Any]] = {
+    Annotated: _Reader._annotated,
+    Literal: _Reader._choice,
+    Union: _Reader._optional,
+    UnionType: _Reader._optional,
+    tuple: _Reader._items,
+    list: _Reader._items,
+    Mapping: _Reader._entries,
+    dict: _Reader._entries,
+}
+
+
+def _number(kind: type[int] | type[float], given: object) -> int | float:
+    """Raises `Unfit`."""
+    number: int | float | None = None
+    if isinstance(given, str | int | float) and not isinstance(given, bool):
+        with suppress(ValueError, OverflowError):
+            number = kind(given)
+    if number is None or (isinstance(given, float) and number != given):
+        raise Unfit("must be a whole number" if kind is int else "must be a number")
+    if not math.isfinite(number):
+        raise Unfit("must be a finite number")
+    return number
+
+
+def _limit(limit: Meta, value: Any) -> None:
+    """Raises `Unfit` saying what the value must be."""
+    size = len(value) if isinstance(value, str | tuple | list) else 0
+    if limit.ge is not None and value < limit.ge:
+        raise Unfit(f"must be at least {limit.ge}")
+    if limit.gt is not None and value <= limit.gt:
+        raise Unfit(f"must be greater than {limit.gt}")
+    if limit.le is not None and value > limit.le:
+        raise Unfit(f"must be at most {limit.le}")
+    if limit.min_length is not None and size < limit.min_length:
+        least = limit.min_length
+        raise Unfit("must not be empty" if least == 1 else f"must have {least} characters")
+    if limit.max_length is not None and size > limit.max_length:
+        unit = "characters" if isinstance(value, str) else "items"
+        raise Unfit(f"must be at most {limit.max_length:,} {unit}")
+
+
+def json_schema(
+    kind: Any, meanings: Callable[[type[Checked]], Mapping[str, str]] | None = None
+) -> dict[str, Any]:
+    """The JSON Schema of a field's type or a model, with nothing referred to elsewhere.
+
+    What a key means is told by `Meta(description=…)`, or by `meanings` of the model. A key that may
+    be None is one that may be left out.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        made = json_schema(kind.__origin__, meanings)
+        for one in kind.__metadata__:
+            if isinstance(one, Meta):
+                made |= _limits(one, made)
+        return made
+    if origin in (Union, UnionType):
+        return json_schema(next(one for one in arguments if one is not NoneType), meanings)
+    if origin is Literal:
+        return {"type": "string", "enum": list(arguments)}
+    if origin in (tuple, list):
+        return {"type": "array", "items": json_schema(arguments[0], meanings)}
+    if origin is not None:
+        return {"type": "object", "additionalProperties": json_schema(arguments[1], meanings)}
+    return _schema_of_model(kind, meanings) if issubclass(kind, Checked) else dict(_TYPES[kind])
+
+
+def _schema_of_model(
+    model: type[Checked], meanings: Callable[[type[Checked]], Mapping[str, str]] | None
+) -> dict[str, Any]:
+    texts = meanings(model) if meanings else {}
+    properties, required = {}, []
+    for name, field in fields_of(model).items():
+        made = json_schema(field.type, meanings)
+        if name in texts:
+            made["description"] = texts[name]
+        if field.required:
+            required.append(name)
+        elif (default := default_of(field)) is not None and not isinstance(default, Checked):
+            made["default"] = _plain_value(default)
+        properties[name] = made
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, "required": required} if required else schema
+
+
+def default_of(field: FieldInfo) -> Any:
+    """The value of a field that is left out; None where it is required."""
+    if field.default_factory is not NODEFAULT:
+        return field.default_factory()
+    return None if field.default is NODEFAULT else field.default
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _limits(limit: Meta, kind: Mapping[str, Any]) -> dict[str, Any]:
+    """What `limit` adds to the schema of a `kind`."""
+    sized = "Items" if kind.get("type") == "array" else "Length"
+    named = {
+        "description": limit.description,
+        "minimum": limit.ge,
+        "exclusiveMinimum": limit.gt,
+        "maximum": limit.le,
+        f"min{sized}": limit.min_length,
+        f"max{sized}": limit.max_length,
+    }
+    return {key: value for key, value in named.items() if value is not None}
+
+
+_TYPES: Mapping[Any, Mapping[str, Any]] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    SecretStr: {"type": "string", "format": "password", "writeOnly": True},
+}
