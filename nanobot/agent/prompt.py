@@ -239,7 +239,7 @@ class ScopedSources:
         """See `PromptSources`."""
         scope = self._scopes.of_session(session.key, session.metadata)
         try:
-            return self._memories.of(scope).store.joined(PERSONAL)
+            return self._memories.of(scope).store.joined()
         except NanobotError as error:
             logger.warning("memory cannot be read: {}", error)
             return None

@@ -347,11 +347,6 @@ class GitStore:
                 break
         return times
 
-    def text_at(self, path: str, moment: datetime) -> str | None:
-        """The text that stood in `path` then; None where no version is as old, or no file was."""
-        older = [one.number for one in self.versions() if one.when <= moment]
-        return self._text(older[-1], path) if older else None
-
     def applied_cursors(self, prefix: str = "") -> frozenset[int]:
         """The history entries of a scope on which a version rests."""
         inside = (one.change.cursors for one in self.versions() if one.is_in(prefix))

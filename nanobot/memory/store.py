@@ -17,13 +17,14 @@ from functools import partial
 from typing import TypeVar
 
 from loguru import logger
+from msgspec import Struct
 from msgspec.structs import replace as altered
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory import guard
-from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
+from nanobot.memory.documents import FACTS, LONG_TERM, PERSONAL, RETIRED, RULES, TRACKED
 from nanobot.memory.files import redact_file, text_of
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation, apply_operations, split
@@ -36,7 +37,6 @@ LIMIT = 10_000_000
 """Bytes of the largest file that is read."""
 
 _ATTEMPTS = 5
-_BASELINE = timedelta(days=7)
 
 Quiesce = Callable[[], AbstractAsyncContextManager[None]]
 """Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
@@ -46,6 +46,18 @@ BeforeChange = Callable[[str, bytes | None, bytes], None]
 """Gets the path, the old and the new content in a worker thread; raising calls the change off."""
 
 Result = TypeVar("Result")
+
+
+class _Write(Struct, frozen=True):
+    """A document's new text. It is written where `expected` still stands; the facts on `excused`
+    lines may go."""
+
+    path: str
+    text: str
+    expected: str
+    change: Change
+    excused: tuple[str, ...] = ()
+    before: BeforeChange | None = None
 
 
 class MemoryStore:
@@ -76,7 +88,7 @@ class MemoryStore:
         self._writing = asyncio.Lock()
         self._day = date.min
         self._texts: dict[str, tuple[FileState | None, str]] = {}
-        self._composed: dict[object, tuple[tuple[str, ...], str]] = {}
+        self._joined: tuple[tuple[str, ...], str] = ((), "")
 
     # Reading
 
@@ -91,8 +103,7 @@ class MemoryStore:
     def read(self, path: str) -> str:
         """The text of a document, empty where there is none. Raises `PathRefused` for a link."""
         fingerprint = lstate_of(f"{self._root.path}/{self._prefix}{path}")
-        today = self._clock.now().date()
-        if self._day != today:  # keep no notes of past days
+        if self._day != (today := self.today()):  # keep no notes of past days
             self._texts.clear()
             self._day = today
         known = self._texts.get(path)
@@ -107,7 +118,7 @@ class MemoryStore:
 
     def today_path(self, ago: int = 0) -> str:
         """Where today's notes lie, or those of so many days ago."""
-        return f"memory/{self._clock.now().date() - timedelta(days=ago)}.md"
+        return f"memory/{self.today() - timedelta(days=ago)}.md"
 
     def facts(self, path: str) -> list[str]:
         """The facts that a document states, beyond its template."""
@@ -150,32 +161,22 @@ class MemoryStore:
 
     def get_memory_context(self) -> str:
         """The `# Memory` part of the system prompt; empty while there is nothing to remember."""
-        texts = (self._told(LONG_TERM), self._told(self.today_path()))
-        return self._once("context", texts, self._context_of)
-
-    def joined(self, paths: Sequence[str]) -> str:
-        """MEMORY.md, today's notes and the texts at `paths` as one text, with a line's end between
-        them. The same object as long as nothing changes: each conversation keeps what it was told,
-        and all of a scope were told the same."""
-        texts = tuple(map(self.read, (LONG_TERM, self.today_path(), *paths)))
-        return self._once("joined", texts, "\n".join)
-
-    def _once(
-        self, name: str, texts: tuple[str, ...], compose: Callable[[tuple[str, ...]], str]
-    ) -> str:
-        """What is composed of these texts; the same object as long as they are the same."""
-        if name not in self._composed or self._composed[name][0] != texts:
-            self._composed[name] = (texts, compose(texts))
-        return self._composed[name][1]
-
-    def _context_of(self, texts: tuple[str, ...]) -> str:
-        long_term, notes = texts
+        long_term, notes = self._told(LONG_TERM), self._told(self.today_path())
         parts = ["# Memory"]
         if guard.fact_lines(long_term, self.template_of(LONG_TERM)):
             parts.append(f"## Long-term Memory\n\n{long_term.strip()}")
         if notes.strip():
             parts.append(f"## Today's Notes\n\n{notes.strip()}")
         return "\n\n".join(parts) if len(parts) > 1 else ""
+
+    def joined(self) -> str:
+        """The long-term files and today's notes as one text, with a line's end between them. The
+        same object as long as nothing changes: each conversation keeps what it was told, and all of
+        a scope were told the same."""
+        texts = tuple(map(self.read, (LONG_TERM, self.today_path(), *PERSONAL)))
+        if self._joined[0] != texts:
+            self._joined = (texts, "\n".join(texts))
+        return self._joined[1]
 
     def _told(self, path: str) -> str:
         try:
@@ -196,17 +197,16 @@ class MemoryStore:
         *,
         expected: str | None,
         change: Change,
-        excused: Iterable[str] = (),
         before: BeforeChange | None = None,
     ) -> int:
         """Replace a document where `expected` (None or empty: no text) still stands.
 
-        Returns the number of the version, 0 where there is none. The facts on `excused` lines may
-        go. Raises `WriteConflict` where something else stands there, `ToolError` with the reason
-        where the guard refuses, `StorageError` when the disk does.
+        Returns the number of the version, 0 where there is none. Raises `WriteConflict` where
+        something else stands there, `ToolError` with the reason where the guard refuses,
+        `StorageError` when the disk does.
         """
         async with self._writing:
-            return await self._put(path, text, expected or "", change, tuple(excused), before)
+            return await self._put(_Write(path, text, expected or "", change, (), before))
 
     async def edit(
         self,
@@ -236,20 +236,6 @@ class MemoryStore:
         """
         async with self._writing:
             return await _again(lambda: self._apply(path, operations, change, retired, before))
-
-    async def retire(self, path: str, lines: Sequence[str], change: Change) -> int:
-        """Move lines of a document to retired.md; return the version, 0 where none stands there.
-
-        They are written there first, so that a crash may repeat but never lose one.
-        """
-        text = await asyncio.to_thread(self._fresh, path)
-        named = {guard.bare(line) for line in lines}
-        standing = [line for line in split(text) if line.strip() and guard.bare(line) in named]
-        if not standing:
-            return 0
-        operations = [Operation(old=line.rstrip()) for line in standing]
-        number, _ = await self.apply(path, operations, change, retired=standing)
-        return number
 
     def applied_cursors(self) -> frozenset[int]:
         """The history entries whose changes a version holds. Blocks."""
@@ -288,7 +274,7 @@ class MemoryStore:
                 return await asyncio.to_thread(self._rewrite, redact)
             finally:
                 self._texts.clear()
-                self._composed.clear()
+                self._joined = ((), "")
 
     async def _apply(
         self,
@@ -303,13 +289,14 @@ class MemoryStore:
         made = tuple(operation for operation in operations if operation not in applied.left)
         full = altered(change, operations=change.operations or made)
         going = _going(text, applied.text, retired)
+        write = _Write(path, applied.text, text, full, going, before)
         if going:
             # Refused after they were retired, the lines would stand in both files.
-            await asyncio.to_thread(self._guard, path, text, applied.text, full, going)
+            await asyncio.to_thread(self._guard, write)
             # The operations and their evidence belong to the version of the file itself.
             retiring = altered(change, cursors=(), operations=())
             await self._edit(RETIRED, lambda now: with_retired(now, self.today(), going), retiring)
-        return await self._put(path, applied.text, text, full, going, before), applied.left
+        return await self._put(write), applied.left
 
     async def _edit(
         self,
@@ -319,106 +306,55 @@ class MemoryStore:
         before: BeforeChange | None = None,
     ) -> int:
         text = await asyncio.to_thread(self._fresh, path)
-        return await self._put(path, edited(text), text, change, (), before)
+        return await self._put(_Write(path, edited(text), text, change, (), before))
 
-    async def _put(
-        self,
-        path: str,
-        text: str,
-        expected: str,
-        change: Change,
-        excused: Sequence[str],
-        before: BeforeChange | None,
-    ) -> int:
-        wanted = (path, text, expected, change, excused)
+    async def _put(self, write: _Write) -> int:
+        path = write.path
         try:
-            if path in RULES and not await asyncio.to_thread(self._checked, *wanted):
+            if path in RULES and not await asyncio.to_thread(self._checked, write):
                 return 0  # nothing to quiesce for
             async with self._quiesce() if path in RULES else nullcontext():
-                number = await asyncio.to_thread(self._replace, *wanted, before)
+                number = await asyncio.to_thread(self._replace, write)
         finally:
             # A replaced file can have the same time, size and even inode as the one before.
             self._texts.pop(path, None)
-        logger.debug("{}{} was written by {}", self._prefix, path, change.author)
+        logger.debug("{}{} was written by {}", self._prefix, path, write.change.author)
         return number
 
-    def _replace(
-        self,
-        path: str,
-        text: str,
-        expected: str,
-        change: Change,
-        excused: Sequence[str],
-        before: BeforeChange | None,
-    ) -> int:
-        checked = self._checked(path, text, expected, change, excused)
-        if checked is None:
+    def _replace(self, write: _Write) -> int:
+        if (checked := self._checked(write)) is None:
             return 0
         place, current, new = checked
-        if before is not None:
-            before(place.relative, current, new)
+        if write.before is not None:
+            write.before(place.relative, current, new)
         put = partial(place.write_bytes, new, expected=current)
-        if self._versions is not None and path in TRACKED:
-            return self._versions.write(place.relative, current, new, change, put)
+        if self._versions is not None and write.path in TRACKED:
+            return self._versions.write(place.relative, current, new, write.change, put)
         put()
         return 0
 
-    def _checked(
-        self, path: str, text: str, expected: str, change: Change, excused: Sequence[str]
-    ) -> tuple[Place, bytes | None, bytes] | None:
+    def _checked(self, write: _Write) -> tuple[Place, bytes | None, bytes] | None:
         """Where to write what, and the present content; None where nothing changes."""
-        place = self._root.place(self._prefix + path)
+        place = self._root.place(self._prefix + write.path)
         current = place.read_bytes(LIMIT)
-        standing = text_of(current)
-        if standing != expected:
+        if text_of(current) != write.expected:
             raise WriteConflict(place.shown)
-        self._guard(path, standing, text, change, excused)
-        new = text.encode("utf-8", "replace")
-        if text == standing and not change.cursors:
+        self._guard(write)
+        if write.text == write.expected and not write.change.cursors:
             return None
-        return place, current, new
+        return place, current, write.text.encode("utf-8", "replace")
 
-    def _guard(
-        self, path: str, standing: str, text: str, change: Change, excused: Sequence[str]
-    ) -> None:
-        """Raises `ToolError` where `text` may not replace `standing`."""
+    def _guard(self, write: _Write) -> None:
+        """Raises `ToolError` where the text may not replace the one before."""
+        path, author, old, new = write.path, write.change.author, write.expected, write.text
         reason = ""
-        if path in FACTS and change.author not in guard.BY_PERSON:
-            reason = self._refusal(path, standing, text, excused)
-        if path in {*FACTS, *RULES} and change.author != "sync":  # it has both devices' facts
-            reason = reason or guard.oversize(standing, text)
+        if path in FACTS and author not in guard.BY_PERSON:
+            reason = guard.refusal(old, new, self.template_of(path), excused=write.excused)
+        if path in {*FACTS, *RULES} and author != "sync":  # it has both devices' facts
+            reason = reason or guard.oversize(old, new)
         if reason:
             logger.warning("a write to {}{} was refused: {}", self._prefix, path, reason)
             raise ToolError(f"{path} was not written: {reason}")
-
-    def _refusal(self, path: str, standing: str, text: str, excused: Sequence[str]) -> str:
-        """Why too many facts would go, at once or since a week ago: many small losses count like a
-        large one."""
-        template = self.template_of(path)
-        since = self.today() - _BASELINE - timedelta(days=1)
-        retired = (line for day, line in retired_in(self._fresh(RETIRED)) if day >= since)
-        excused = (*excused, *retired)
-        reason = guard.refusal(standing, text, template, excused=excused)
-        if reason or not guard.lost_facts(standing, text, template):
-            return reason
-        earlier = self._week_ago(path)
-        return guard.refusal(earlier, text, template, excused=excused, when="within a week")
-
-    def _week_ago(self, path: str) -> str:
-        """The text as of seven days ago, without what went since by the person's own will; empty
-        where no version is that old."""
-        if self._versions is None:
-            return ""
-        self._versions.record_hand_edits(self._prefix)
-        moment = self._clock.now() - _BASELINE
-        text = self._versions.text_at(self._prefix + path, moment) or ""
-        gone: set[str] = set()
-        for snapshot in self._versions.lineage(self._prefix + path) if text else ():
-            if snapshot.version.when <= moment:
-                break
-            if snapshot.version.author in guard.BY_PERSON:
-                gone.update(guard.lost_facts(snapshot.before, snapshot.after))
-        return "\n".join(line for line in split(text) if line.strip() not in gone)
 
     def _rewrite(self, redact: Callable[[str], str]) -> int:
         places = [self._root.place(self._prefix + path) for path in sorted(RULES)]
@@ -438,9 +374,9 @@ async def _again(write: Callable[[], Awaitable[Result]]) -> Result:
     return await write()
 
 
-def _going(before: str, after: str, retired: Sequence[str]) -> list[str]:
+def _going(before: str, after: str, retired: Sequence[str]) -> tuple[str, ...]:
     """Those lines of `before` that are no more in `after` and are to be retired."""
     named = {guard.bare(line) for line in retired}
     standing = {line.strip() for line in split(after)}
     lines = dict.fromkeys(line.strip() for line in split(before))
-    return [line for line in lines if line not in standing and guard.bare(line) in named]
+    return tuple(one for one in lines if one not in standing and guard.bare(one) in named)

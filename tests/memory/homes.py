@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from nanobot.bus.journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.memory import guard
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
 from nanobot.memory.gitstore import GitStore
@@ -18,6 +19,7 @@ from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex
+from nanobot.memory.store import MemoryStore
 from nanobot.memory.version import Change
 from nanobot.memory.why import Explainer
 from nanobot.messages import Message, ToolCall
@@ -152,3 +154,11 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
         await index.close()
         await sessions.close()
         await journal.close()
+
+
+async def retire(store: MemoryStore, path: str, lines: Sequence[str], change: Change) -> int:
+    """Move facts of a document to retired.md; the version."""
+    named = {guard.bare(line) for line in lines}
+    standing = [line for line in store.read(path).splitlines() if guard.bare(line) in named]
+    steps = [Operation(old=line) for line in standing]
+    return (await store.apply(path, steps, change, retired=standing))[0]

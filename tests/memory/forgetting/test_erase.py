@@ -22,7 +22,7 @@ from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
 from nanobot.tools.undo import UndoLog
-from tests.memory.homes import GUEST, RealHome, living
+from tests.memory.homes import GUEST, RealHome, living, retire
 
 KEY = "telegram:1"
 SECRET = "Zoë's walrus Qopuvi"
@@ -83,7 +83,7 @@ async def filled(home: RealHome) -> None:
     await home.learn(f"- Has {SECRET}, the dear", path="USER.md")
     await home.learn(f"- Walks {SECRET}", scope=GUEST)
     store = home.memory().store
-    await store.retire("memory/MEMORY.md", [f"- It is {SECRET.upper()}"], Change("dream"))
+    await retire(store, "memory/MEMORY.md", [f"- It is {SECRET.upper()}"], Change("dream"))
     await home.learn(f"- It still is {SECRET}")
     await store.append_today(f"feed {SECRET}")
     await in_files(home)

@@ -15,6 +15,7 @@ from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Query
 from nanobot.memory.version import Change, UnknownVersion
+from tests.memory.homes import retire
 from tests.memory.owning import Owned
 
 PERSON = "people/telegram_7"
@@ -147,7 +148,7 @@ async def test_search_is_narrowed_by_filters(owned: Owned) -> None:
 async def test_search_names_facts_that_are_no_longer_true(owned: Owned) -> None:
     await owned.remember("Ada works at the bakery.")
     store = owned.memories.of(OWNER).store
-    await store.retire(LONG_TERM, ["- Ada works at the bakery."], Change("dream"))
+    await retire(store, LONG_TERM, ["- Ada works at the bakery."], Change("dream"))
     report = await owned.service.search(Query("bakery", ()), OWNER)
     assert "no longer true since 2026-03-02: " in report.text
     assert "Ada works at the bakery." in report.text
@@ -199,7 +200,7 @@ async def test_what_was_changed_together_is_one_version_and_one_undo(owned: Owne
     await store.apply("USER.md", adds, Change("dream", "learned: Finnish", run="dream 1"))
     (owned.workspace / "SOUL.md").write_text("# Soul\n\n- Mine\n")
     gone = ["- Ada works at the bakery."]
-    last = await store.retire(LONG_TERM, gone, Change("dream", "retired 1", run="dream 1"))
+    last = await retire(store, LONG_TERM, gone, Change("dream", "retired 1", run="dream 1"))
     listed = (await owned.service.versions(OWNER)).data["versions"]
     assert isinstance(listed, list)
     shown = [(v["version"], v["summary"], v["paths"]) for v in listed]  # type: ignore[index, call-overload]
@@ -228,7 +229,7 @@ async def test_a_whole_state_comes_back_and_that_can_be_undone(owned: Owned) -> 
     then = owned.facts()
     user = owned.workspace / "USER.md"
     await owned.remember("Grace lives in Lisbon.")
-    await store.retire(LONG_TERM, ["- Ada works at the bakery."], Change("dream"))
+    await retire(store, LONG_TERM, ["- Ada works at the bakery."], Change("dream"))
     user.write_text("# User\n\n- Mine\n")
     later = owned.facts()
 

@@ -18,6 +18,7 @@ from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import is_unconfirmed
 from nanobot.memory.version import Change
 from nanobot.security.paths import Root
+from tests.memory.homes import retire
 
 if TYPE_CHECKING:
     from tests.memory.conftest import StoppedClock
@@ -213,11 +214,12 @@ def test_the_editor_of_a_person_is_noticed(store: MemoryStore, workspace: Path) 
 
 
 def test_an_unchanged_memory_is_not_read_again(store: MemoryStore, workspace: Path) -> None:
-    first = store.get_memory_context()
+    first = store.joined()
     (workspace / MEMORY).write_text("- Likes blue\n")
-    changed = store.get_memory_context()
+    changed = store.joined()
     assert first != changed
-    assert store.get_memory_context() is changed
+    assert store.joined() is changed
+    assert store.read(MEMORY) is store.read(MEMORY)
 
 
 def test_notes_of_days_that_are_over_are_not_held(
@@ -307,10 +309,10 @@ async def test_retired_facts_move_with_their_date_however_many(
     store: MemoryStore, workspace: Path, clock: StoppedClock
 ) -> None:
     (workspace / MEMORY).write_text(facts(FACTS))
-    await store.retire(MEMORY, [fact[2:] for fact in FACTS[:2]], CHANGE)
+    await retire(store, MEMORY, [fact[2:] for fact in FACTS[:2]], CHANGE)
     clock.time += timedelta(days=1)
-    assert await store.retire(MEMORY, ["never stood there"], CHANGE) == 0
-    await store.retire(MEMORY, FACTS[2:], CHANGE)
+    assert await retire(store, MEMORY, ["never stood there"], CHANGE) == 0
+    await retire(store, MEMORY, FACTS[2:], CHANGE)
     assert (workspace / "memory/retired.md").read_text() == (
         "# Retired facts\n\n"
         "- 2026-11-21: alpha was decided\n- 2026-11-21: bravo was decided\n"
@@ -337,7 +339,7 @@ async def test_a_crash_amid_retiring_loses_no_line_and_repeats_none(
         await store.apply(MEMORY, steps, CHANGE, retired=FACTS[:1], before=crash)
     assert FACTS[0] in store.read(MEMORY)
     assert store.retired() == []  # it still stands
-    await store.retire(MEMORY, FACTS[:1], CHANGE)
+    await retire(store, MEMORY, FACTS[:1], CHANGE)
     assert FACTS[0] not in store.read(MEMORY)
     assert [line for _, line in store.retired()] == ["alpha was decided"]
 
@@ -346,7 +348,7 @@ async def test_a_retired_fact_that_stands_again_is_not_told_as_retired(
     store: MemoryStore, workspace: Path
 ) -> None:
     (workspace / MEMORY).write_text(facts(FACTS))
-    await store.retire(MEMORY, FACTS[:2], CHANGE)
+    await retire(store, MEMORY, FACTS[:2], CHANGE)
     (workspace / MEMORY).write_text(facts(FACTS))
     assert store.retired() == []
     (workspace / MEMORY).write_text(facts(FACTS[1:]))
@@ -380,7 +382,7 @@ async def test_taking_text_out_reaches_all_documents_and_notes(
     store: MemoryStore, workspace: Path
 ) -> None:
     (workspace / MEMORY).write_text(facts([*FACTS, "- secret plan"]))
-    await store.retire(MEMORY, ["secret plan"], CHANGE)
+    await retire(store, MEMORY, ["secret plan"], CHANGE)
     await store.append_today("the secret")
     (workspace / "USER.md").write_text("secret \udcff\n", errors="surrogateescape")
     (workspace / "library").mkdir()

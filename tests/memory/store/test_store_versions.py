@@ -1,4 +1,4 @@
-"""MemoryStore with versions: numbers, ages, and the guard's memory of a week ago."""
+"""MemoryStore with versions: numbers and ages."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nanobot.errors import ToolError
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.version import Change
 from nanobot.security.paths import Root
+from tests.memory.homes import retire
 
 if TYPE_CHECKING:
     from tests.memory.conftest import StoppedClock
@@ -74,7 +74,7 @@ async def test_a_retirement_is_explained_by_versions_of_both_files(
     store: MemoryStore, versions: GitStore
 ) -> None:
     await write(store, FACTS)
-    number = await store.retire(MEMORY, FACTS[:1], Change("dream", "obsolete", cursors=(3,)))
+    number = await retire(store, MEMORY, FACTS[:1], Change("dream", "obsolete", cursors=(3,)))
     latest, before = versions.log(limit=2)
     assert (latest.number, latest.paths, latest.change.cursors) == (number, (MEMORY,), (3,))
     assert before.paths == ("memory/retired.md",)
@@ -89,40 +89,6 @@ async def test_lines_have_the_age_of_the_version_that_wrote_them(
     clock.time += timedelta(days=2)
     ages = store.fact_ages(MEMORY)
     assert (ages[FACTS[0]], ages[FACTS[1]]) == (5, 2)
-
-
-async def test_facts_of_a_week_ago_do_not_erode(store: MemoryStore, clock: StoppedClock) -> None:
-    await write(store, FACTS)
-    clock.time += timedelta(days=8)
-    for left in (2, 3):
-        await write(store, FACTS[left:])
-        clock.time += timedelta(days=1)
-    with pytest.raises(ToolError, match="within a week"):
-        await write(store, FACTS[4:])
-    clock.time += timedelta(days=7)
-    await write(store, FACTS[4:])
-
-
-async def test_what_the_person_takes_out_does_not_count_against_the_agent(
-    store: MemoryStore, clock: StoppedClock, workspace: Path
-) -> None:
-    await write(store, FACTS)
-    clock.time += timedelta(days=8)
-    (workspace / MEMORY).write_text(facts(FACTS[5:]))
-    await write(store, FACTS[6:])
-    assert FACTS[5] not in store.read(MEMORY)
-    await write(store, [], author="restore")
-
-
-async def test_a_fact_retired_this_week_does_not_count_later(
-    store: MemoryStore, clock: StoppedClock
-) -> None:
-    await write(store, FACTS)
-    clock.time += timedelta(days=8)
-    await store.retire(MEMORY, FACTS[:4], Change("dream"))
-    clock.time += timedelta(days=2)
-    await write(store, FACTS[5:])
-    assert FACTS[4] not in store.read(MEMORY)
 
 
 async def test_hand_edits_become_versions_of_the_person(

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -123,7 +122,6 @@ def test_hand_edits_are_recorded_once_and_deletions_too(home: Home) -> None:
     assert home.store.record_hand_edits() == ()
     home.root.place(FILE).remove()
     assert home.store.record_hand_edits() == (2,)
-    assert home.store.text_at(FILE, home.clock.now()) is None
 
 
 def test_a_refused_write_leaves_no_version(home: Home) -> None:
@@ -184,16 +182,6 @@ def test_locks_and_temporary_files_of_the_dead_do_not_stop_anybody(home: Home) -
     assert home.write("- b\n") == 2
     assert not list(home.repository.rglob("*.lock"))
     assert not list(home.repository.rglob("tmp_pack_*"))
-
-
-def test_a_text_is_known_for_each_moment(home: Home) -> None:
-    start = home.clock.now()
-    home.write("- a\n")
-    asyncio.run(home.clock.advance(86_400.0))
-    home.write("- b\n")
-    assert home.store.text_at(FILE, start - timedelta(seconds=1)) is None
-    assert home.store.text_at(FILE, start + timedelta(hours=1)) == "- a\n"
-    assert home.store.text_at(FILE, home.clock.now()) == "- b\n"
 
 
 def test_lineage_tells_what_each_version_made_of_a_file_newest_first(home: Home) -> None:

@@ -13,7 +13,7 @@ from nanobot.memory.lines import Operation
 from nanobot.memory.version import Change
 from nanobot.messages import Message, ToolCall
 from nanobot.testing import FakeClock
-from tests.memory.homes import GUEST, RealHome, living
+from tests.memory.homes import GUEST, RealHome, living, retire
 
 KEY = "telegram:1"
 
@@ -156,7 +156,7 @@ async def test_a_line_written_by_hand_says_so(home: RealHome) -> None:
 
 async def test_a_retired_line_is_followed_to_where_it_came_from(home: RealHome) -> None:
     first = await home.learn("- Ann is in Oslo", "- Likes tea")
-    await home.memory().store.retire("memory/MEMORY.md", ["- Ann is in Oslo"], Change("dream"))
+    await retire(home.memory().store, "memory/MEMORY.md", ["- Ann is in Oslo"], Change("dream"))
 
     (origin,) = (await home.explainer.why("Ann", "owner")).found
 
