@@ -47,22 +47,6 @@ _REPORT_CHARACTERS = 12_000
 _LABEL_CHARACTERS = 60
 
 
-class _Log(TurnLog):
-    """Keeps what a helper has read."""
-
-    def __init__(self, task: Message) -> None:
-        self.messages = [task]
-
-    async def replied(self, message: Message) -> None:
-        self.messages.append(message)
-
-    async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
-        self.messages.append(message)
-
-    async def told(self, message: Message) -> None:
-        self.messages.append(message)
-
-
 class _Helper(Struct):
     id: str
     label: str
@@ -177,7 +161,8 @@ class Helpers:
     async def _report(self, helper: _Helper) -> tuple[str, tuple[str, ...]]:
         """What the conversation hears of it, whatever becomes of it; and what taints that."""
         task = Message("user", helper.task, self._clock.now(), origin=NANOBOT)
-        log = _Log(task)
+        log = TurnLog()
+        log.messages.append(task)
         working = Background()
         run = working.start(self._work(helper, log), name=helper.key)
         timer = working.start(self._clock.sleep(self._minutes * 60), name="its time")
@@ -194,7 +179,7 @@ class Helpers:
             await working.drain(0)
         return text, tuple(dict.fromkeys((*helper.origins, *origins_of(log.messages))))
 
-    async def _work(self, helper: _Helper, log: _Log) -> str:
+    async def _work(self, helper: _Helper, log: TurnLog) -> str:
         messages = (system_message(self._instructions), user_message(helper.task))
         tools = Toolset.of(self._runner.tools.specs(helper.caller.scope))
         caller = replace(

@@ -8,12 +8,6 @@ Messages are rendered once and kept, so the cost of a turn depends on what is ne
 the length of the conversation. What is dropped from that cache is rendered again from the same
 files and so to the same bytes; its memory does not grow with the people who send pictures.
 
-Between turns consolidation makes the prompt fit. A turn that calls many tools can outgrow the
-window by itself; then truncation shortens tool results in the prompt, oldest first and in steps,
-then what was said, and at last leaves out the oldest messages. What is stored is not touched, and
-the model is told where something is missing. The system prompt and the person's newest message
-always stay.
-
 The system prompt has its most stable parts first: identity, bootstrap files, memory, skills. An
 untouched template file takes no room, and a file that grew beyond its budget is cut at a line.
 
@@ -28,16 +22,17 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
-from itertools import product
-from typing import Literal, Protocol
+from typing import Literal
 
 from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nanobot.agent.media import MediaStore
+from nanobot.agent.truncation import shorten, shortened
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
@@ -159,31 +154,8 @@ _ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
 """The tools that a model with a small window is offered."""
 
 
-class PromptSources(Protocol):
-    """What the prompt of a conversation is made of."""
-
-    @property
-    def forgotten(self) -> int:
-        """Grows whenever something leaves memory for good: no prompt holds it then, nor tells that
-        it went."""
-        ...
-
-    def parts(self, session: Session) -> Sequence[Part]:
-        """The parts of its system prompt, most stable first."""
-        ...
-
-    def memory_text(self, session: Session) -> str | None:
-        """The long-term memory as it is now, to tell what changed since; None where it cannot be
-        read."""
-        ...
-
-    def tools(self, session: Session) -> Toolset:
-        """The tools as it is offered them."""
-        ...
-
-
 class ScopedSources:
-    """What it is made of in a home: the memory, tools and skills of the conversation's scope.
+    """What the prompt of a conversation is made of: the memory, tools and skills of its scope.
 
     `budget` is the room for a prompt in tokens. With `few_tools` only the essential ones are
     offered, in few words, as a small window needs it.
@@ -207,12 +179,13 @@ class ScopedSources:
 
     @property
     def forgotten(self) -> int:
-        """See `PromptSources`."""
+        """Grows whenever something leaves memory for good: no prompt holds it then, nor tells that
+        it went."""
         return self._memories.forgotten
 
     def parts(self, session: Session) -> Sequence[Part]:
-        """See `PromptSources`. The rule files are the owner's; other memories are shown where their
-        owner lets this scope see them."""
+        """The parts of its system prompt, most stable first. The rule files are the owner's; other
+        memories are shown where their owner lets this scope see them."""
         scope = self._scopes.of_session(session.key, session.metadata)
         mine, rules = self._memories.of(scope), self._memories.of(OWNER).store
         identity = render(
@@ -236,7 +209,8 @@ class ScopedSources:
         return [*parts, *(Part(text) for text in sections if text)]
 
     def memory_text(self, session: Session) -> str | None:
-        """See `PromptSources`."""
+        """The long-term memory as it is now, to tell what changed since; None where it cannot be
+        read."""
         scope = self._scopes.of_session(session.key, session.metadata)
         try:
             return self._memories.of(scope).store.joined()
@@ -245,7 +219,7 @@ class ScopedSources:
             return None
 
     def tools(self, session: Session) -> Toolset:
-        """See `PromptSources`. Encoded once as long as they stay."""
+        """The tools as it is offered them. Encoded once as long as they stay."""
         scope = self._scopes.of_session(session.key, session.metadata)
         version, offered = self._encoded.get(scope == OWNER, (-1, Toolset((), b"")))
         if version != self._tools.version:
@@ -333,11 +307,8 @@ class PromptCache(Struct):
         self.rendered, self.newest, self.tokens, self.has_images = [], 0, 0, False
 
 
-_LEVELS = (4_000, 1_000, 200, 0)
-"""Characters that remain of a message, one level after the other."""
 _TARGET = 0.75
 """Down to this share of the budget, so that not every step has to shorten again."""
-LEFT_OUT = "[nanobot: {} earlier messages are left out here to fit; they are stored]"
 
 
 class PromptRoom:
@@ -356,70 +327,11 @@ class PromptRoom:
         return shortened(prompt, round(self._budget * _TARGET * prompt.tokens / max(1, tokens)))
 
 
-def shortened(prompt: Prompt, target: int) -> Prompt:
-    """The prompt with about `target` estimated tokens, or as near as can be."""
-    messages = list(prompt.messages)
-    excess = prompt.tokens - target
-    question = max((at for at, m in enumerate(messages) if m.role == "user"), default=-1)
-    tools = [at for at, message in enumerate(messages) if message.role == "tool"]
-    spoken = [at for at in range(1, len(messages)) if at not in {question, *tools}]
-    for places, limit in product((tools, spoken), _LEVELS):
-        for at in places if excess > 0 else ():
-            excess -= messages[at].tokens
-            messages[at] = _cut(messages[at], limit)
-            excess += messages[at].tokens
-            if excess <= 0:
-                break
-    if excess > 0:
-        messages = _without_oldest(messages, question, excess)
-    return replace(prompt, messages=tuple(messages), tokens=0)
-
-
-def _cut(message: PromptMessage, limit: int) -> PromptMessage:
-    """The message with at most about `limit` characters, and without images; calls stay."""
-    text = shorten(message.text, limit)
-    text = text if len(text) < len(message.text) else message.text
-    if message.role == "tool":
-        return tool_message(message.tool_call_id, text)
-    if message.role == "user":
-        return user_message(text, () if limit < _LEVELS[0] else message.images)
-    return assistant_message(text, message.tool_calls)
-
-
 def prompt_text(prompt: Prompt) -> str:
     """All text of a prompt, for counting."""
     texts = [message.text for message in prompt.messages]
     texts += [call.name + call.arguments for m in prompt.messages for call in m.tool_calls]
     return "\n\n".join([*texts, prompt.tools.wire.decode()])
-
-
-def shorten(text: str, limit: int) -> str:
-    """`text`, or its head and tail with a note between them where it is longer than `limit`."""
-    if len(text) <= limit:
-        return text
-    left_out = len(text) - limit
-    head = limit * 3 // 4
-    note = f"\n[… {left_out} characters left out here to fit; the whole text is stored …]\n"
-    return text[:head] + note + text[head + left_out :]
-
-
-def _without_oldest(
-    messages: list[PromptMessage], question: int, excess: int
-) -> list[PromptMessage]:
-    """The messages without the oldest ones, calls and their results going together."""
-    start, left_out = 1, 0  # the system prompt stays
-    asked: list[PromptMessage] = []
-    for message in messages[1:]:
-        if excess <= 0 and message.role != "tool":
-            break
-        if start == question:
-            asked.append(message)
-        else:
-            excess -= message.tokens
-            left_out += 1
-        start += 1
-    note = user_message(LEFT_OUT.format(left_out))
-    return [messages[0], note, *asked, *messages[start:]]
 
 
 TOO_LONG = (
@@ -432,21 +344,21 @@ CONTINUED = "[nanobot: the beginning of this turn was put away into memory to ma
 
 
 class ContextBuilder:
-    """Builds prompts out of `sources`; other tools on offer begin a new prompt cache. `load_image`
-    gives a stored image, or None; `max_message_tokens` is where a single message is shortened in
-    the prompt (never in storage)."""
+    """Builds prompts out of `sources`; other tools on offer begin a new prompt cache. `media` has
+    the images; `max_message_tokens` is where a single message is shortened in the prompt (never in
+    storage)."""
 
     def __init__(
         self,
-        sources: PromptSources,
+        sources: ScopedSources,
         clock: Clock,
         *,
         timestamps: Timestamps = "relative",
-        load_image: Callable[[str], Image | None] = lambda _: None,
+        media: MediaStore | None = None,
         max_message_tokens: int = 30_000,
     ) -> None:
         self._sources, self._clock, self._timestamps = sources, clock, timestamps
-        self._load = load_image
+        self._media = media
         self._max_characters = max_message_tokens * 2
         self._caches: OrderedDict[str, PromptCache] = OrderedDict()
 
@@ -524,8 +436,12 @@ class ContextBuilder:
         if message.from_person:
             stamp = header(message.timestamp, cache.session.key, cache.today, self._timestamps)
             lines.insert(0, stamp)
-        images = () if cache.blind else tuple(filter(None, map(self._load, message.media)))
+        images = () if cache.blind else self._images(message)
         return user_message("\n".join(filter(None, lines)), images)
+
+    def _images(self, message: Message) -> tuple[Image, ...]:
+        media = self._media
+        return tuple(filter(None, map(media.image, message.media))) if media else ()
 
     def remarks(self, cache: PromptCache, own: Sequence[Message]) -> str:
         """What is said under the answer to a turn's `own` messages of which the model has not read
@@ -533,7 +449,7 @@ class ContextBuilder:
         text, length = "", len(own[0].content)
         if length > self._max_characters:
             text += TOO_LONG.format(length, length - self._max_characters)
-        if cache.blind and any(self._load(name) for message in own for name in message.media):
+        if cache.blind and any(map(self._images, own)):
             text += NO_PICTURES
         return text
 

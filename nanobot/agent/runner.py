@@ -22,6 +22,7 @@ from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nanobot.agent.media import MediaStore
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import (
@@ -165,17 +166,22 @@ def groups_of(
 
 
 class TurnLog:
-    """Where a turn is written down as it happens. This one keeps nothing: it is for turns that
-    nobody has to resume, and in which nobody else speaks."""
+    """Where a turn is written down as it happens. This one only keeps its messages: it is for turns
+    that nobody has to resume, and in which nobody else speaks."""
 
-    async def replied(self, message: Message) -> None:
-        """The model called tools."""
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    async def told(self, message: Message) -> None:
+        """The model called tools, or the runner itself told it something."""
+        self.messages.append(message)
 
     async def starting(self, call: ToolCall) -> None:
         """A tool with effects is about to run: this must be on disk first."""
 
     async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
         """A tool's result, on disk before the next model call if the tool has effects."""
+        self.messages.append(message)
 
     async def steered(self) -> Sequence[Message]:
         """Messages that arrived since, now part of this turn."""
@@ -185,9 +191,6 @@ class TurnLog:
         """What changed the question while its answer was written, now part of this turn: the
         answer is void then."""
         return ()
-
-    async def told(self, message: Message) -> None:
-        """The runner itself told the model something."""
 
 
 INTERRUPTED = (
@@ -236,28 +239,21 @@ def render_plain(message: Message) -> PromptMessage:
             return tool_message(message.tool_call_id, message.content)
 
 
-class AgentRunner:
+class AgentRunner(Struct, frozen=True):
     """Runs turns with one provider and one set of tools. Stateless between runs.
 
     A turn takes at most `max_iterations` steps, and no further one once it has used `max_tokens`
-    (0: any number). `keep_image` stores an image that a tool returned and gives the name to
-    remember it by; `room` makes a prompt fit that a turn's own tools have let grow too long.
+    (0: any number). `media` keeps images that tools return; `room` makes a prompt fit that a turn's
+    own tools have let grow too long.
     """
 
-    def __init__(
-        self,
-        provider: Provider,
-        tools: ToolRegistry,
-        clock: Clock,
-        *,
-        max_iterations: int = 50,
-        max_tokens: int = 0,
-        keep_image: Callable[[str, str], str] | None = None,
-        room: PromptRoom | None = None,
-    ) -> None:
-        self._provider, self._room = provider, room
-        self.tools, self.clock, self.keep_image = tools, clock, keep_image
-        self._max_iterations, self._max_tokens = max_iterations, max_tokens
+    provider: Provider
+    tools: ToolRegistry
+    clock: Clock
+    max_iterations: int = 50
+    max_tokens: int = 0
+    media: MediaStore | None = None
+    room: PromptRoom | None = None
 
     async def run(
         self,
@@ -272,12 +268,12 @@ class AgentRunner:
     ) -> Turn:
         """Answer `prompt`. Raises a `ProviderError` when the model could not; what had been done
         until then is in `log`."""
-        run = _Run(self, caller, log or TurnLog(), hook or Hooks(), render, prompt)
+        run = _Run(self, prompt, caller, log or TurnLog(), hook or Hooks(), render)
         options, begun, steps = options or CallOptions(), begun or Begun(), 0
         if begun.messages:
             steps = sum(message.role == "assistant" for message in begun.messages)
             await run.resume(begun)
-        for _ in range(steps, self._max_iterations):
+        for _ in range(steps, self.max_iterations):
             if steered := await run.log.steered():
                 run.add(steered)
             reply = await self._ask(run, options)
@@ -288,18 +284,18 @@ class AgentRunner:
                 run.show_text("", restart=True)  # the answer is to what was asked before
             else:
                 return run.finish(reply)
-            if 0 < self._max_tokens <= run.usage.prompt + run.usage.completion:
-                limit = f"{self._max_tokens:,} tokens"
+            if 0 < self.max_tokens <= run.usage.prompt + run.usage.completion:
+                limit = f"{self.max_tokens:,} tokens"
                 return await self._last_answer_without_tools(run, options, limit)
-        limit = f"{self._max_iterations} steps"
+        limit = f"{self.max_iterations} steps"
         return await self._last_answer_without_tools(run, options, limit)
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
         """One model call. A reply with neither text nor calls is asked for once more."""
-        if self._room is not None:
-            run.prompt = await self._room.fit(run.prompt)
+        if self.room is not None:
+            run.prompt = await self.room.fit(run.prompt)
         for _ in range(2):
-            reply = await self._provider.complete(run.prompt, options, run.show_text)
+            reply = await self.provider.complete(run.prompt, options, run.show_text)
             run.usage += reply.usage
             run.steps += 1
             if options.tool_choice == "none":
@@ -315,38 +311,33 @@ class AgentRunner:
         return run.finish(await self._ask(run, replace(options, tool_choice="none")))
 
 
-class _Run:
+class _Run(Struct):
     """The state of one run: the growing prompt and the new messages, always in step."""
 
-    def __init__(
-        self,
-        runner: AgentRunner,
-        caller: TurnContext,
-        log: TurnLog,
-        hook: AgentHook,
-        render: Render,
-        prompt: Prompt,
-    ) -> None:
-        self.prompt, self.log = prompt, log
-        self._tools, self._clock, self._keep_image = runner.tools, runner.clock, runner.keep_image
-        self._caller, self._hook, self._render = caller, hook, render
-        self._new: list[Message] = []
-        self.usage, self.steps = Usage(), 0
+    runner: AgentRunner
+    prompt: Prompt
+    caller: TurnContext
+    log: TurnLog
+    hook: AgentHook
+    render: Render
+    new: list[Message] = field(default_factory=list)
+    usage: Usage = Usage()
+    steps: int = 0
 
     def add(self, messages: Sequence[Message]) -> None:
         """More messages, in the prompt as in what is new."""
-        self._new.extend(messages)
-        self.prompt = self.prompt.plus([self._render(message) for message in messages])
+        self.new.extend(messages)
+        self.prompt = self.prompt.plus([self.render(message) for message in messages])
 
     def show_text(self, delta: str, restart: bool) -> None:
         """The model's text as it streams."""
-        caller = self._caller
+        caller = self.caller
         place = (caller.channel, caller.chat_id, caller.turn_id)
-        self._hook(TextDelta(*place, delta, restart, thread_id=caller.thread_id), caller)
+        self.hook(TextDelta(*place, delta, restart, thread_id=caller.thread_id), caller)
 
     def finish(self, reply: Reply) -> Turn:
         """The final answer."""
-        new = (*self._new, Message("assistant", reply.text, self._clock.now()))
+        new = (*self.new, Message("assistant", reply.text, self.runner.clock.now()))
         return Turn(new, reply.text, self.usage, reply.finish, self.steps, reply.model)
 
     async def resume(self, begun: Begun) -> None:
@@ -361,14 +352,16 @@ class _Run:
 
     async def act(self, reply: Reply) -> None:
         """Run the tools that a reply calls, in order; neighbours that may, side by side."""
-        message = Message("assistant", reply.text, self._clock.now(), tool_calls=reply.tool_calls)
+        message = Message(
+            "assistant", reply.text, self.runner.clock.now(), tool_calls=reply.tool_calls
+        )
         self.add((message,))
-        await self.log.replied(message)
+        await self.log.told(message)
         await self._call_all(reply.tool_calls)
 
     async def _call_all(self, calls: Sequence[ToolCall]) -> None:
         images: list[Message] = []
-        for group in groups_of(calls, self._tools.has_effects):
+        for group in groups_of(calls, self.runner.tools.has_effects):
             results = await asyncio.gather(*map(self._call, group))
             for call, (result, seconds) in zip(group, results, strict=True):
                 await self._record(call, result, seconds)
@@ -379,23 +372,23 @@ class _Run:
 
     async def _call(self, call: ToolCall) -> tuple[ToolResult, float]:
         """The result, and the seconds that the tool ran; none where it was not let to."""
-        caller, begun = self._caller, list[float]()
+        caller, begun = self.caller, list[float]()
         place = (caller.channel, caller.chat_id, caller.turn_id)
 
         def show(text: str) -> None:
-            self._hook(ToolOutput(*place, text, thread_id=caller.thread_id), caller)
+            self.hook(ToolOutput(*place, text, thread_id=caller.thread_id), caller)
 
         async def starting() -> None:
-            self._hook(ToolStarted(*place, call.hint, thread_id=caller.thread_id), caller)
-            if self._tools.has_effects(call.name):
+            self.hook(ToolStarted(*place, call.hint, thread_id=caller.thread_id), caller)
+            if self.runner.tools.has_effects(call.name):
                 await self.log.starting(call)
-            begun.append(self._clock.monotonic())
+            begun.append(self.runner.clock.monotonic())
 
-        result = await self._tools.call(call, replace(caller, show=show), starting)
+        result = await self.runner.tools.call(call, replace(caller, show=show), starting)
         if not begun:
             return result, 0.0
-        seconds = self._clock.monotonic() - begun[0]
-        self._hook(ToolFinished(call.name, seconds), caller)
+        seconds = self.runner.clock.monotonic() - begun[0]
+        self.hook(ToolFinished(call.name, seconds), caller)
         return result, seconds
 
     async def _record(self, call: ToolCall, result: ToolResult, seconds: float) -> None:
@@ -403,20 +396,20 @@ class _Run:
         message = Message(
             "tool",
             text,
-            self._clock.now(),
+            self.runner.clock.now(),
             tool_call_id=call.id,
             name=call.name,
             origin="" if result.trusted else f"tool:{call.name[:64]}",
         )
         self.add((message,))
-        effects = self._tools.has_effects(call.name)
+        effects = self.runner.tools.has_effects(call.name)
         await self.log.finished(message, effects=effects, seconds=seconds)
 
     async def _image_message(self, call: ToolCall, result: ToolResult) -> list[Message]:
         """The API takes images only from the user's side: they follow the results."""
-        if not result.images or self._keep_image is None:
+        media = self.runner.media
+        if not result.images or media is None:
             return []
-        keep = self._keep_image
-        names = [await asyncio.to_thread(keep, data, mime) for data, mime in result.images]
+        names = [await asyncio.to_thread(media.put_base64, *image) for image in result.images]
         text, origin = f"[image from {call.name}]", f"tool:{call.name}"
-        return [Message("user", text, self._clock.now(), media=tuple(names), origin=origin)]
+        return [Message("user", text, self.runner.clock.now(), media=tuple(names), origin=origin)]

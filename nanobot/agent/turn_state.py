@@ -158,11 +158,6 @@ class RunningTurn(TurnLog):
         first, *joined = self.entries
         return replace(first, turn_id=self.id, steps=tuple(self._steps), joined=tuple(joined))
 
-    async def replied(self, message: Message) -> None:
-        """See `TurnLog`. Not awaited: `starting` is, where it matters, and comes after it."""
-        await self.told(message)
-        self.tools.extend(call.name for call in message.tool_calls)
-
     async def starting(self, call: ToolCall) -> None:
         """See `TurnLog`."""
         await self._write(Step("start", json.dumps(call.id)))
@@ -178,9 +173,11 @@ class RunningTurn(TurnLog):
         await self._write(Step("message", encode(message)))
 
     async def told(self, message: Message) -> None:
-        """See `TurnLog`."""
+        """See `TurnLog`. Not on disk yet when it returns: what is written after it is awaited,
+        where it matters."""
         self.refuse_if_ended()
         self.messages.append(message)
+        self.tools.extend(call.name for call in message.tool_calls)
         step = Step("message", encode(message))
         self._journal.add_steps(self.id, len(self._steps), (step,))
         self._steps.append(step)

@@ -75,7 +75,7 @@ class Agent:
             sources,
             clock,
             timestamps=settings.agent.timestamps,
-            load_image=media.image,
+            media=media,
             max_message_tokens=budget // MAX_MESSAGE_SHARE,
         )
 
@@ -105,7 +105,7 @@ class Agent:
             clock,
             max_iterations=settings.agent.max_iterations,
             max_tokens=settings.limits.tokens_per_turn,
-            keep_image=media.put_base64,
+            media=media,
             room=PromptRoom(budget, counter),
         )
         transcribe = models.transcriber.transcribe if models.transcriber else None

@@ -7,7 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from nanobot.agent.prompt import SEPARATOR, ContextBuilder, Part, Timestamps
+from nanobot.agent.media import MediaStore
+from nanobot.agent.prompt import SEPARATOR, ContextBuilder, Part, ScopedSources, Timestamps
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Image, Prompt, Toolset
 from nanobot.session.manager import SessionManager
@@ -18,12 +19,26 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=ZoneInfo("Europe/Berlin"))
 DAY = 24 * 3600.0
 
 
-class Instructions:
+class Pictures(MediaStore):
+    """Has the same image under every name, and notes what it was asked for."""
+
+    def __init__(self, folder: Path, image: Image | None) -> None:
+        super().__init__(folder)
+        self.asked: list[str] = []
+        self._image = image
+
+    def image(self, name: str) -> Image | None:
+        self.asked.append(name)
+        return self._image
+
+
+class Instructions(ScopedSources):
     """A system prompt with a memory that a test changes."""
+
+    forgotten = 0
 
     def __init__(self) -> None:
         self.memory = "- likes tea"
-        self.forgotten = 0
         self.readable = True
 
     def tools(self, session: Session) -> Toolset:
@@ -47,12 +62,7 @@ class Bench:
         image: Image | None = None,
         most: int = 30_000,
     ) -> None:
-        self.loaded: list[str] = []
-
-        def load(name: str) -> Image | None:
-            self.loaded.append(name)
-            return image
-
+        self.pictures = Pictures(folder, image)
         self.clock = FakeClock(NOON)
         self.system = Instructions()
         self.manager = SessionManager.in_folder(folder, self.clock)
@@ -60,7 +70,7 @@ class Bench:
             self.system,
             self.clock,
             timestamps=timestamps,
-            load_image=load,
+            media=self.pictures,
             max_message_tokens=most,
         )
         self.session = Session("cli:direct", self.clock)
@@ -189,7 +199,7 @@ def test_pictures_of_another_conversation_are_rendered_again_as_they_were(tmp_pa
         chat.add_message(Message("assistant", "seen"))
         chat.apply_staged()
     prompts = [bench.builder.build(chat) for _ in range(2) for chat in chats for _ in range(2)]
-    assert "".join(bench.loaded) == "abab"
+    assert "".join(bench.pictures.asked) == "abab"
     assert [p.wire_messages() for p in prompts[:4]] == [p.wire_messages() for p in prompts[4:]]
     assert [p.tokens for p in prompts[:4]] == [p.tokens for p in prompts[4:]]
 

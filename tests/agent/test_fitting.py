@@ -7,7 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.agent.prompt import PromptRoom, shorten, shortened
+from nanobot.agent.prompt import PromptRoom
+from nanobot.agent.truncation import shorten, shortened
 from nanobot.messages import ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (

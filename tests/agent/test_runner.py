@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from nanobot.agent.media import MediaStore
 from nanobot.agent.runner import (
     AT_ONCE,
     INTERRUPTED,
@@ -45,12 +47,15 @@ async def run(
 ) -> Turn:
     registry = ToolRegistry()
     registry.register_all(tools)
-    runner = AgentRunner(model, registry, FakeClock(), max_iterations=most, keep_image=keep)
+    runner = AgentRunner(model, registry, FakeClock(), max_iterations=most, media=Names(Path()))
     return await runner.run(prompt(registry), CALLER, begun=begun, hook=hook, log=log)
 
 
-def keep(data: str, mime: str) -> str:
-    return f"{data}.{mime.partition('/')[2]}"
+class Names(MediaStore):
+    """Keeps nothing; what it would be called."""
+
+    def put_base64(self, data: str, mime: str) -> str:
+        return f"{data}.{mime.partition('/')[2]}"
 
 
 def texts(messages: Sequence[Message]) -> list[tuple[str, str]]:

@@ -1,0 +1,84 @@
+"""Truncation: a prompt that has grown too long is shortened, for the model and not in storage.
+
+Between turns consolidation makes the prompt fit. A turn that calls many tools can outgrow the
+window by itself; then tool results are shortened in the prompt, oldest first and in steps, then
+what was said, and at last the oldest messages are left out. The model is told where something is
+missing. The system prompt and the person's newest message always stay.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from msgspec.structs import replace
+
+from nanobot.providers.port import (
+    Prompt,
+    PromptMessage,
+    assistant_message,
+    tool_message,
+    user_message,
+)
+
+_LEVELS = (4_000, 1_000, 200, 0)
+"""Characters that remain of a message, one level after the other."""
+LEFT_OUT = "[nanobot: {} earlier messages are left out here to fit; they are stored]"
+
+
+def shortened(prompt: Prompt, target: int) -> Prompt:
+    """The prompt with about `target` estimated tokens, or as near as can be."""
+    messages = list(prompt.messages)
+    excess = prompt.tokens - target
+    question = max((at for at, m in enumerate(messages) if m.role == "user"), default=-1)
+    tools = [at for at, message in enumerate(messages) if message.role == "tool"]
+    spoken = [at for at in range(1, len(messages)) if at not in {question, *tools}]
+    for places, limit in product((tools, spoken), _LEVELS):
+        for at in places if excess > 0 else ():
+            excess -= messages[at].tokens
+            messages[at] = _cut(messages[at], limit)
+            excess += messages[at].tokens
+            if excess <= 0:
+                break
+    if excess > 0:
+        messages = _without_oldest(messages, question, excess)
+    return replace(prompt, messages=tuple(messages), tokens=0)
+
+
+def _cut(message: PromptMessage, limit: int) -> PromptMessage:
+    """The message with at most about `limit` characters, and without images; calls stay."""
+    text = shorten(message.text, limit)
+    text = text if len(text) < len(message.text) else message.text
+    if message.role == "tool":
+        return tool_message(message.tool_call_id, text)
+    if message.role == "user":
+        return user_message(text, () if limit < _LEVELS[0] else message.images)
+    return assistant_message(text, message.tool_calls)
+
+
+def shorten(text: str, limit: int) -> str:
+    """`text`, or its head and tail with a note between them where it is longer than `limit`."""
+    if len(text) <= limit:
+        return text
+    left_out = len(text) - limit
+    head = limit * 3 // 4
+    note = f"\n[… {left_out} characters left out here to fit; the whole text is stored …]\n"
+    return text[:head] + note + text[head + left_out :]
+
+
+def _without_oldest(
+    messages: list[PromptMessage], question: int, excess: int
+) -> list[PromptMessage]:
+    """The messages without the oldest ones, calls and their results going together."""
+    start, left_out = 1, 0  # the system prompt stays
+    asked: list[PromptMessage] = []
+    for message in messages[1:]:
+        if excess <= 0 and message.role != "tool":
+            break
+        if start == question:
+            asked.append(message)
+        else:
+            excess -= message.tokens
+            left_out += 1
+        start += 1
+    note = user_message(LEFT_OUT.format(left_out))
+    return [messages[0], note, *asked, *messages[start:]]
