@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
 from typing import TypeVar
@@ -31,8 +30,8 @@ from nanobot.channel.health import HealthReporter
 from nanobot.channel.http import document_of
 from nanobot.errors import StorageError
 from nanobot.validation import SecretStr
-from nanobot_whatsapp.cloud.graph import OUTSIDE_WINDOW, explain, kind_of
-from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Status, read
+from nanobot_whatsapp.cloud.graph import explain
+from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Undelivered, read
 from nanobot_whatsapp.ingest import Incoming, Ingest, RecentMessages
 from nanobot_whatsapp.people import People
 
@@ -138,18 +137,14 @@ class Inbox:
         people: People,
         ingest: Ingest,
         recent: RecentMessages,
-        health: HealthReporter,
         phone_number_id: str,
     ) -> None:
         self._host, self._people, self._ingest = host, people, ingest
-        self._recent, self._health = recent, health
-        self._phone_number_id = phone_number_id
+        self._recent, self._phone_number_id = recent, phone_number_id
         self.quarantine = Quarantine("whatsapp", host)
         self._last: OrderedDict[str, str] = OrderedDict()
         self._stored: OrderedDict[tuple[str, tuple[str, ...]], None] = OrderedDict()
         """By id, and all ids of the sender."""
-        self._windows: OrderedDict[str, tuple[datetime, bool]] = OrderedDict()
-        """The latest news of each person's 24-hour window: when, and whether it was open."""
 
     async def ingest(self, *documents: object) -> None:
         """Handle the calls, in order; returns when all of it is durable.
@@ -168,14 +163,9 @@ class Inbox:
                     await self._store(received)
                     received = []
                     self._people.change_id(old, new)
-                case Account(text, is_over):
-                    if is_over:
-                        self._health.resolve("account")
-                    else:
-                        self._health.report("account", text)
-                    self._host.warn(f"WhatsApp: {text}. See Meta's WhatsApp Manager.")
-                case Status():
-                    self._status(item)
+                case Undelivered(id, code, reason):
+                    why = explain(code, reason)
+                    logger.warning("whatsapp: message {} was not delivered: {}", id, why)
                 case Broken(raw, reason):
                     self.quarantine.keep(raw, reason)
                 case Remark(text, is_grave):
@@ -206,34 +196,7 @@ class Inbox:
             file = one.media and f"{one.media.kind} {one.media.name}".rstrip()
             shown = one.text or file or "; ".join(one.notes)
             self._recent.remember(one.id, one.person.name, shown)
-            chat_id = self._people.chat_of(one.person.ids)
-            # What did not arrive was sent there, also where they hide their number by now.
-            people = [*one.person.ids, self._people.address(chat_id)]
-            self._note_window(people, one.at, is_open=True)
-            _put(self._last, chat_id, one.id, _MAX_CHATS)
-
-    def _status(self, status: Status) -> None:
-        """They come in any order, and repeatedly. Of use are failures: messages that Meta accepted
-        and then did not deliver, because the recipient had not written for 24 hours."""
-        if status.state == "failed":
-            reason = explain(status.code, status.reason)
-            logger.warning("whatsapp: message {} was not delivered: {}", status.id, reason)
-            if kind_of(status.code) == "window":
-                self._note_window([status.person], status.at, is_open=False)
-        elif status.state in {"delivered", "read", "played"}:
-            self._note_window([status.person], status.at, is_open=True)
-
-    def _note_window(self, people: Iterable[str], at: datetime, *, is_open: bool) -> None:
-        """What happened last counts, not what was reported last. A problem is reported while the
-        window of somebody to whom a message was sent is closed."""
-        for person in people:
-            known = self._windows.get(person)
-            if known is None or not (at < known[0] or (at, is_open) == known):
-                _put(self._windows, person, (at, is_open), _MAX_CHATS)
-        if all(is_open for _, is_open in self._windows.values()):
-            self._health.resolve("window")
-        else:
-            self._health.report("window", f"a message was not delivered, since {OUTSIDE_WINDOW}")
+            _put(self._last, self._people.chat_of(one.person.ids), one.id, _MAX_CHATS)
 
 
 def _put(known: OrderedDict[K, V], key: K, value: V, limit: int) -> None:

@@ -2,7 +2,7 @@
 message that carries all of it (sound takes no words, a file no buttons).
 
 A chat is a phone number, or a user id of somebody whose number is hidden (`US.1349…`). Buttons go
-under a text: up to three as buttons, up to ten as a list that opens.
+under a text if there are up to three with short labels; others are lines of it.
 
 How far a part got is remembered while the process lives, so that a part that is tried again
 continues where it stopped. A refusal that can be avoided (a quoted message that Meta does not know,
@@ -20,7 +20,7 @@ from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nanobot.bus.events import Button, Media, MediaKind, OutboundPart, Receipt
+from nanobot.bus.events import Media, MediaKind, OutboundPart, Receipt
 from nanobot.bus.split import utf16_length
 from nanobot.channel.documents import file_facts
 from nanobot.errors import SendRefused
@@ -68,10 +68,8 @@ _BAD_REQUEST = frozenset({100, 131008, 131009})
 _BAD_FILE = 131053
 
 _TEXT_WITH_BUTTONS = 1024
-"""UTF-16 units of a text with reply buttons; one with a list may be as long as any."""
-_BUTTONS, _ROWS = 3, 10
-_BUTTON_LABEL, _ROW_LABEL, _ROW_DESCRIPTION = 20, 24, 72
-_OPEN_LIST = "Choose"
+"""UTF-16 units of a text with buttons."""
+_BUTTONS, _BUTTON_LABEL = 3, 20
 
 
 class _Upload(Struct, frozen=True):
@@ -227,14 +225,17 @@ def _upload_of(media: Media, path: Path) -> _Upload:
 def _steps_of(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
     """The messages that a part becomes, in order."""
     content, buttons = part.content, part.buttons
-    are_buttons = all(each.id for each in buttons) and len(buttons) <= _ROWS
-    if buttons and not are_buttons:
-        longer = with_choices(content, buttons)
-        content = longer if fits(longer, TEXT_LIMIT) else content
     text = render(content) if content.strip() else ""
-    if buttons and are_buttons:
-        question = _Step(text, {"type": "interactive", "interactive": _choice(text, buttons)})
-        return [*(_Step("", file=each) for each in uploads), question]
+    labels = {one_line(each.label): each.id for each in buttons}
+    fit = all(id and 0 < utf16_length(label) <= _BUTTON_LABEL for label, id in labels.items())
+    if fit and 0 < len(labels) == len(buttons) <= _BUTTONS:
+        # With empty text the choices are the text.
+        shown = text if text.strip() else " / ".join(labels)
+        if utf16_length(shown) <= _TEXT_WITH_BUTTONS:
+            question = {"type": "interactive", "interactive": _choice(shown, labels)}
+            return [*(_Step("", file=each) for each in uploads), _Step(text, question)]
+    if buttons and fits(longer := with_choices(content, buttons), TEXT_LIMIT):
+        content, text = longer, render(longer)
     if uploads and uploads[0].takes_caption and fits(content, CAPTION_LIMIT):
         return [_Step("" if at else text, file=each) for at, each in enumerate(uploads)]
     # Pages that the text names are not fetched for a preview.
@@ -243,39 +244,9 @@ def _steps_of(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
     return [*first, *(_Step("", file=each) for each in uploads)]
 
 
-def _choice(text: str, buttons: Sequence[Button]) -> Json:
-    """A text with choices under it; if it is empty, the choices are the text."""
-    shown = text if text.strip() else " / ".join(button.label for button in buttons)
-    is_short = all(utf16_length(button.label.strip()) <= _BUTTON_LABEL for button in buttons)
-    if is_short and len(buttons) <= _BUTTONS and utf16_length(shown) <= _TEXT_WITH_BUTTONS:
-        replies = [
-            {"type": "reply", "reply": {"id": button.id, "title": label}}
-            for button, label in zip(buttons, _labels(buttons, _BUTTON_LABEL), strict=True)
-        ]
-        return {"type": "button", "body": {"text": shown}, "action": {"buttons": replies}}
-    rows = []
-    for button, label in zip(buttons, _labels(buttons, _ROW_LABEL), strict=True):
-        whole = one_line(button.label, _ROW_DESCRIPTION)
-        described = {} if whole == label else {"description": whole}
-        rows.append({"id": button.id, "title": label, **described})
-    sections = [{"title": _OPEN_LIST, "rows": rows}]
-    action = {"button": _OPEN_LIST, "sections": sections}
-    return {"type": "list", "body": {"text": shown}, "action": action}
-
-
-def _labels(buttons: Sequence[Button], limit: int) -> list[str]:
-    """The label of each, of at most `limit` UTF-16 units, never empty and never the same twice."""
-    labels: list[str] = []
-    for at, button in enumerate(buttons, 1):
-        label = _cut(one_line(button.label, 200), limit) or str(at)
-        labels.append(label if label not in labels else f"{at}. {_cut(label, limit - 4)}")
-    return labels
-
-
-def _cut(text: str, limit: int) -> str:
-    """As many whole characters as fit, with an ellipsis if some are missing."""
-    if utf16_length(text) <= limit:
-        return text
-    while utf16_length(text) > limit - 1:
-        text = text[:-1]
-    return f"{text.rstrip()}…"
+def _choice(text: str, labels: Mapping[str, str]) -> Json:
+    """A text with buttons under it: by label, their ids."""
+    replies = [
+        {"type": "reply", "reply": {"id": id, "title": label}} for label, id in labels.items()
+    ]
+    return {"type": "button", "body": {"text": text}, "action": {"buttons": replies}}

@@ -23,7 +23,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,18 +51,11 @@ _SILENT = frozenset({"request_welcome"})
 _SILENT_UNSUPPORTED = frozenset({"poll_update", "pin", "unpin", "keep_in_chat"})
 """The same, among what the Cloud API calls unsupported."""
 _NEW_NUMBER = frozenset({"user_changed_number", "customer_changed_number"})
-_ACCOUNT_FIELDS = {
-    "account_alerts": "an alert",
-    "account_review_update": "the review of the account",
-    "account_update": "the account",
-    "phone_number_quality_update": "the quality of the number",
-}
-"""Notifications about what the business may do, and how they are called here.
-Source: https://developers.facebook.com/docs/whatsapp/cloud-api/webhooks/components"""
-_ACCOUNT_WORDS = 12
-_GOOD = frozenset(
-    {"APPROVED", "REINSTATE", "RESOLVED", "UNFLAGGED", "UPGRADE", "VERIFIED_ACCOUNT", "NONE"}
+_ACCOUNT_FIELDS = frozenset(
+    {"account_alerts", "account_review_update", "account_update", "phone_number_quality_update"}
 )
+"""Notifications about what the business may do.
+Source: https://developers.facebook.com/docs/whatsapp/cloud-api/webhooks/components"""
 
 
 def object_in(raw: Raw, key: str) -> Raw:
@@ -114,14 +106,11 @@ class Moved(Struct, frozen=True):
     new: str
 
 
-class Status(Struct, frozen=True):
-    """What became of our message `id`, sent to `person`. `code` and `reason` are those of an error,
-    0 and empty for none."""
+class Undelivered(Struct, frozen=True):
+    """Our message `id` did not arrive. `code` and `reason` are those of an error, 0 and empty for
+    none."""
 
     id: str
-    state: str
-    person: str
-    at: datetime
     code: int = 0
     reason: str = ""
 
@@ -133,14 +122,6 @@ class Remark(Struct, frozen=True):
     is_grave: bool = False
 
 
-class Account(Struct, frozen=True):
-    """What Meta decided about the business account or its number, for the owner. `is_over`: an
-    earlier decision no longer holds."""
-
-    text: str
-    is_over: bool = False
-
-
 class Broken(Struct, frozen=True):
     """Something that cannot be read, and why."""
 
@@ -148,7 +129,7 @@ class Broken(Struct, frozen=True):
     reason: str
 
 
-Item = Incoming | Moved | Status | Remark | Account | Broken
+Item = Incoming | Moved | Undelivered | Remark | Broken
 
 
 class _Context(Struct, frozen=True):
@@ -183,10 +164,8 @@ def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     field, value = text_in(change, "field"), object_in(change, "value")
     metadata = object_in(value, "metadata")
     if field in _ACCOUNT_FIELDS:
-        # All short texts in it, since Meta adds kinds of notifications over time.
-        words = list(dict.fromkeys(islice(_words(value), _ACCOUNT_WORDS)))
-        about = f"Meta says about {_ACCOUNT_FIELDS[field]}: {', '.join(words) or 'nothing'}"
-        yield Account(about, bool(_GOOD.intersection(words)))
+        shown = one_line(json.dumps(value), _DETAIL_CHARACTERS)
+        yield Remark(f"Meta sends an {field}, see its WhatsApp Manager: {shown}", is_grave=True)
         return
     if field != "messages":
         yield Remark(f"a notification about {one_line(field) or 'nothing'} is not used")
@@ -200,18 +179,10 @@ def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     for message in list_in(value, "messages"):
         yield from _guarded(message, context)
     for status in list_in(value, "statuses"):
-        yield _status(status, now) if isinstance(status, dict) else Broken(status, "no object")
+        yield _status(status)
     for error in objects_in(value, "errors"):
         code = one_line(text_in(error, "code")) or "no code"
         yield Remark(f"Meta reports {_reason(error)} ({code})", is_grave=True)
-
-
-def _words(value: object, depth: int = 4) -> Iterator[str]:
-    if isinstance(value, str):
-        yield one_line(value, 100)
-    elif isinstance(value, dict | list) and depth:
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _words(inner, depth - 1)
 
 
 def _guarded(message: object, context: _Context) -> Iterator[Item]:
@@ -439,16 +410,19 @@ def _time(raw: Raw, now: datetime) -> datetime:
     return at if _OLDEST < at <= now + timedelta(days=1) else now
 
 
-def _status(status: Raw, now: datetime) -> Item:
+def _status(status: object) -> Item:
+    """Of use is that a message did not arrive: most often since the recipient had not written for
+    24 hours."""
+    if not isinstance(status, dict):
+        return Broken(status, "no object")
     state, id = text_in(status, "status"), text_in(status, "id")
     if not state or not id:
         return Broken(status, "a status of nothing")
-    person = _id(text_in(status, "recipient_id") or text_in(status, "recipient_user_id"))
-    found = Status(id, state, person, _time(status, now))
-    errors = objects_in(status, "errors")
-    if not errors:
-        return found
-    return replace(found, code=int(number_in(errors[0], "code") or 0), reason=_reason(errors[0]))
+    if state != "failed":
+        return Remark(f"a message of ours was {one_line(state)}")
+    error = next(iter(objects_in(status, "errors")), {})
+    code = int(number_in(error, "code") or 0)
+    return Undelivered(id, code, _reason(error) if error else "")
 
 
 def error_text(error: Raw) -> str:

@@ -84,7 +84,7 @@ class CloudTransport:
         options = self._options
         people, recent = People(host.state_folder), RecentMessages()
         ingest = Ingest(host, people, self_chat=False, pairing=options.answers_strangers)
-        inbox = Inbox(host, people, ingest, recent, health, options.phone_number_id)
+        inbox = Inbox(host, people, ingest, recent, options.phone_number_id)
 
         async def set_typing(chat_id: str, is_typing: bool) -> None:
             # One call marks the last message as read and shows that an answer is being written. The

@@ -66,33 +66,12 @@ _PACKAGES = (
 _BUILD = ("run", "build", "--ignore-scripts")
 _OUTPUT_BYTES = 16_384
 _OUTPUT_LINES = 12
-_ERROR_CODE = re.compile(r"^npm (?:error|ERR!) code (\S+)", re.MULTILINE)
 _NOT_UNPACKED = re.compile(rb"\bTAR_ENTRY_ERROR (E[A-Z0-9]+)[:\s]")
 _NPM_ENVIRONMENT = re.compile(
     r"HOME|USER|LANG|LC_ALL|TERM|TMPDIR|XDG_CACHE_HOME|NODE_EXTRA_CA_CERTS|SSL_CERT_(?:FILE|DIR)"
     r"|(?:https?|no|all)_proxy|npm_config_\w+",
     re.IGNORECASE,
 )
-
-_OFFLINE = (
-    "The packages could not be reached. Check the connection (and https_proxy, where there is a"
-    " proxy), then run this again."
-)
-_HINTS = (
-    ("ENOSPC|EDQUOT", "The disk is full. Free some 200 MB and run this again."),
-    ("EACCES|EPERM|EROFS", "Files could not be written. Fix the permissions (npm uses ~/.npm)."),
-    (
-        ".*CERT.*|.*SIGNATURE",
-        "Something on the way to the packages shows a certificate that Node.js does not know. If"
-        " that is a proxy of yours, name its certificate in NODE_EXTRA_CA_CERTS.",
-    ),
-    (
-        "EINTEGRITY",
-        "What arrived is not what the lock file asks for: a mirror or proxy changed it.",
-    ),
-    ("EAI_AGAIN|ECONN.*|E.*UNREACH|ENOTFOUND|E.*TIMEDOUT|E.*TIMEOUT", _OFFLINE),
-)
-"""What to do, by patterns of npm's error codes."""
 
 
 class NodeMissing(NanobotError):
@@ -236,25 +215,20 @@ async def _run_npm(
             code = await process.wait()
     except TimeoutError:
         minutes = int(_NPM_SECONDS / 60)
-        raise InstallFailed(f"{what} took more than {minutes} minutes", hint=_OFFLINE) from None
+        raise InstallFailed(
+            f"{what} took more than {minutes} minutes",
+            hint="Check the connection (and https_proxy), then run this again.",
+        ) from None
     finally:
         if process.returncode is None:  # afterwards its number may be another's
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if code or not_unpacked:
-        printed = end.decode("utf-8", "replace")
-        named = _ERROR_CODE.search(printed)
-        reason = not_unpacked or (named[1] if named else f"exit code {code}")
-        raise InstallFailed(f"{what} failed ({reason})", hint=_hint(reason, printed))
-
-
-def _hint(reason: str, printed: str) -> str:
-    for pattern, hint in _HINTS:
-        if re.fullmatch(pattern, reason):
-            return hint
-    lines = [line for line in printed.splitlines() if line.strip()]
-    return "\n  ".join(["The end of its output:", *lines[-_OUTPUT_LINES:]])
+        lines = filter(str.strip, end.decode("utf-8", "replace").splitlines())
+        shown = "\n  ".join(["The end of its output:", *list(lines)[-_OUTPUT_LINES:]])
+        reason = not_unpacked or f"exit code {code}"
+        raise InstallFailed(f"{what} failed ({reason})", hint=shown)
 
 
 def _is_built(sources: Path) -> bool:

@@ -42,7 +42,7 @@ from nanobot_whatsapp.linked.protocol import MAX_LINE, Welcome
 START_SECONDS = 30.0
 STOP_SECONDS = 3.0
 LEAVE_SECONDS = 3.0
-"""How long an orphan gets to leave by itself, and how long a killed one to be gone."""
+"""How long an orphan gets to leave."""
 SOCKET_NAME = "bridge.sock"
 
 _ARGUMENTS = ("--socket", SOCKET_NAME, "--folder", ".")
@@ -224,40 +224,15 @@ class Listener(AbstractContextManager["Listener"]):
 
 
 async def _lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
-    """Lock for a new helper, once no other lives; an orphan that does not leave is killed. Raises
-    `HelperFailed` if the lock stays held."""
-    if await _locked_in_time(lock, clock):
-        return
-    orphan = _read_pid(lock)
-    if _is_helper(orphan, folder):
-        logger.warning("whatsapp: an old helper (pid {}) does not leave; killing it", orphan)
-        with suppress(ProcessLookupError):
-            os.kill(orphan, signal.SIGKILL)
-        if await _locked_in_time(lock, clock):
-            return
-    raise HelperFailed(
-        f"an old WhatsApp helper (pid {orphan or 'unknown'}) still runs",
-        hint=f"End it; it holds {folder / 'helper.lock'}.",
-    )
-
-
-async def _locked_in_time(lock: FileIO, clock: Clock) -> bool:
-    """Try for `LEAVE_SECONDS`; whether the lock is ours."""
+    """Lock for a new helper, once no other lives. Raises `HelperFailed` if the lock stays held."""
     for _ in range(round(LEAVE_SECONDS / _POLL_SECONDS)):
         if _locked(lock):
-            return True
+            return
         await clock.sleep(_POLL_SECONDS)
-    return _locked(lock)
-
-
-def _is_helper(pid: int, folder: Path) -> bool:
-    """Whether this is a helper that was started for `folder`: ids are reused."""
-    process = Path(f"/proc/{pid}")
-    try:
-        words = (process / "cmdline").read_bytes().split(b"\0")
-        return pid > 1 and SOCKET_NAME.encode() in words and (process / "cwd").samefile(folder)
-    except OSError:
-        return False
+    raise HelperFailed(
+        f"an old WhatsApp helper (pid {_read_pid(lock) or 'unknown'}) still runs",
+        hint=f"End it; it holds {folder / 'helper.lock'}.",
+    )
 
 
 def _open_lock(path: Path) -> FileIO:
@@ -279,7 +254,7 @@ def _read_pid(lock: FileIO) -> int:
 
 
 def _write_pid(lock: FileIO, pid: int) -> None:
-    """For people and for `_is_helper`: the lock holds without it, so a full disk is no reason."""
+    """For people: the lock holds without it, so a full disk is no reason."""
     with suppress(OSError):
         os.ftruncate(lock.fileno(), 0)
         os.pwrite(lock.fileno(), b"%d\n" % pid, 0)

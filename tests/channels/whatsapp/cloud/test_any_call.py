@@ -45,7 +45,7 @@ async def listening(home: Path) -> AsyncIterator[Post]:
         host, health = core.host, HealthReporter("whatsapp", core.host)
         people = People(host.state_folder)
         ingest = Ingest(host, people, self_chat=False, pairing=True)
-        inbox = Inbox(host, people, ingest, RecentMessages(), health, OUR_ID)
+        inbox = Inbox(host, people, ingest, RecentMessages(), OUR_ID)
         receiver = Receiver(
             SecretStr(SECRET), SecretStr("word"), inbox.ingest, inbox.quarantine.keep, health
         )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from loguru import logger
 
 from nanobot.bus.events import Quote
-from nanobot.channel.health import HealthReporter
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.inbound import Inbox
@@ -21,7 +21,6 @@ from tests.channels.whatsapp.cloud.samples import (
     NOW,
     OUR_ID,
     SENT,
-    Json,
     call,
     changed,
     message,
@@ -44,8 +43,7 @@ def rig_in(folder: Path) -> Rig:
     """The same folder again: the adapter after a restart."""
     host, recent, people = RecordingHost(folder, FakeClock(NOW)), RecentMessages(), People(folder)
     taking = Ingest(host, people, self_chat=False, pairing=True)
-    health = HealthReporter("whatsapp", host)
-    return Rig(Inbox(host, people, taking, recent, health, OUR_ID), host, recent)
+    return Rig(Inbox(host, people, taking, recent, OUR_ID), host, recent)
 
 
 @pytest.fixture
@@ -129,51 +127,21 @@ async def test_a_malformed_item_is_kept_for_a_developer_once(tmp_path: Path, rig
     assert len(rig.host.stored) == 1
 
 
-async def test_a_restriction_of_the_account_warns_the_owner_and_shows_until_it_is_over(
-    rig: Rig,
-) -> None:
-    def update(**value: object) -> Json:
-        return changed({"field": "account_update", "value": value})
-
-    await rig.inbox.ingest(update(event="ACCOUNT_RESTRICTION", ban_info={"waba_ban_state": 7}))
-    (warning,) = rig.host.warnings
-    assert "ACCOUNT_RESTRICTION" in warning
-    assert "WhatsApp Manager" in warning
-    assert "ACCOUNT_RESTRICTION" in rig.host.reports[-1]
-    await rig.inbox.ingest(update(ban_info={"waba_ban_state": "REINSTATE"}))
-    assert rig.host.reports[-1] == ""
-    assert len(rig.host.warnings) == 2
-
-
-async def test_a_closed_window_is_told_until_something_arrives_or_is_written(rig: Rig) -> None:
-    def status(state: str, late: int) -> Json:
-        errors = [{"code": 131047, "title": "Re-engagement message"}] if state == "failed" else []
-        fields = {"id": "a", "recipient_id": ANN, "timestamp": str(SENT + late)}
-        return call(statuses=[{**fields, "status": state, "errors": errors}])
-
-    await rig.inbox.ingest(status("read", 0))
-    await rig.inbox.ingest(status("failed", -30))
-    assert rig.host.reports == []
-    for late, end in (
-        (30, status("delivered", 60)),
-        (120, call(message("text", TEXT, timestamp=str(SENT + 180)))),
-    ):
-        await rig.inbox.ingest(status("failed", late))
-        assert "24 hours" in rig.host.reports[-1]
-        await rig.inbox.ingest(status("read", late - 1))
-        assert "24 hours" in rig.host.reports[-1]
-        await rig.inbox.ingest(end)
-        assert rig.host.reports[-1] == ""
-        await rig.inbox.ingest(status("failed", late))
-        assert rig.host.reports[-1] == ""
-
-
-async def test_who_hides_their_number_by_now_can_be_written_to_once_they_write(rig: Rig) -> None:
+async def test_what_did_not_arrive_and_what_meta_decides_is_in_the_log(rig: Rig) -> None:
+    logged: list[str] = []
+    sink = logger.add(logged.append, level="WARNING", format="{message}")
     failed = {"id": "a", "status": "failed", "recipient_id": ANN, "errors": [{"code": 131047}]}
+    await rig.inbox.ingest(call(statuses=[failed]))
+    value = {"event": "ACCOUNT_RESTRICTION"}
+    await rig.inbox.ingest(changed({"field": "account_update", "value": value}))
+    logger.remove(sink)
+    arrival, decision = logged
+    assert "24 hours" in arrival
+    assert "ACCOUNT_RESTRICTION" in decision
+
+
+async def test_who_hides_their_number_by_now_stays_in_the_same_chat(rig: Rig) -> None:
     await rig.inbox.ingest(call(message("text", TEXT, id="wamid.1")))
-    await rig.inbox.ingest(call(statuses=[{**failed, "timestamp": str(SENT + 30)}]))
-    assert "24 hours" in rig.host.reports[-1]
     hidden = {"from": None, "from_user_id": ANN_ID, "timestamp": str(SENT + 60)}
     await rig.inbox.ingest(call(message("text", TEXT, id="wamid.2", **hidden), contacts=[]))
-    assert rig.host.reports[-1] == ""
     assert {said.chat_id for said in rig.host.stored} == {ANN}

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.events import Quote
-from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Status, read
+from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Undelivered, read
 from nanobot_whatsapp.ingest import UNREADABLE, Incoming
 from tests.channels.whatsapp.cloud.samples import (
     ANN,
@@ -135,34 +135,6 @@ def test_a_deletion_names_what_was_taken_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        (
-            "account_update",
-            {"event": "ACCOUNT_RESTRICTION", "restriction_info": [{"restriction_type": "R1"}]},
-            "ACCOUNT_RESTRICTION, R1",
-        ),
-        ("account_update", {"ban_info": {"waba_ban_state": "DISABLE"}}, "DISABLE"),
-        ("phone_number_quality_update", {"event": "FLAGGED", "current_limit": "T1"}, "FLAGGED, T1"),
-        ("account_alerts", {"alert_info": {"alert_type": "A1"}, "x": {"y": 5}}, "A1"),
-    ],
-)
-def test_what_meta_decides_about_the_account_is_for_the_owner(
-    field: str, value: Json, words: str
-) -> None:
-    (item,) = items(changed({"field": field, "value": value}))
-    assert isinstance(item, Account)
-    assert item.text.endswith(f": {words}")
-    assert not item.is_over
-
-
-def test_what_meta_takes_back_is_over() -> None:
-    ban = {"ban_info": {"waba_ban_state": "REINSTATE"}}
-    (item,) = items(changed({"field": "account_update", "value": ban}))
-    assert item == Account("Meta says about the account: REINSTATE", is_over=True)
-
-
-@pytest.mark.parametrize(
     "silent",
     [
         message("reaction", {"message_id": "wamid.q", "emoji": "👍"}, group_id=GROUP),
@@ -201,10 +173,10 @@ def test_the_fate_of_what_we_sent_is_told() -> None:
     failed = {"id": "wamid.s", "status": "failed", "recipient_id": ANN, "errors": [error]}
     read_by = {"id": "wamid.s", "status": "read", "recipient_user_id": ANN_ID, "timestamp": "x"}
     found = items(call(statuses=[failed, 7, {}, read_by]))
-    assert found[0] == Status("wamid.s", "failed", ANN, NOW, 131047, "too late")
+    assert found[0] == Undelivered("wamid.s", 131047, "too late")
     assert isinstance(found[1], Broken)
     assert isinstance(found[2], Broken)
-    assert found[3] == Status("wamid.s", "read", ANN_ID, NOW)
+    assert found[3] == Remark("a message of ours was read")
 
 
 def test_errors_of_meta_are_grave_and_other_notifications_are_not() -> None:
@@ -300,6 +272,6 @@ def test_calls_that_others_recorded_are_understood() -> None:
     assert heard_of["edited_message/image"] == ["Incoming"]
     assert heard_of["deleted_message/revoke"] == ["Incoming"]
     assert heard_of["system/phone_number_change"] == ["Moved", "Remark"]
-    assert heard_of["message_status/failed"] == ["Status"]
+    assert heard_of["message_status/failed"] == ["Undelivered"]
     assert heard_of["outgoing_message/text"] == ["Remark"]
     assert heard_of["user_marketing_preferences/resume"] == ["Remark"]

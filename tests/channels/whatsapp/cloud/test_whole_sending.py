@@ -60,19 +60,13 @@ async def test_a_pair_that_wrote_too_much_gets_its_answers_in_order_and_delays_n
     assert graph.violations == []
 
 
-async def test_what_became_of_an_answer_is_told_in_any_order_and_a_closed_window_until_it_opens(
+async def test_what_became_of_an_answer_is_no_matter(
     tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
 ) -> None:
-    gate = Gate()
-    model = ScriptedModel(author=repeat, hold=gate)
-    async with talking(tmp_path, graph, model, clock):
-        graph.say("one")
-        await gate.reached.wait()
+    async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
         graph.close_window()
-        gate.opened.set()
-        await until(tmp_path, "running", "24 hours")
-        graph.say("two")
-        assert await graph.received(1) == ["re: two"]
+        graph.say("one")
+        assert await graph.received(1) == ["re: one"]
         (sent,) = graph.messages()
         for status in ("read", "sent", "delivered", "read", "played", "unheard of"):
             graph.status(sent.id, status)

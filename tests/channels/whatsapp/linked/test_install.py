@@ -110,24 +110,13 @@ async def test_a_failed_installation_leaves_nothing_but_what_was_there(
     assert folders(state) == [old.parents[1].name]
 
 
-@pytest.mark.parametrize(
-    ("code", "fix"),
-    [
-        ("ENOTFOUND", "connection"),
-        ("ENOSPC", "disk is full"),
-        ("EACCES", "permissions"),
-        ("EINTEGRITY", "not what the lock file asks for"),
-        ("SELF_SIGNED_CERT_IN_CHAIN", "NODE_EXTRA_CA_CERTS"),
-        ("EWHATEVER", "npm error it said why"),
-    ],
-)
-async def test_why_npm_failed_comes_with_the_fix(
-    code: str, fix: str, tmp_path: Path, state: Path, sources: Path
+async def test_what_npm_said_is_shown_where_it_failed(
+    tmp_path: Path, state: Path, sources: Path
 ) -> None:
-    says = f"echo npm error code {code} >&2; echo npm error it said why; exit 7"
-    with pytest.raises(InstallFailed, match=code) as failed:
+    says = "echo npm error code ENOSPC >&2; echo npm error it said why; exit 7"
+    with pytest.raises(InstallFailed, match="exit code 7") as failed:
         await install(state, node_and_npm(tmp_path / "bin", says), silent, sources=sources)
-    assert fix in failed.value.hint
+    assert "code ENOSPC\n  npm error it said why" in failed.value.hint
 
 
 async def test_packages_with_files_that_could_not_be_written_are_not_used(
@@ -136,9 +125,8 @@ async def test_packages_with_files_that_could_not_be_written_are_not_used(
     """npm warns of them, among much else, and ends as if all had gone well."""
     many = "i=0; while [ $i -lt 2000 ]; do echo one package more; i=$((i+1)); done"
     warns = f"{BUILDS}\necho npm warn tar TAR_ENTRY_ERROR ENOSPC: no space left on device\n{many}"
-    with pytest.raises(InstallFailed, match="ENOSPC") as failed:
+    with pytest.raises(InstallFailed, match="ENOSPC"):
         await install(state, node_and_npm(tmp_path / "bin", warns), silent, sources=sources)
-    assert "disk is full" in failed.value.hint
     assert folders(state) == []
 
 
