@@ -193,7 +193,8 @@ def _account(path: Path) -> CheckFinding:
 
 async def _cloud(options: WhatsAppSettings, seconds: float) -> CheckFinding:
     """Ask Meta which number the token is for."""
-    from nanobot_whatsapp.cloud.graph import Graph, GraphError, Refused
+    from nanobot.channel.http import HttpFault
+    from nanobot_whatsapp.cloud.graph import Graph, Refused
 
     graph = Graph(options)
     try:
@@ -205,7 +206,7 @@ async def _cloud(options: WhatsAppSettings, seconds: float) -> CheckFinding:
         if (off := error.as_channel_off()) is not None:
             return CheckFinding("fail", str(off), off.hint)
         return CheckFinding("fail", f"Meta does not say which number this is: {error}", _LATER)
-    except GraphError as error:
+    except HttpFault as error:
         return CheckFinding("fail", f"Meta cannot be reached: {error}", _ONLINE)
     finally:
         await graph.close()

@@ -22,6 +22,7 @@ from typing import Any
 import httpx
 from msgspec import Struct
 
+from nanobot.errors import NanobotError
 from nanobot.text import one_line, valid_unicode
 
 _CONNECT_SECONDS = 10.0
@@ -43,8 +44,8 @@ _UNSENT = (
 )
 
 
-class HttpFault(Exception):
-    """A request got no answer that can be read."""
+class HttpFault(NanobotError):
+    """A request failed."""
 
 
 class Unsent(HttpFault):

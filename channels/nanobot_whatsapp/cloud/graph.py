@@ -4,15 +4,10 @@ Invariants: the token stands in a header of the request and nowhere else, not in
 line, and is sent to no host but Meta's (or the configured one). See `nanobot.channel.http` for
 bounds of size and time.
 
-What an answer reveals about the token and the account is reported for `nanobot status`. Errors are
-classified by what to do about them, by Meta's codes and never by its texts:
-
-GraphError
-├── NotSent      it never reached Meta: try again, nothing can happen twice
-├── MaybeSent    it went out, and no readable answer came back
-│   └── TooLarge the answer exceeds its limit
-├── Fault        something on the way answered in place of Meta
-└── Refused      Meta answered with an error: `code`, `status`, `seconds` (see `kind`)
+What an answer reveals about the token and the account is reported for `nanobot status`. A request
+fails with an `HttpFault`: it is `Unsent` as well where something on the way answered in place of
+Meta, and `Refused` where Meta answered with an error. That is classified by what to do about it, by
+Meta's codes and never by its texts.
 """
 
 from __future__ import annotations
@@ -35,12 +30,12 @@ from nanobot.channel.http import (
     BadAddress,
     HttpClient,
     HttpFault,
+    Unconfirmed,
     Unsent,
 )
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import (
     ChannelOff,
-    NanobotError,
     SendError,
     SendLater,
     SendRefused,
@@ -99,27 +94,7 @@ OUTSIDE_WINDOW = (
 )
 
 
-class GraphError(NanobotError):
-    """A request to the Graph API failed."""
-
-
-class NotSent(GraphError):
-    """The request never reached Meta."""
-
-
-class MaybeSent(GraphError):
-    """The request went out; whether Meta acted on it is unknown."""
-
-
-class TooLarge(MaybeSent):
-    """The answer exceeds its limit; the rest of it was not read."""
-
-
-class Fault(GraphError):
-    """The answer is not from Meta: from a failing proxy, or a login page."""
-
-
-class Refused(GraphError):
+class Refused(HttpFault):
     """Meta's answer was an error. `code` and `subcode` are Meta's, 0 if it gave none; `status` is
     that of HTTP; `seconds` is how long Meta asks to wait, 0.0 if it does not."""
 
@@ -204,8 +179,8 @@ def as_send_error(error: Exception, *, is_idempotent: bool = False) -> SendError
         is_final = error.kind in {"no", "window"}
         return SendRefused(text) if is_final else SendLater(text, retry_after=error.retry_after)
     # Texts of foreign errors are not shown: they may contain anything.
-    reason = str(error) if isinstance(error, GraphError) else type(error).__name__
-    if is_idempotent or isinstance(error, NotSent | Fault):
+    reason = str(error) if isinstance(error, HttpFault) else type(error).__name__
+    if is_idempotent or isinstance(error, Unsent | BadAddress):
         return SendLater(f"WhatsApp cannot be reached: {reason}", retry_after=_FAULT_WAIT)
     return SendUnknown(f"WhatsApp did not confirm it: {reason}")
 
@@ -218,7 +193,7 @@ class Identity(Struct, frozen=True):
 
 
 class Graph:
-    """One business number. Close it at the end. Methods raise a `GraphError` unless they say
+    """One business number. Close it at the end. Methods raise an `HttpFault` unless they say
     otherwise; refusals that a person has to resolve are reported to `health`."""
 
     def __init__(
@@ -245,14 +220,14 @@ class Graph:
         return Identity(digits, text_in(answer, "verified_name"))
 
     async def send(self, message: Mapping[str, object]) -> str:
-        """Send a message; its id. An answer without one counts as `MaybeSent`."""
+        """Send a message; its id. An answer without one counts as `Unconfirmed`."""
         answer = await self._call("POST", f"{self._number}/messages", json=message)
         if self._health is not None:
             self._health.resolve("token")
             self._health.resolve("account")
         ids = [text_in(one, "id") for one in objects_in(answer, "messages")]
         if not ids or not ids[0]:
-            raise MaybeSent("an answer that names no message")
+            raise Unconfirmed("an answer that names no message")
         return ids[0]
 
     async def upload(self, path: Path, name: str, mime: str) -> str:
@@ -273,7 +248,7 @@ class Graph:
             )
         id = text_in(answer, "id")
         if not id:
-            raise MaybeSent("an answer that names no file")
+            raise Unconfirmed("an answer that names no file")
         return id
 
     async def mark_read(self, message_id: str, *, typing: bool) -> None:
@@ -300,7 +275,7 @@ class Graph:
                     await self._clock.sleep(_DOWNLOAD_PAUSE * attempt)
                     try:
                         return await self._download(media_id, limit)
-                    except GraphError as error:
+                    except HttpFault as error:
                         failure = as_send_error(error, is_idempotent=True)
                 raise failure
         except TimeoutError:
@@ -318,11 +293,11 @@ class Graph:
                 raise _too_large(limit)
             url = text_in(known, "url")
             self._check_host(url)
-            answer = await self._exchange("GET", url, _CALL_SECONDS, limit)
+            answer = await self._http.request("GET", url, _CALL_SECONDS, limit)
             if answer.status != HTTPStatus.OK:
                 self._result(answer)
-                raise Fault(f"HTTP status {answer.status}")
-        except TooLarge:
+                raise Unsent(f"HTTP status {answer.status}")
+        except AnswerTooLarge:
             raise _too_large(limit) from None
         except Refused as error:
             if error.kind in {"no", "token", "account"}:
@@ -350,21 +325,9 @@ class Graph:
     ) -> Raw:
         """The answer; `content` is what httpx accepts."""
         url = f"{self._options.base_url}{path}"
-        return self._result(await self._exchange(method, url, seconds, _ANSWER_BYTES, **content))
-
-    async def _exchange(
-        self, method: str, url: str, seconds: float, limit: int, **content: Any
-    ) -> Answer:
-        try:
-            return await self._http.request(method, url, seconds, limit, **content)
-        except AnswerTooLarge as error:
-            raise TooLarge(str(error)) from None
-        except Unsent as error:
-            raise NotSent(str(error)) from None
-        except BadAddress as error:
-            raise Fault(str(error)) from None
-        except HttpFault as error:
-            raise MaybeSent(str(error)) from None
+        return self._result(
+            await self._http.request(method, url, seconds, _ANSWER_BYTES, **content)
+        )
 
     def _result(self, answer: Answer) -> Raw:
         """The answer's document, unless it is an error."""
@@ -379,9 +342,9 @@ class Graph:
         if status in {413, 429}:
             raise Refused(f"HTTP status {status}", code=0, status=status, seconds=seconds)
         if not 200 <= status < 300:
-            raise Fault(f"HTTP status {status}")
+            raise Unsent(f"HTTP status {status}")
         if not isinstance(document, dict):
-            raise MaybeSent("an answer that is not Meta's")
+            raise Unconfirmed("an answer that is not Meta's")
         return document
 
     def _refusal(self, error: Raw, status: int, seconds: float) -> Refused:

@@ -23,9 +23,10 @@ from msgspec.structs import replace
 from nanobot.bus.events import Media, MediaKind, OutboundPart, Receipt
 from nanobot.bus.split import utf16_length
 from nanobot.channel.documents import file_facts
+from nanobot.channel.http import HttpFault
 from nanobot.errors import SendRefused
 from nanobot.text import one_line
-from nanobot_whatsapp.cloud.graph import Fault, Graph, MaybeSent, Refused, as_send_error
+from nanobot_whatsapp.cloud.graph import Graph, Refused, as_send_error
 from nanobot_whatsapp.ingest import OURS, RecentMessages
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits, render, with_choices
 from nanobot_whatsapp.people import People, is_number, is_person
@@ -167,13 +168,13 @@ class Outbound:
                 if form not in progress.uploaded:
                     id = await self._graph.upload(form.path, form.name, form.mime)
                     progress.uploaded[form] = id
-            except (MaybeSent, Fault) as error:
-                raise as_send_error(error, is_idempotent=True) from None
             except Refused as error:
                 if error.kind != "no":
                     raise
                 logger.info("whatsapp: {} is not taken as {}: {}", form.name, form.mime, error)
                 continue
+            except HttpFault as error:
+                raise as_send_error(error, is_idempotent=True) from None
             message = form.message(progress.uploaded[form], caption)
             try:
                 return await self._send(target, message, reply_to)

@@ -10,8 +10,9 @@ from msgspec import Struct
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
 from nanobot.channel.health import Backoff, ConnectionSlot, HealthReporter, first_error
+from nanobot.channel.http import HttpFault
 from nanobot.errors import SendRefused
-from nanobot_whatsapp.cloud.graph import Graph, GraphError, Identity, Refused, as_send_error
+from nanobot_whatsapp.cloud.graph import Graph, Identity, Refused, as_send_error
 from nanobot_whatsapp.cloud.inbound import Inbox, Receiver
 from nanobot_whatsapp.cloud.outbound import MAX_FILE_BYTES, Outbound
 from nanobot_whatsapp.ingest import Ingest, RecentMessages
@@ -66,7 +67,7 @@ class CloudTransport:
         """Ask Meta which number this is; see `nanobot.channel`."""
         try:
             await (await self._slot.wait()).graph.whoami()
-        except GraphError as error:
+        except HttpFault as error:
             raise as_send_error(error, is_idempotent=True) from None
 
     async def fetch(self, media: Media, limit: int) -> bytes:
@@ -116,7 +117,7 @@ async def _identify(graph: Graph, health: HealthReporter) -> Identity | None:
     correct the settings."""
     try:
         identity = await graph.whoami()
-    except GraphError as error:
+    except HttpFault as error:
         if isinstance(error, Refused) and (off := error.as_channel_off()) is not None:
             raise off from None
         refused = isinstance(error, Refused)

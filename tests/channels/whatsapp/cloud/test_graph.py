@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.channel.http import Unconfirmed, Unsent
 from nanobot.errors import SendError, SendRefused
-from nanobot_whatsapp.cloud.graph import Fault, MaybeSent, NotSent, Refused
+from nanobot_whatsapp.cloud.graph import Refused
 from tests.channels.whatsapp.cloud.sending import Rig, rigged
 
 
@@ -115,15 +116,15 @@ async def test_what_goes_wrong_never_tells_the_token(tmp_path: Path) -> None:
         assert "Malformed access token … and …" in str(caught.value)
         assert caught.value.kind == "token"
         rig.meta.garble("number", status=403)
-        with pytest.raises(Fault, match="403"):
+        with pytest.raises(Unsent, match="403"):
             await rig.graph.whoami()
         rig.meta.garble("number", b"[]")
-        with pytest.raises(MaybeSent, match="not Meta's"):
+        with pytest.raises(Unconfirmed, match="not Meta's"):
             await rig.graph.whoami()
         rig.meta.huge("number")
-        with pytest.raises(MaybeSent, match="more than"):
+        with pytest.raises(Unconfirmed, match="more than"):
             await rig.graph.whoami()
         await rig.meta.stop()
-        with pytest.raises(NotSent) as unsent:
+        with pytest.raises(Unsent) as unsent:
             await rig.graph.whoami()
         assert token not in f"{unsent.value!r} {unsent.value.__context__!r}"
