@@ -44,7 +44,8 @@ _HEAD = """\
 
 `nanobot COMMAND --help` says the same in a terminal, and `nanobot completion bash` (or `zsh`,
 `tcsh`) prints a script that completes commands. Where a gateway runs, commands go through it;
-where none does, they work on the files. `--json` prints the result as JSON, for programs.
+where none does, they work on the files. `--json` prints the result as JSON, for programs;
+times in it are ISO 8601 with their offset, that of UTC as `Z`.
 """
 _WIDE = 10_000
 _STAYS = "\N{NO-BREAK SPACE}"

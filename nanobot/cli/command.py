@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     Commands = argparse._SubParsersAction["Parser"]
 
+_UTC = re.compile(r'("\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)\+00:00"')
+
 Data = Mapping[str, object]
 
 _OURS = frozenset({"home", "given_home", "command", "what", "run", "json", "yes"})
@@ -209,8 +211,9 @@ def print_text(text: str, to: TextIO | None = None) -> int:
 
 
 def print_json(data: object) -> int:
-    """Print JSON for machines that people can read too; ASCII, so that no terminal is moved."""
-    return put(json.dumps(data, indent=2) + "\n")
+    """Print JSON for machines that people can read too; ASCII, so that no terminal is moved. Times
+    in UTC end in `Z`, whoever wrote them."""
+    return put(_UTC.sub(r'\1Z"', json.dumps(data, indent=2)) + "\n")
 
 
 def print_result(

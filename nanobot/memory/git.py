@@ -89,27 +89,17 @@ class Repository:
         self._durable = durable
 
     @property
-    def exists(self) -> bool:
-        """Whether anything was committed here. Raises `Damaged` for what is no repository."""
-        if (self.path / "HEAD").exists():
-            return True
-        if os.path.lexists(self.path):
-            raise self._damaged("it has no HEAD")
-        return False
-
-    @property
     def branch(self) -> str:
         """The name of this device's own branch."""
-        with self._translated():
-            head = (self.path / "HEAD").read_bytes().decode("utf-8", "replace")
-        branch = head.removeprefix("ref: refs/heads/").strip()
-        if not re.fullmatch(r"[\w.-]+", branch, re.ASCII):
-            raise self._damaged("HEAD names no branch")
-        return branch
+        with self._translated(), suppress(FileNotFoundError):
+            head = (self.path / "HEAD").read_bytes()
+            if match := re.fullmatch(rb"ref: refs/heads/([\w.-]+)\s*", head):
+                return match[1].decode()
+        raise self._damaged("HEAD names no branch")
 
     def create(self) -> None:
         """Make it where there is none, in one step, with a branch of a random name."""
-        if self.exists:
+        if os.path.lexists(self.path):
             return
         with self._translated():
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -120,10 +110,11 @@ class Repository:
 
     def tip(self, branch: str = "") -> str:
         """The newest commit of a branch (this device's own one), empty for none."""
+        if not os.path.lexists(self.path):
+            return ""
         with self._translated(), suppress(FileNotFoundError):
-            if self.exists:
-                tip = (self.path / "refs/heads" / (branch or self.branch)).read_bytes()
-                return tip.decode("utf-8", "replace").strip()
+            tip = (self.path / "refs/heads" / (branch or self.branch)).read_bytes()
+            return tip.decode("utf-8", "replace").strip()
         return ""
 
     def set_tip(self, commit: str, branch: str = "") -> None:
@@ -173,24 +164,24 @@ class Repository:
     def store(
         self, parent: str, files: Mapping[str, bytes | None], message: str, when: datetime
     ) -> str:
-        """Write a commit that changes these files (None: they go); no branch moves yet."""
+        """Write a commit that changes these files (None: one that is there goes); no branch moves
+        yet."""
         from dulwich.object_store import commit_tree_changes
         from dulwich.objects import Blob, Tree
         from dulwich.objects import Commit as GitCommit
 
         commit = GitCommit()
         base = self.commit(parent).tree if parent else ""
-        present = dict(self.changed("", base)) if None in files.values() else {}
         changes: list[tuple[bytes, int | None, ObjectID | None]] = []
         with self._translated():
             for path, content in files.items():
                 name = path.encode("utf-8", "surrogateescape")
-                if content is not None:
-                    blob = Blob.from_string(content)
-                    self.objects.add_object(blob)
-                    changes.append((name, _FILE, blob.id))
-                elif path in present:
+                if content is None:
                     changes.append((name, None, None))
+                    continue
+                blob = Blob.from_string(content)
+                self.objects.add_object(blob)
+                changes.append((name, _FILE, blob.id))
             tree = _object_id(base) if base else Tree()
             commit.tree = commit_tree_changes(self.objects, tree, changes)
             commit.parents = [_object_id(parent)] if parent else []

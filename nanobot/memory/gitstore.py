@@ -88,10 +88,9 @@ class GitStore:
             return
         with self.locked():
             try:
-                if self.repository.exists:
-                    self.repository.heal()
-                    self._settle()
-                    self._recorded()
+                self.repository.heal()
+                self._settle()
+                self._recorded()
             except Damaged as error:
                 path = self.repository.path
                 aside = path.with_name(f"{path.name}.damaged-{self._clock.now():%Y%m%dT%H%M%S}")
@@ -141,7 +140,12 @@ class GitStore:
         Where the scope has no versions, its files as they stand become the first.
         """
         with self.locked():
-            files = self._readable(prefix)
+            files = dict[str, bytes | None]()
+            for path in (prefix + name for name in TRACKED):
+                try:
+                    files[path] = self._standing(path)
+                except ToolError as error:  # a link must not keep the others from being written
+                    logger.warning("{} is not kept in the versions: {}", path, error)
             if any(belongs(path, prefix) for path in self._recorded()):
                 numbers = [self._record(path, files[path], author) for path in files]
                 return tuple(filter(None, numbers))
@@ -230,7 +234,6 @@ class GitStore:
 
     def _commit(self, files: Mapping[str, bytes | None], message: str, when: datetime) -> int:
         self.repository.create()
-        recorded = self._recorded()
         try:
             tip = self.repository.store(self.repository.tip(), files, message, when)
         except StorageError:
@@ -238,26 +241,10 @@ class GitStore:
             raise
         self.repository.set_tip(tip)
         self._intent.unlink(missing_ok=True)
-        for path, content in files.items():
-            recorded.pop(path, None)
-            if content is not None:
-                recorded[path] = blob_id(content)
-        self._recorded_at = (tip, recorded)
         number = Message.parse(message).number
         if number % self._pack_every == 0:
             self.repository.pack()
         return number
-
-    def _readable(self, scope: str) -> dict[str, bytes | None]:
-        """The contents of a scope's files, without those that cannot be read: a link in the place
-        of one must not keep the others from being written."""
-        files: dict[str, bytes | None] = {}
-        for path in (scope + name for name in TRACKED):
-            try:
-                files[path] = self._standing(path)
-            except ToolError as error:
-                logger.warning("{} is not kept in the versions: {}", path, error)
-        return files
 
     def _recorded(self) -> dict[str, str]:
         """The files of the newest version, each with the id of its content."""
@@ -279,27 +266,22 @@ class GitStore:
     def versions(self) -> Sequence[Version]:
         """All of them, oldest first. They are read once in a process, and then what is new."""
         with self.locked():
-            tip = self.repository.tip()
-            if tip != (self._known[-1].commit if self._known else ""):
-                self._known = self._read(tip)
+            known, new = self._known, list[Commit]()
+            last = known[-1].commit if known else ""
+            for commit in self.repository.chain(self.repository.tip()):
+                if commit.id == last:
+                    break
+                new.append(commit)
+            else:
+                known = []  # the first time, or another history
+            tree = self.repository.commit(last).tree if known and new else ""
+            self._known = list(known)
+            for number, commit in enumerate(reversed(new), len(known) + 1):
+                blobs = dict(self.repository.changed(tree, commit.tree))
+                said, tree = Message.parse(commit.message), commit.tree
+                version = Version(number, commit.id, commit.when, said.scope, said.change, blobs)
+                self._known.append(version)
             return self._known
-
-    def _read(self, tip: str) -> list[Version]:
-        known, new = self._known, list[Commit]()
-        for commit in self.repository.chain(tip):
-            if known and commit.id == known[-1].commit:
-                break
-            new.append(commit)
-        else:
-            known = []  # the first time, or another history
-        tree = self.repository.commit(known[-1].commit).tree if known else ""
-        found = list(known)
-        for commit in reversed(new):
-            blobs = dict(self.repository.changed(tree, commit.tree))
-            said, tree = Message.parse(commit.message), commit.tree
-            number = len(found) + 1
-            found.append(Version(number, commit.id, commit.when, said.scope, said.change, blobs))
-        return found
 
     def log(self, prefix: str = "", limit: int = 20) -> list[Version]:
         """The newest versions of a scope, newest first; those of one run are one."""

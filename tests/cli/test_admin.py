@@ -8,7 +8,7 @@ from typing import Any
 QUEUE = {
     "inbox": [
         {"id": "in-12", "session": "cli:direct", "state": "failed", "attempts": 3,
-         "received_at": "2026-11-21T12:00:00+00:00", "text": "do\nit", "reason": "it crashed"},
+         "received_at": "2026-11-21T12:00:00Z", "text": "do\nit", "reason": "it crashed"},
     ],
     "outbox": [
         {"id": "out-7", "channel": "telegram", "chat_id": "123", "state": "dead", "attempts": 9,

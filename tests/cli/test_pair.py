@@ -22,7 +22,7 @@ REQUEST = {
 }  # fmt: skip
 KNOWN = {
     "address": "telegram:8", "name": "Bob", "kind": "person", "owner": True,
-    "since": "2026-03-02T09:00:00+00:00",
+    "since": "2026-03-02T09:00:00Z",
 }  # fmt: skip
 
 
