@@ -90,7 +90,7 @@ class Remembering:
         forgetter = Forgetter(
             memories, explainer, sessions, scope_of, clock, pause_learning=dream.forgetting
         )
-        self.eraser = Eraser(
+        eraser = Eraser(
             stores.home,
             stores.workspace.path,
             sessions=sessions,
@@ -99,7 +99,6 @@ class Remembering:
             versions=self.versions,
             forgetter=forgetter,
             rebuild_index=self.index.rebuild,
-            clock=clock,
         )
         self.service = MemoryService(
             memories=memories,
@@ -108,7 +107,7 @@ class Remembering:
             dream=dream,
             explainer=explainer,
             forgetter=forgetter,
-            eraser=self.eraser,
+            eraser=eraser,
             versions=self.versions,
         )
 
@@ -125,7 +124,7 @@ class Remembering:
 
         What is broken is only logged: a nanobot whose memory is in trouble still answers.
         """
-        for part in (self.eraser, self.versions, self.memories):
+        for part in (self.versions, self.memories):
             try:
                 await asyncio.to_thread(part.recover)
             except NanobotError as error:  # whoever writes has to hear it; who chats need not

@@ -6,13 +6,12 @@ Invariants:
 
 - every file is replaced as a whole, so that a crash leaves it old or new, and erasing again
   finishes what was cut short; a log, which is added to all the time, is overwritten in place;
-- the text is written nowhere: while it lasts, `state/erasing` says only that an erasure is under
-  way. The journal, which holds the command itself, is cleaned last;
+- the text is written nowhere. The journal, which holds the command itself, is cleaned last;
 - at the end every byte of every file is searched, and what is left is reported, as is what refused.
 
 Messages keep their place: the text in them becomes "[erased]". Files of facts and notes lose the
-whole line, and so do their versions. Media files that hold it go, and those that came with a
-message that said nothing else; so does what undo would put back.
+whole line, and so do their versions. Media files that hold it go, and so does what undo would put
+back.
 
 Of links only those are followed that stand for a folder of nanobot's own (its media on another
 disk), and what is compressed or encoded (git, PDF, pictures, office files) holds its text in a form
@@ -34,10 +33,9 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.bus.journal import Journal
-from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
-from nanobot.memory.forget import ForgetPlan, Forgetter
+from nanobot.memory.forget import ForgetPlan, Forgetter, items
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
@@ -53,6 +51,7 @@ BEYOND = (
     "the chat platforms' own copies of the conversations",
     "other devices and git remotes that this memory was synced with",
     "git repositories of your own in the workspace",
+    "versions of memory that were set aside (state/memory.git.damaged-…, before-restore-…)",
     "text inside compressed files and pictures, and the text in other words",
     "text that is no UTF-8, or written as addresses (%20), web pages (&amp;) and mails (=20) do",
     "where WhatsApp is linked, what it sent last week (encoded, in its folder's sent.jsonl)",
@@ -62,14 +61,12 @@ BEYOND = (
 _PASSES = 3
 """What a turn under way wrote meanwhile is found by the next pass."""
 
-_SHOWN = 20
 _BLOCK = 256 * 1024
 _OVERLAP = 4 * LONGEST
 
-Kind = Literal["store", "text", "log", "removed", "temporary", "settings"]
+Kind = Literal["store", "text", "log", "removed", "kept"]
 """How a text is taken out of a file: the store that it belongs to writes it again; it is replaced,
-in a log in place; the file goes, a temporary one once it is no longer in use. Settings are reported
-and never changed."""
+in a log in place; the file goes; or it is only reported."""
 
 _AT_HOME: tuple[tuple[str, Kind], ...] = (
     ("state/journal.db.before-", "removed"),
@@ -77,37 +74,38 @@ _AT_HOME: tuple[tuple[str, Kind], ...] = (
     ("state/index.db", "store"),
     ("state/memory.git/", "store"),
     ("state/undo/", "removed"),
-    ("state/backup", "temporary"),
+    ("state/backup", "removed"),
     ("state/cli_history", "log"),
     ("logs/", "log"),
     ("media/", "removed"),
-    ("config.yaml", "settings"),
-    ("secrets.env", "settings"),
+    ("config.yaml", "kept"),
+    ("secrets.env", "kept"),
 )
 """What a path in the home begins with; the first that fits counts."""
 
 _OWN = ("logs", "media", "sessions", "spill", "state", "workspace")
 """Folders of nanobot's own; any of them may be a link to another disk."""
 
-_OLD_VERSIONS = ("state/memory.git.damaged-*", "before-restore-*/state/memory.git*")
-_CLOSED = "versions that were set aside, which I cannot look into: delete it if you can do without"
-
+_NAMED = "its name says it: where that is the id of a chat or person it stays, else rename it"
 _TEMPORARY = re.compile(r"\..+\.tmp|.+\.nanobot-tmp")
-_IN_ADDRESS = re.compile(rf"(?:^|/)(?:sessions/|(?:people|groups)/[^/]*{re.escape(ERASED)})")
 
 
 class Occurrence(Struct, frozen=True):
     """A file that holds the text or has it in its name, or one that cannot be read.
 
-    `shown` is its path for people, without the text. `changes` says that an erasure changes it,
-    `stays` why the text is in it, or in its name, afterwards; empty where it is not.
+    `shown` is its path for people, without the text; `stays` is why the text is in it, or in its
+    name, after an erasure, empty where it is not.
     """
 
     path: Path
     shown: str
     kind: Kind
-    changes: bool = False
     stays: str = ""
+
+    @property
+    def changes(self) -> bool:
+        """Whether an erasure changes it."""
+        return self.kind != "kept"
 
 
 class Home(Struct, frozen=True):
@@ -117,10 +115,9 @@ class Home(Struct, frozen=True):
     workspace: Path
 
     def occurrences(self, matcher: TextMatcher) -> list[Occurrence]:
-        """All files that hold the text, or have it in their name, and what cannot be looked into:
-        what could not be read, and versions that are in use no more."""
+        """All files that hold the text, or have it in their name, and what could not be read."""
         found, unread = list[Occurrence](), list[Path]()
-        for path, kind in self.files(unread.append):
+        for path in self._files(unread):
             try:
                 in_text, is_text = _search(path, matcher)
             except FileNotFoundError:
@@ -128,29 +125,31 @@ class Home(Struct, frozen=True):
             except OSError:
                 unread.append(path)
                 continue
+            kind, name = self._kind_of(path), self._shown(path)
             if not is_text and matcher.is_short and kind in {"removed", "text"}:
                 in_text = False  # any three letters stand somewhere in a photo
-            name = self._shown(path)
             if in_text or matcher.is_in(name):
-                shown = matcher.redact_plain(name)
-                stays = _stays(shown, kind, in_name=shown != name, is_text=is_text)
-                changes = in_text and kind != "settings" and (is_text or kind != "text")
-                found.append(Occurrence(path, shown, kind, changes, stays))
-        closed = [(path, "it cannot be read") for path in unread]
-        versions = (path for pattern in _OLD_VERSIONS for path in self.folder.glob(pattern))
-        closed += [(path, _CLOSED) for path in sorted(versions) if path.is_dir()]
-        for path, reason in closed:
+                shown, stays = matcher.redact_plain(name), ""
+                if shown != name:
+                    stays = _NAMED
+                elif kind == "kept":
+                    stays = "your settings, which I do not change: edit it yourself"
+                elif kind == "text" and not is_text:
+                    stays = "it is no text file: delete it if you can do without"
+                is_kept = not in_text or (kind == "text" and not is_text)
+                found.append(Occurrence(path, shown, "kept" if is_kept else kind, stays))
+        for path in unread:
             shown = matcher.redact_plain(self._shown(path))
-            found.append(Occurrence(path, shown, "text", stays=reason))
+            found.append(Occurrence(path, shown, "kept", "it cannot be read"))
         return found
 
-    def files(self, on_unread: Callable[[Path], None]) -> Iterator[tuple[Path, Kind]]:
-        """Every regular file but those of git; each once. `on_unread` is told of what cannot be
-        looked into."""
+    def _files(self, unread: list[Path]) -> Iterator[Path]:
+        """Every regular file but those of git; each once. What cannot be looked into is added to
+        `unread`."""
 
         def refused(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):  # gone meanwhile
-                on_unread(Path(str(error.filename)))
+                unread.append(Path(str(error.filename)))
 
         for top in self._folders():
             for root, folders, names in os.walk(top, onerror=refused):
@@ -158,7 +157,7 @@ class Home(Struct, frozen=True):
                 for path in (Path(root, name) for name in sorted(names)):
                     try:
                         if stat.S_ISREG(path.lstat().st_mode):
-                            yield path, self._kind_of(path)
+                            yield path
                     except OSError as error:
                         refused(error)
 
@@ -173,7 +172,7 @@ class Home(Struct, frozen=True):
 
     def _kind_of(self, path: Path) -> Kind:
         if _TEMPORARY.fullmatch(path.name):
-            return "temporary"
+            return "removed"
         if path.is_relative_to(self.workspace):
             return "text"
         name = str(path.relative_to(self.folder))
@@ -183,29 +182,18 @@ class Home(Struct, frozen=True):
         return str(path.relative_to(self.folder) if path.is_relative_to(self.folder) else path)
 
 
-def _stays(shown: str, kind: Kind, *, in_name: bool, is_text: bool) -> str:
-    """Why an erasure does not change a file; empty where it does."""
-    if kind == "settings":
-        return "your settings, which I do not change: edit it yourself"
-    if in_name and _IN_ADDRESS.search(shown):
-        return "it is in the id of a chat or person, by which I know who talks to me, and stays"
-    if in_name:
-        return "its name or its folder's says it: rename it"
-    if kind == "text" and not is_text:
-        return "it is no text file: delete it if you can do without"
-    return ""
-
-
 def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
     """Whether a file holds the text, and whether it is a text that can be changed."""
-    found, is_text, kept = False, True, b""
+    found, is_text, before = False, True, b""
     with open(path, "rb", opener=_without_links) as file:
         block = file.read(_BLOCK)
         while block:
+            following = file.read(_BLOCK)
+            # With a little on both sides: a short text has to be a word of its own.
+            window = before + block + following[:_OVERLAP]
             is_text = is_text and b"\0" not in block
-            data, following = kept + block, file.read(_BLOCK)
-            found = found or matcher.is_in_bytes(data, is_first=not kept, is_last=not following)
-            kept, block = data[-_OVERLAP:], following
+            found = found or matcher.is_in(window.decode("utf-8", "ignore"))
+            before, block = block[-4:], following
     return found, is_text
 
 
@@ -215,42 +203,31 @@ def take_out(one: Occurrence, matcher: TextMatcher) -> None:
     Raises `StorageError` or, where another program saved just now, `WriteConflict`; the file is
     whole.
     """
-    if one.kind in {"removed", "temporary"}:
-        _remove(one.path)
-        return
     with storage_errors(one.path), suppress(FileNotFoundError):
+        if one.kind == "removed":
+            one.path.unlink()
+            sync_folder(one.path.parent)
+            return
         before = one.path.lstat()
         with open(one.path, "rb", opener=_without_links) as file:
-            text = file.read().decode("utf-8", "surrogateescape")
+            content = file.read()
+        text = content.decode("utf-8", "surrogateescape")
+        if one.kind == "log":  # its length stays, so nothing that is added meanwhile is lost
+            blotted = matcher.blot(text).encode("utf-8", "surrogateescape")
+            with open(one.path, "r+b", opener=_without_links) as log:
+                os.pwrite(log.fileno(), blotted, 0)
+                os.fsync(log.fileno())
+            return
 
         def unchanged() -> None:
             if FileState.of(one.path.lstat()) != FileState.of(before):
                 raise WriteConflict(one.path.name)
 
-        new = _without_text(one, text, matcher)
-        content = new.encode("utf-8", "surrogateescape")
-        if new == text:
-            return
-        if one.kind == "log":  # its length stays, so nothing that is added meanwhile is lost
-            with open(one.path, "r+b", opener=_without_links) as log:
-                os.pwrite(log.fileno(), content, 0)
-                os.fsync(log.fileno())
-        else:
-            replace_file(one.path, content, stat.S_IMODE(before.st_mode) & 0o777, unchanged)
-
-
-def _without_text(one: Occurrence, text: str, matcher: TextMatcher) -> str:
-    if one.kind == "log":
-        return matcher.blot(text)
-    structured = one.path.suffix in {".json", SUFFIX}
-    return matcher.redact(text) if structured else matcher.redact_plain(text)
-
-
-def _remove(path: Path) -> None:
-    """Delete a file, durably."""
-    with storage_errors(path), suppress(FileNotFoundError):
-        path.unlink()
-        sync_folder(path.parent)
+        is_json = one.path.suffix in {".json", SUFFIX}
+        text = matcher.redact(text) if is_json else matcher.redact_plain(text)
+        new = text.encode("utf-8", "surrogateescape")
+        if new != content:
+            replace_file(one.path, new, stat.S_IMODE(before.st_mode) & 0o777, unchanged)
 
 
 def _without_links(path: str, flags: int) -> int:
@@ -282,12 +259,12 @@ class ErasePlan(Struct, frozen=True):
         if self.is_empty:
             return "This text stands nowhere in my files."
         count = counted(len(self._changing), "file")
-        lines = [f"To be erased from {count} of all memories:", *_items(self._changing)]
+        lines = [f"To be erased from {count} of all memories:", *items(self._changing)]
         if not self.forgets.is_empty:
             lines.append(f"Also forgotten, as with /forget: {self.forgets.counts}.")
         if self._by_hand:
-            lines += ["This stays and has to be changed by hand:", *_items(self._by_hand)]
-        return "\n".join([*lines, "This cannot be undone. It does not reach:", *_items(BEYOND)])
+            lines += ["This stays and has to be changed by hand:", *items(self._by_hand)]
+        return "\n".join([*lines, "This cannot be undone. It does not reach:", *items(BEYOND)])
 
     def as_json(self) -> dict[str, JsonValue]:
         """For machines."""
@@ -315,7 +292,7 @@ class EraseReport(Struct, frozen=True):
 
     @property
     def _reasons(self) -> list[str]:
-        again = "if it is in the id of a chat or person, it stays; otherwise try again"
+        again = "where it is in the id of a chat or person it stays, else try again"
         reasons = [f"{one.shown}: {one.stays or again}" for one in self.left]
         return [*reasons, *([f"the versions of memory: {self.refused}"] if self.refused else [])]
 
@@ -327,8 +304,8 @@ class EraseReport(Struct, frozen=True):
         if self.is_complete:
             lines.append("I looked at every byte of every file in my home: none holds it any more.")
         else:
-            lines += ["It still stands here:", *_items(self._reasons)]
-        return "\n".join([*lines, "This does not reach:", *_items(BEYOND)])
+            lines += ["It still stands here:", *items(self._reasons)]
+        return "\n".join([*lines, "This does not reach:", *items(BEYOND)])
 
     def as_json(self) -> dict[str, JsonValue]:
         """For machines."""
@@ -338,11 +315,6 @@ class EraseReport(Struct, frozen=True):
             "left": list[JsonValue](self._reasons),
             "beyond_reach": list(BEYOND),
         }
-
-
-def _items(lines: Sequence[str]) -> list[str]:
-    more = len(lines) - _SHOWN
-    return [f"- {line}" for line in (*lines[:_SHOWN], *([f"and {more} more"] if more > 0 else []))]
 
 
 class Eraser:
@@ -362,14 +334,11 @@ class Eraser:
         versions: GitStore,
         forgetter: Forgetter,
         rebuild_index: Callable[[], Awaitable[None]],
-        clock: Clock,
     ) -> None:
         self._home = Home(home, workspace)
         self._sessions, self._journal = sessions, journal
         self._memories, self._versions = memories, versions
         self._forgetter, self._rebuild_index = forgetter, rebuild_index
-        self._clock = clock
-        self._mark = home / "state" / "erasing"
         self._running = asyncio.Lock()
 
     async def plan(self, text: str) -> ErasePlan:
@@ -387,45 +356,31 @@ class Eraser:
         conversations that hold it go on without it.
 
         What refuses keeps nothing else from being erased, and stands in the report; doing it again
-        goes on from there. Raises like `plan`, and `StorageError` where the disk takes nothing.
+        goes on from there. Raises like `plan`.
         """
         matcher = TextMatcher(text)
         async with self._running:
-            began = self._clock.now().isoformat(timespec="seconds").encode()
-            await asyncio.to_thread(replace_file, self._mark, [began, b"\n"])
             before = await asyncio.to_thread(self._home.occurrences, matcher)
             if forgets:
                 plan = await self._what_to_forget(text)
                 await _trying(matcher, self._forgetter.apply(plan))
             async with self._forgetter.pause_learning():
                 left, refused = await self._erase(matcher)
-            await asyncio.to_thread(_remove, self._mark)
         return EraseReport(tuple(before), tuple(left), refused)
-
-    def recover(self) -> bool:
-        """For the start, before anything writes: remove what an erasure left behind that was cut
-        short. Says whether one was; its text is not known, so it has to be given again. Blocks."""
-        if not self._mark.exists():
-            return False
-        for path, kind in list(self._home.files(lambda _: None)):
-            if kind == "temporary":
-                _remove(path)
-        _remove(self._mark)
-        logger.warning("an erasure was cut short: give /forget --erase again to finish it")
-        return True
 
     async def _what_to_forget(self, text: str) -> ForgetPlan:
         """A memory that cannot be read is no reason to erase nothing."""
         if words(text):
             with suppress(NanobotError):
                 return await self._forgetter.plan(text, OWNER)
-        return ForgetPlan(text, OWNER)
+        return ForgetPlan(OWNER)
 
     async def _erase(self, matcher: TextMatcher) -> tuple[list[Occurrence], str]:
         """What still holds the text after some passes, and why the versions of memory may."""
         known = set[Path]()
         for _ in range(_PASSES):
-            broken = await self._erase_conversations(matcher)
+            for info in await asyncio.to_thread(self._sessions.list_sessions):
+                await _trying(matcher, self._sessions.rewrite(info.key, matcher.redact))
             for scope in await asyncio.to_thread(self._memories.existing):
                 memory = self._memories.of(scope)
                 history = asyncio.to_thread(memory.history.rewrite, matcher.redact_plain)
@@ -433,7 +388,7 @@ class Eraser:
                 await _trying(matcher, memory.store.rewrite(matcher.without_lines))
             self._memories.forgotten += 1  # before the search: no turn writes it down from then on
             found = await asyncio.to_thread(self._home.occurrences, matcher)
-            await self._erase_files(matcher, found, known | broken)
+            await self._erase_files(matcher, found, known)
             rewrite = asyncio.to_thread(self._versions.rewrite, matcher.without_lines)
             refused = await _trying(matcher, rewrite)
             await _trying(matcher, self._rebuild_index())
@@ -444,35 +399,16 @@ class Eraser:
                 break
         return left, refused
 
-    async def _erase_conversations(self, matcher: TextMatcher) -> set[Path]:
-        """Returns the files that are no valid conversations, so that no turn adds to them."""
-        broken = set[Path]()
-        for info in await asyncio.to_thread(self._sessions.list_sessions):
-            media = asyncio.to_thread(self._remove_media_of, matcher, info.key)
-            if await _trying(matcher, media) or await _trying(
-                matcher, self._sessions.rewrite(info.key, matcher.redact)
-            ):
-                broken.add(Path(info.place))
-        return broken
-
-    def _remove_media_of(self, matcher: TextMatcher, key: str) -> None:
-        """The files of messages that say nothing but the text; first, since they are not known any
-        more once it is gone."""
-        for message in self._sessions.read_messages(key):
-            if message.media and matcher.fills(message.content):
-                for name in message.media:
-                    _remove(self._home.folder / "media" / Path(name).name)
-
     async def _erase_files(
-        self, matcher: TextMatcher, found: Sequence[Occurrence], unused: Collection[Path]
+        self, matcher: TextMatcher, found: Sequence[Occurrence], known: Collection[Path]
     ) -> None:
-        """All that belongs to no store. Turns may add lines to conversations and temporary files,
-        unless they are `unused`: broken, or found by the pass before."""
+        """All that belongs to no store. Turns may add lines to conversations and write temporary
+        files: these only go where they were `known` to the pass before."""
         sessions = self._home.folder / "sessions"
         for one in found:
-            is_session = one.path.parent == sessions and one.path.suffix == SUFFIX
-            in_use = (one.kind == "temporary" or is_session) and one.path not in unused
-            if one.changes and one.kind != "store" and not in_use:
+            in_use = one.path.parent == sessions and one.path.suffix == SUFFIX
+            in_use = in_use or _TEMPORARY.fullmatch(one.path.name) is not None
+            if one.changes and one.kind != "store" and (one.path in known or not in_use):
                 await _trying(matcher, asyncio.to_thread(take_out, one, matcher))
 
 

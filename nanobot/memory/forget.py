@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import re
 import secrets
 import threading
@@ -30,14 +29,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime
+from functools import partial
 
-from msgspec import Struct, to_builtins
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
-from nanobot.io import FileState, json_line, lstate_of
-from nanobot.memory.documents import ALL_FACTS, PENDING, TRACKED
+from nanobot.io import FileState, lstate_of
+from nanobot.memory.documents import ALL_FACTS, PENDING
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import blocks_of
 from nanobot.memory.matcher import LEAST
@@ -50,9 +51,7 @@ from nanobot.memory.why import (
     Said,
     excerpt,
     lines_of,
-    listed,
     matching,
-    nearest,
     said_in,
 )
 from nanobot.memory.wording import Fact, covers, parts, without, words
@@ -71,30 +70,22 @@ class _Record(Struct, frozen=True):
     """One `/forget`. The words of `facts` are hashes; `messages` maps a session's key to the seqs
     that were retracted."""
 
-    when: datetime
-    salt: bytes
+    timestamp: datetime
+    salt: str
     facts: tuple[Fact, ...]
-    messages: Mapping[str, Sequence[int]]
-    entries: Sequence[int]
+    messages: Mapping[str, frozenset[int]]
+    entries: frozenset[int]
 
-    @classmethod
-    def parse(cls, line: bytes) -> _Record:
-        """The record on a line. Raises `ValueError`, `LookupError`, `TypeError` or
-        `AttributeError` for a line that holds none."""
-        fields = json.loads(line)
-        when, salt = datetime.fromisoformat(fields["timestamp"]), bytes.fromhex(fields["salt"])
-        facts = (Fact(frozenset(one["words"]), frozenset(one["keys"])) for one in fields["facts"])
-        messages = {key: tuple(seqs) for key, seqs in fields["messages"].items()}
-        when = when if when.tzinfo else when.astimezone()
-        return cls(when, salt, tuple(facts), messages, tuple(fields["entries"]))
+    @property
+    def when(self) -> datetime:
+        """Aware: a time without an offset is local time."""
+        return self.timestamp if self.timestamp.tzinfo else self.timestamp.astimezone()
 
     def hides(self, text: str) -> bool:
         """Whether `text` states one of the facts."""
-        for part in parts(text):
-            said = _hashes(self.salt, words(part))
-            if any(covers(fact.words, fact.keys, said) for fact in self.facts):
-                return True
-        return False
+        salt = bytes.fromhex(self.salt)
+        stated = (_hashes(salt, words(part)) for part in parts(text))
+        return any(covers(one.words, one.keys, said) for said in stated for one in self.facts)
 
 
 class Forgotten:
@@ -133,20 +124,11 @@ class Forgotten:
     ) -> None:
         """Keep one more `/forget`, durably: its facts, which are still in clear, and the numbers of
         messages and history entries."""
-        fields = {
-            "timestamp": when.isoformat(),
-            "salt": salt.hex(),
-            "facts": [
-                {
-                    "words": sorted(_hashes(salt, fact.words)),
-                    "keys": sorted(_hashes(salt, fact.keys)),
-                }
-                for fact in facts
-            ],
-            "messages": {key: sorted(seqs) for key, seqs in messages.items()},
-            "entries": sorted(entries),
-        }
-        line, place = f"{json_line(fields)}\n".encode(), self._root.place(FORGOTTEN)
+        hashed = (Fact(_hashes(salt, fact.words), _hashes(salt, fact.keys)) for fact in facts)
+        numbers = {key: frozenset(seqs) for key, seqs in messages.items()}
+        record = _Record(when, salt.hex(), tuple(hashed), numbers, frozenset(entries))
+        line = msgspec.json.encode(record, order="deterministic") + b"\n"
+        place = self._root.place(FORGOTTEN)
         while True:
             current = place.read_bytes(_LIMIT)
             with suppress(WriteConflict):  # another one came first
@@ -161,10 +143,10 @@ class Forgotten:
                 content = self._root.place(FORGOTTEN).read_bytes(_LIMIT) or b""
                 read = list[_Record]()
                 for line in content.splitlines():
-                    with suppress(
-                        ValueError, LookupError, TypeError, AttributeError, RecursionError
-                    ):
-                        read.append(_Record.parse(line))
+                    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+                        record = msgspec.json.decode(line, type=_Record)
+                        bytes.fromhex(record.salt)
+                        read.append(record)
                 self._records, self._seen = tuple(read), seen
             return [one for one in self._records if moment is None or moment <= one.when]
 
@@ -205,22 +187,20 @@ async def _take_out(store: MemoryStore, path: str, texts: set[str]) -> tuple[int
 
 _MARK = re.compile(r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?")
 _STAMP = re.compile(r"\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]")
-_SHOWN = 30
+_SHOWN = 20
 _NOTHING_LEFT = "(forgotten)"
 
 
 class ForgetPlan(Struct, frozen=True):
     """What `/forget` would do. `lines` are in files, `entries` are the cursors of history entries,
-    `emptied` those of them of which nothing is left; `near` helps where nothing was found."""
+    `emptied` those of them of which nothing is left."""
 
-    query: str
     scope: str
     lines: tuple[Line, ...] = ()
     messages: tuple[Said, ...] = ()
     entries: tuple[int, ...] = ()
     emptied: tuple[int, ...] = ()
     facts: tuple[Fact, ...] = ()
-    near: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -231,34 +211,27 @@ class ForgetPlan(Struct, frozen=True):
     def counts(self) -> str:
         """How much it is, in words."""
         lines, messages = counted(len(self.lines), "line"), counted(len(self.messages), "message")
-        return (
-            f"{lines}, {messages}, {counted(len(self.entries), 'history entry', 'history entries')}"
-        )
+        entries = counted(len(self.entries), "history entry", "history entries")
+        return f"{lines}, {messages}, {entries}"
 
     @property
     def text(self) -> str:
         """For people: exactly what will go."""
         if self.is_empty:
-            near = ["The nearest:", *listed(self.near)] if self.near else []
-            return "\n".join(["Nothing that I remember says this.", *near])
-        found = [
-            *(f"- {line.path}, line {line.number}: {excerpt(line.text)}" for line in self.lines),
-            *(f"- {said.session} #{said.seq}, {said.who}: {excerpt(said.text)}"
-              for said in self.messages),
-            *(f"- history {cursor}" for cursor in self.entries),
-        ]  # fmt: skip
-        more = len(found) - _SHOWN
-        rest = [f"- and {more} more"] if more > 0 else []
-        return "\n".join([f"To be forgotten: {self.counts}.", *found[:_SHOWN], *rest])
+            return "Nothing that I remember says this."
+        found = [f"{one.path}, line {one.number}: {excerpt(one.text)}" for one in self.lines]
+        found += [f"{one.session} #{one.seq}, {one.who}: {excerpt(one.text)}"
+                  for one in self.messages]  # fmt: skip
+        found += [f"history {cursor}" for cursor in self.entries]
+        return "\n".join([f"To be forgotten: {self.counts}.", *items(found)])
 
     def as_json(self) -> dict[str, JsonValue]:
         """For machines."""
         return {
             "scope": self.scope,
-            "lines": to_builtins(self.lines),
+            "lines": msgspec.to_builtins(self.lines),
             "messages": [{"session": said.session, "seq": said.seq} for said in self.messages],
             "entries": list(self.entries),
-            "near": list(self.near),
         }
 
 
@@ -274,33 +247,30 @@ class ForgetReport(Struct, frozen=True):
         """For people."""
         if self.plan.is_empty:
             return self.plan.text
+        undo = " and ".join(f"/dream-restore --version {number}" for number in self.versions)
+        back = f" Lines of long-term files can be brought back with {undo}." if undo else ""
         return (
             f"Forgotten: {self.plan.counts}. They are out of memory, search and prompts, and will "
-            f"not be learned again from what was said so far.{self._way_back} The conversation "
-            "files and earlier versions still hold the words; /forget --erase removes them there, "
-            "too."
+            f"not be learned again from what was said so far.{back} The conversation files and "
+            "earlier versions still hold the words; /forget --erase removes them there, too."
         )
-
-    @property
-    def _way_back(self) -> str:
-        """How the lines come back; of daily notes there are no versions."""
-        if not self.versions:
-            return ""
-        undo = " and ".join(f"/dream-restore --version {number}" for number in self.versions)
-        kept = all(line.path in TRACKED for line in self.plan.lines)
-        which = "The lines" if kept else "All lines but those of daily notes"
-        return f" {which} can be brought back with {undo}."
 
     def as_json(self) -> dict[str, JsonValue]:
         """For machines."""
         return self.plan.as_json() | {"versions": list(self.versions)}
 
 
+def items(lines: Sequence[str]) -> list[str]:
+    """The first lines as a list for people, and how many more there are."""
+    more = len(lines) - _SHOWN
+    return [f"- {line}" for line in (*lines[:_SHOWN], *([f"and {more} more"] if more > 0 else []))]
+
+
 class Forgetter:
     """Plans and carries out `/forget` in one scope at a time.
 
-    `scope_of` says to which scope a session's key belongs; `salt` gives fresh random bytes;
-    `pause_learning` keeps those who learn from writing meanwhile; `counter` counts what is done.
+    `scope_of` says to which scope a session's key belongs; `pause_learning` keeps those who learn
+    from writing meanwhile.
     """
 
     def __init__(
@@ -310,12 +280,11 @@ class Forgetter:
         sessions: SessionManager,
         scope_of: Callable[[str], str],
         clock: Clock,
-        salt: Callable[[], bytes] = lambda: secrets.token_bytes(16),
         pause_learning: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
         self.pause_learning = pause_learning
         self._memories, self._explainer, self._sessions = memories, explainer, sessions
-        self._scope_of, self._clock, self._salt = scope_of, clock, salt
+        self._scope_of, self._clock = scope_of, clock
 
     async def plan(self, text: str, scope: str) -> ForgetPlan:
         """What forgetting `text` would take away; changes nothing.
@@ -341,12 +310,12 @@ class Forgetter:
         numbers = defaultdict[str, list[int]](list)
         for said in plan.messages:
             numbers[said.session].append(said.seq)
-        record = (self._clock.now(), self._salt(), plan.facts, numbers, plan.emptied)
+        record = (self._clock.now(), secrets.token_bytes(16), plan.facts, numbers, plan.emptied)
         await asyncio.to_thread(Forgotten(memory.root).add, *record)
         for key, seqs in numbers.items():
             await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
         if plan.entries:
-            redact = _without_facts(plan.facts)
+            redact = partial(_without_facts, facts=plan.facts)
             await asyncio.to_thread(memory.history.rewrite, redact)
         try:
             versions, gone = list[int](), list[Line]()
@@ -361,22 +330,19 @@ class Forgetter:
 
     def _plan(self, text: str, scope: str) -> ForgetPlan:
         memory = self._memories.of(scope)
-        remembered = list(lines_of(memory))
-        lines = matching(text, remembered)
+        lines = matching(text, list(lines_of(memory)))
         facts, evidence = self._facts(memory, text, lines)
         also = [line for line in _entries_of(memory) if _states(facts, line.text)]
         said = dict.fromkeys([*evidence, *self._messages(scope, facts)])
         entries = [entry for entry in memory.history.entries() if _entry_states(entry, facts)]
         emptied = [entry for entry in entries if not without(entry.summary, facts)]
         return ForgetPlan(
-            text,
             scope,
             lines=(*lines, *also),
             messages=tuple(sorted(said, key=lambda said: (said.session, said.seq))),
             entries=tuple(entry.cursor for entry in entries),
             emptied=tuple(entry.cursor for entry in emptied),
             facts=facts,
-            near=() if lines else nearest(text, remembered),
         )
 
     def _facts(
@@ -403,20 +369,13 @@ class Forgetter:
                     yield said_in(key, message)
 
 
-def _without_facts(facts: Sequence[Fact]) -> Callable[[str], str]:
-    """Takes the sentences that state a fact out of a text of history, or out of its paragraphs."""
-
-    def redact(text: str) -> str:
-        told = [_unsaid(block, facts) for block in re.split(r"(\n\s*\n)", text)]
-        return "".join(told)
-
-    return redact
-
-
-def _unsaid(block: str, facts: Sequence[Fact]) -> str:
-    left = without(block, facts) if block.strip() else block
-    stamp = _STAMP.match(block)
-    return f"{stamp[0]} {_NOTHING_LEFT}" if stamp and not left else left
+def _without_facts(text: str, facts: Sequence[Fact]) -> str:
+    """A text of history, or its paragraphs, without the sentences that state a fact."""
+    told = []
+    for block in re.split(r"(\n\s*\n)", text):
+        left, stamp = without(block, facts) if block.strip() else block, _STAMP.match(block)
+        told.append(f"{stamp[0]} {_NOTHING_LEFT}" if stamp and not left else left)
+    return "".join(told)
 
 
 def _entry_states(entry: HistoryEntry, facts: Sequence[Fact]) -> bool:

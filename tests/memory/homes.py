@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from nanobot.bus.journal import Journal
@@ -130,8 +129,7 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
     )
     index = MemoryIndex(state / "index.db", sources, clock)
     explainer = Explainer(memories, versions, sessions.read_window, scope_of)
-    salts = (number.to_bytes(16, "big") for number in count(1))
-    forgetter = Forgetter(memories, explainer, sessions, scope_of, clock, salt=lambda: next(salts))
+    forgetter = Forgetter(memories, explainer, sessions, scope_of, clock)
     eraser = Eraser(
         folder,
         workspace,
@@ -141,10 +139,8 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
         versions=versions,
         forgetter=forgetter,
         rebuild_index=index.rebuild,
-        clock=clock,
     )
     await journal.open()
-    eraser.recover()
     home = RealHome(
         folder, clock, sessions, journal, memories, versions, index, explainer, forgetter, eraser
     )

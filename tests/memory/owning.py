@@ -177,9 +177,7 @@ class Owned:
         explainer = Explainer(
             self.memories, self.versions, self.sessions.read_window, self._scope_of
         )
-        forgetter = Forgetter(
-            self.memories, explainer, self.sessions, self._scope_of, self.clock, lambda: b"salt"
-        )
+        forgetter = Forgetter(self.memories, explainer, self.sessions, self._scope_of, self.clock)
         eraser = Eraser(
             self.folder,
             self.workspace,
@@ -189,7 +187,6 @@ class Owned:
             versions=self.versions,
             forgetter=forgetter,
             rebuild_index=self.index.rebuild,
-            clock=self.clock,
         )
         return MemoryService(
             memories=self.memories,
