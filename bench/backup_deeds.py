@@ -15,7 +15,7 @@ from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.state import DOCUMENTS
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
-from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.lock import home_lock
 from nanobot.upkeep.backups import (
     BackupOrder,
     backup_name,
@@ -181,7 +181,7 @@ class Replacing(Deed):
     def _of_half_a_home(self, over: bool) -> list[str]:
         if over:
             return ["it never became a home"]
-        with contextlib.suppress(NanobotError), HomeLock(self.home / "state"):
+        with contextlib.suppress(NanobotError), home_lock(self.home / "state"):
             return ["a gateway could start on half a home"]
         return []
 

@@ -36,7 +36,7 @@ from nanobot.channel import Channel
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.gateway.control import ControlServer
-from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.lock import home_lock
 from nanobot.gateway.pairing import Pairing
 from nanobot.providers.port import Provider
 from nanobot.tooling import Tool
@@ -99,7 +99,6 @@ class Gateway:
         register_commands(base, models, memory, toolbox, agent, status, restart)
         for part in (pairing, toolbox.skills, typed_keys):
             part.register(base.commands)
-        self._lock = HomeLock(base.stores.state)
         self._grace = settings.agent.shutdown_grace_seconds
         self._stop: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
@@ -112,7 +111,7 @@ class Gateway:
         self._stop, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
         if self._stop_requested:
             return 0
-        with self._lock:
+        with home_lock(self._base.stores.state):
             try:
                 await self._startup(signals)
                 logger.info("ready")

@@ -240,7 +240,7 @@ def _named(what: str, paths: object) -> str:
 
 def _restore(options: argparse.Namespace) -> int:
     from nanobot.clock import SystemClock
-    from nanobot.gateway.lock import HomeLock
+    from nanobot.gateway.lock import home_lock
     from nanobot.io import storage_errors
     from nanobot.upkeep.archive import expect_file
     from nanobot.upkeep.backups import exclusive_backup
@@ -255,7 +255,7 @@ def _restore(options: argparse.Namespace) -> int:
         finish(home)  # else its lock may lie in what stood there before
     with ExitStack() as stack:
         if not is_empty(home):
-            stack.enter_context(HomeLock(home / "state"))
+            stack.enter_context(home_lock(home / "state"))
             # A backup is packed without that lock, and would be of two homes.
             stack.enter_context(exclusive_backup(home))
         progress = stack.enter_context(_progress("unpacked"))

@@ -72,7 +72,7 @@ def login(home: Path, name: str, number: str) -> None:
     from nanobot.clock import SystemClock
     from nanobot.config.channels import options_of
     from nanobot.config.load import load_settings
-    from nanobot.gateway.lock import HomeLock
+    from nanobot.gateway.lock import home_lock
     from nanobot.logs import log_to_console
     from nanobot.security.redaction import Redactor
 
@@ -87,7 +87,7 @@ def login(home: Path, name: str, number: str) -> None:
     request = LoginRequest(options, folder, _say, clock, number, is_set_up)
     with ExitStack() as stack:
         if not stack.enter_context(lent(home, name)):
-            stack.enter_context(HomeLock(home / "state"))
+            stack.enter_context(home_lock(home / "state"))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         asyncio.run(_sign_in(sign_in, request))
 

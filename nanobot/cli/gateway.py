@@ -260,9 +260,12 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
 
 def expect_free(home: Path) -> None:
     """Raise `HomeLocked` at once where another process owns the home: loading takes a while."""
-    from nanobot.gateway.lock import HomeLock
+    from nanobot.gateway.lock import LOCK_NAME, home_lock
+    from nanobot.io import storage_errors
 
-    lock = HomeLock(home / "state")
-    if lock.exists():
-        lock.acquire()
-        lock.release()
+    path = home / "state" / LOCK_NAME
+    with storage_errors(path):
+        was_owned = path.exists()
+    if was_owned:
+        with home_lock(path.parent):
+            return

@@ -60,7 +60,7 @@ def add_import(commands: Commands) -> None:
 
 def _import(options: argparse.Namespace) -> int:
     from nanobot.clock import SystemClock
-    from nanobot.gateway.lock import HomeLock
+    from nanobot.gateway.lock import home_lock
     from nanobot.importing.importer import carry_out, prepare
 
     source = path_of(options.source)
@@ -80,7 +80,7 @@ def _import(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         state = plan.source.home / "state"
         if plan.aside and state.is_dir():  # nobody's home is moved away beneath their feet
-            stack.enter_context(HomeLock(state))
+            stack.enter_context(home_lock(state))
         report = carry_out(plan, clock)
     shown = _report_text(report) if options.yes else ""  # the person has just seen it
     return print_result(options, report.as_json(), lambda _: shown + _end(report, plan))

@@ -36,7 +36,7 @@ from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
 from nanobot.gateway.channels import ChannelOperations
-from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.lock import home_lock
 from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
@@ -65,7 +65,7 @@ def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
 def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> object:
     """As `operate`."""
     make_home(settings.home)
-    with HomeLock(settings.home / "state"):
+    with home_lock(settings.home / "state"):
         return asyncio.run(_operate(settings, op, arguments))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nanobot.bus.journal_file import SCHEMA
 from nanobot.cli.main import main
-from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.lock import home_lock
 from nanobot.upkeep.backups import exclusive_backup
 from tests.upkeep.homes import archive, head, made_home, member, tree
 
@@ -62,7 +62,7 @@ def test_a_home_in_use_is_not_replaced(
 ) -> None:
     file = tmp_path / "one.tar.gz"
     assert run(home, "backup", file) == 0
-    with HomeLock(home / "state"):
+    with home_lock(home / "state"):
         assert run(home, "restore", file, "--replace") == 75
     capsys.readouterr()
     assert run(home, "restore", file, "--replace") == 0
@@ -150,7 +150,7 @@ def test_a_home_whose_restore_was_cut_short_is_made_whole_and_locked_before_the_
     (home / "state").rename(before / "state")
     plan = {"staging": ".restoring-x", "previous": before.name, "all_aside": False}
     (home / ".restore-under-way.json").write_text(json.dumps(plan))
-    with HomeLock(before / "state"):
+    with home_lock(before / "state"):
         assert run(home, "restore", file, "--replace") != 0
     assert (home / "state/journal.db").exists()
     assert run(home, "restore", file, "--replace") == 0

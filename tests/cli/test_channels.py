@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nanobot.cli.main import main
-from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.lock import home_lock
 
 CHANNELS = [
     {"name": "cli", "state": "running", "detail": "", "who": ""},
@@ -18,12 +18,13 @@ CHANNELS = [
 ]
 ADAPTER = """
 from nanobot.errors import HomeLocked
-from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.lock import home_lock
 
 async def login(request):
     assert request.state_folder.stat().st_mode & 0o777 == 0o700
     try:
-        HomeLock(request.state_folder.parents[1]).acquire()
+        with home_lock(request.state_folder.parents[1]):
+            pass
     except HomeLocked:
         request.say(f"nobody else runs; {request.number}")
     if request.is_set_up:
@@ -76,9 +77,8 @@ def test_who_signs_in_without_a_gateway_owns_the_home_meanwhile(
     command = ["--home", str(tmp_path), "channels", "login", "gate", "--pair-code", "15550001111"]
     assert main(command) == 0
     assert capsys.readouterr().out == "nobody else runs; 15550001111\n"
-    lock = HomeLock(tmp_path / "state")
-    lock.acquire()
-    lock.release()
+    with home_lock(tmp_path / "state"):
+        pass  # it was given back
 
 
 @pytest.mark.usefixtures("wants_login")

@@ -14,7 +14,7 @@ import pytest
 from loguru import logger
 
 from nanobot.cli.main import main
-from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.lock import home_lock
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def test_a_one_shot_without_a_gateway_answers_and_leaves_nothing_running(
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["outcome"] == "done"
     assert not (home / "state" / "gateway.sock").exists()
-    with HomeLock(home / "state"):
+    with home_lock(home / "state"):
         pass
 
 
@@ -102,7 +102,7 @@ def test_a_signal_stops_the_gateway_before_it_ends_the_process(
         assert process.communicate(timeout=30)[1] == b""
     assert process.returncode == 128 + number
     assert not (home / "state" / "gateway.sock").exists()
-    with HomeLock(home / "state"):
+    with home_lock(home / "state"):
         pass
 
 
@@ -110,7 +110,7 @@ def test_a_home_that_stays_locked_without_a_socket_exits_75(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("nanobot.cli.gateway.PATIENCE", 0.0)
-    with HomeLock(home / "state"):
+    with home_lock(home / "state"):
         assert main(["--home", str(home), "agent", "-m", "hi"]) == 75
     logger.remove()
     assert "another nanobot" in capsys.readouterr().err

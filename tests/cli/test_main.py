@@ -13,7 +13,7 @@ import pytest
 from nanobot import __version__
 from nanobot.cli.main import main
 from nanobot.errors import ConfigError, HomeLocked, NanobotError
-from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.lock import home_lock
 
 HEAVY = {
     "asyncio", "pydantic", "loguru", "openai", "rich", "prompt_toolkit", "yaml", "aiohttp",
@@ -209,7 +209,7 @@ def test_a_wrong_configuration_exits_78_with_file_and_line(here: Any, home: Path
 
 
 def test_a_gateway_on_a_home_in_use_exits_75_and_names_the_pid(nanobot: Any, home: Path) -> None:
-    with HomeLock(home / "state"):
+    with home_lock(home / "state"):
         done = nanobot("gateway")
     assert done.returncode == 75
     assert "another nanobot (pid " in done.stderr

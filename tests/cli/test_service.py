@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from nanobot.cli.main import main
-from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.lock import home_lock
 
 SCRIPT = """\
 #!/bin/sh
@@ -274,7 +274,7 @@ def test_a_second_home_needs_a_name_of_its_own(
 def test_a_home_that_a_gateway_already_uses_is_refused_before_anything_is_written(
     systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with HomeLock(systemd.home / "state"):
+    with home_lock(systemd.home / "state"):
         assert main(["service", "install"]) == 75
         assert f"another nanobot (pid {os.getpid()}) is using" in capsys.readouterr().err
         assert not systemd.unit.exists()

@@ -14,7 +14,7 @@ import pytest
 from nanobot.app.base import make_home
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError, StorageError
-from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.lock import home_lock
 from nanobot.upkeep.restoring import STAGING, finish, put_in_place, restore, staging_in
 from tests.upkeep.homes import archive, head, member, tree, write
 from tests.upkeep.test_hostile_backups import MANIFEST
@@ -35,8 +35,9 @@ def test_half_a_home_starts_nothing_and_is_made_whole(
     write(home / "state/new" if moved > 4 else new / "state/new", "new")
     plan = {"staging": new.name, "previous": old.name, "all_aside": all_aside}
     write(home / ".restore-under-way.json", json.dumps(plan))
-    with pytest.raises(StorageError, match="cut short") as caught:
-        HomeLock(home / "state").acquire()
+    refused = pytest.raises(StorageError, match="cut short")
+    with refused as caught, home_lock(home / "state"):
+        pass
     assert "--replace" in caught.value.hint
     finish(home)
     if all_aside:
@@ -45,7 +46,7 @@ def test_half_a_home_starts_nothing_and_is_made_whole(
     else:
         assert (home / "config.yaml").read_text() == (home / "state/old").read_text() == "old"
         assert not old.exists()
-    with HomeLock(home / "state"):
+    with home_lock(home / "state"):
         finish(home)
 
 
@@ -108,7 +109,7 @@ def test_what_is_mounted_in_a_volume_is_told_and_the_home_is_as_it_was(
             restore(file, home, None, SystemClock(), replace=True)
         assert "Unmount" in caught.value.hint
         assert tree(home) == before
-    with HomeLock(home / "state"):
+    with home_lock(home / "state"):
         pass
     mounted.discard(home / "state")
     write(home / "backups/b", "mine")
