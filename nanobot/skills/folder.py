@@ -275,24 +275,21 @@ _SCRIPTS = re.compile(
 """Paths of what is something to run."""
 
 
-class Contents(Struct, frozen=True):
-    """The files of a folder, by path, and the content of those that were asked for."""
+Contents = Mapping[str, bytes]
+"""The files of a folder, by their paths in it."""
 
-    files: tuple[SkillFile, ...] = ()
-    kept: Mapping[str, bytes] = field(default_factory=dict)
 
-    @property
-    def main(self) -> str:
-        """The text of SKILL.md, which some write in another case. Raises `NotASkill`."""
-        name = min((path for path in self.kept if is_main(path)), default="")
-        if not name:
-            raise NotASkill(f"it has no {MAIN}")
-        if len(self.kept[name]) > MOST_MAIN:
-            raise NotASkill(f"its {name} is too large")
-        try:
-            return self.kept[name].decode()
-        except UnicodeDecodeError as error:
-            raise NotASkill(f"its {name} is not UTF-8") from error
+def main_text(contents: Contents) -> str:
+    """The text of SKILL.md, which some write in another case. Raises `NotASkill`."""
+    name = min(filter(is_main, contents), default="")
+    if not name:
+        raise NotASkill(f"it has no {MAIN}")
+    if len(contents[name]) > MOST_MAIN:
+        raise NotASkill(f"its {name} is too large")
+    try:
+        return contents[name].decode()
+    except UnicodeDecodeError as error:
+        raise NotASkill(f"its {name} is not UTF-8") from error
 
 
 def is_main(path: str) -> bool:
@@ -313,40 +310,35 @@ def fingerprint(folder: Place) -> Fingerprint:
     )
 
 
-def read(folder: Place, wanted: str = "") -> Contents:
-    """The files below `folder`, with the content of SKILL.md and of the one that is `wanted`.
-    Raises `NotASkill`."""
+def read(folder: Place) -> Contents:
+    """The files below `folder`. Raises `NotASkill`."""
     room, skipped = MOST_BYTES, len(folder.names)
-    files: list[SkillFile] = []
-    kept: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         for number, (place, entry) in enumerate(folder.walk(MOST_FILES + 1)):
+            path = "/".join(place.names[skipped:])
             if number == MOST_FILES:
                 raise NotASkill(f"it has more than {MOST_FILES:,} files")
-            path = "/".join(place.names[skipped:])
-            _refuse_unusable(path, entry)
-            if entry.kind != "file":
-                continue
-            content = place.read_bytes(room)
-            if content is None:
-                raise NotASkill(f"{path} has just disappeared")
-            room -= len(content)
-            files.append(_described(path, content))
-            if is_main(path) or path == wanted:
-                kept[path] = content
+            if problem := _unusable(entry, printable(path), path):
+                raise NotASkill(problem)
+            if entry.kind == "file":
+                content = place.read_bytes(room)
+                if content is None:
+                    raise NotASkill(f"{path} has just disappeared")
+                room -= len(content)
+                contents[path] = content
     except NanobotError as error:  # a link, no permission, too much
         raise NotASkill(str(error)) from error
-    return Contents(tuple(sorted(files, key=lambda file: file.path)), kept)
+    return contents
 
 
 def read_packaged(folder: Path) -> Contents:
     """The same for a folder of the program itself, whose files installers may have hard-linked."""
-    kept = {
+    return {
         file.relative_to(folder).as_posix(): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
+        for file in folder.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    return Contents(tuple(_described(path, content) for path, content in kept.items()), kept)
 
 
 def skill_of(name: str, source: Source, read: Callable[[], Contents], folder: str = "") -> Skill:
@@ -354,21 +346,24 @@ def skill_of(name: str, source: Source, read: Callable[[], Contents], folder: st
     files: tuple[SkillFile, ...] = ()
     try:
         contents = read()
-        files = contents.files
-        header, body = parse(contents.main)
+        files = described(contents)
+        header, body = parse(main_text(contents))
     except NotASkill as error:
         return Skill(name, source, "broken", folder=folder, files=files, problem=str(error))
     return Skill(name, source, "new", header, body, folder, files)
 
 
-def _refuse_unusable(path: str, entry: Entry) -> None:
-    shown = printable(path)
+def described(contents: Contents) -> tuple[SkillFile, ...]:
+    """The files without what they hold, by path."""
+    return tuple(_described(path, contents[path]) for path in sorted(contents))
+
+
+def _unusable(entry: Entry, shown: str, path: str) -> str:
     if entry.kind == "link":
-        raise NotASkill(f"{shown} is a link, and links are not followed")
+        return f"{shown} is a link, and links are not followed"
     if entry.kind == "other":
-        raise NotASkill(f"{shown} is not a plain file")
-    if shown != path:
-        raise NotASkill(f"{shown} is not a valid file name in a skill")
+        return f"{shown} is not a plain file"
+    return "" if shown == path else f"{shown} is not a valid file name in a skill"
 
 
 def _described(path: str, content: bytes) -> SkillFile:

@@ -37,9 +37,11 @@ from nanobot.skills.folder import (
     NotASkill,
     Skill,
     Status,
+    described,
     differences,
     fingerprint,
     is_skill_name,
+    main_text,
     parse,
     read,
     read_packaged,
@@ -182,41 +184,40 @@ class SkillsLoader:
         """The skill that the owner means by `name`: the one in the workspace, else a built-in."""
         return next((skill for skill in self.list() if skill.name == name), None)
 
+    def record(self, book: Book) -> None:
+        """Store what the owner enabled and disabled. Raises `StorageError`."""
+        self.state.save(book)
+        self.version += 1
+
     def read(self, skill: Skill, path: str = "") -> bytes:
         """A file of an enabled skill, or the Markdown of its SKILL.md, as it was enabled.
 
         Raises `ToolError` where there is no such file, or where the skill was changed since.
         """
+        name = skill.name
         try:
-            contents = self._contents(skill, path)
+            contents = self.contents(skill)
         except NotASkill as error:
-            raise ToolError(f"the skill {skill.name} cannot be read any more") from error
+            raise ToolError(f"the skill {name} cannot be read any more") from error
         if skill.source == "workspace":
-            enabled = self.state.load().enabled.get(skill.name)
-            if enabled is None or differences(enabled.files, contents.files):
-                name = skill.name
+            enabled = self.state.load().enabled.get(name)
+            if enabled is None or differences(enabled.files, described(contents)):
                 raise ToolError(
                     f"the skill {name} was changed since the owner enabled it and is not used",
                     hint=f"They can look at it and enable it with `nanobot skills enable {name}`",
                 )
         if not path:
-            return parse(contents.main)[1].encode()
-        if path not in contents.kept:
-            known = ", ".join(file.path for file in skill.files[:20])
-            raise ToolError(f"the skill {skill.name} has no file of that name", hint=f"Is: {known}")
-        return contents.kept[path]
+            return parse(main_text(contents))[1].encode()
+        if path not in contents:
+            known = ", ".join(list(contents)[:20])
+            raise ToolError(f"the skill {name} has no file of that name", hint=f"Is: {known}")
+        return contents[path]
 
-    def content_of(self, skill: Skill, path: str) -> bytes:
-        """A file of a skill, enabled or not. Raises `NanobotError` where it is none any more."""
-        try:
-            return self._contents(skill, path).kept[path]
-        except (NotASkill, KeyError) as error:
-            raise NanobotError(f"{printable(path)} has just disappeared") from error
-
-    def _contents(self, skill: Skill, path: str) -> Contents:
+    def contents(self, skill: Skill) -> Contents:
+        """The files of a skill, enabled or not. Raises `NotASkill`."""
         if skill.source == "built-in":
             return read_packaged(BUILT_IN / skill.name)
-        return read(self.place_of(skill.name), path)
+        return read(self.place_of(skill.name))
 
     def place_of(self, name: str) -> Place:
         """Where the skill `name` is in the workspace, or would be."""

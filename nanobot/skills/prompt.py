@@ -18,7 +18,6 @@ import asyncio
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -191,10 +190,8 @@ def _usable(loader: SkillsLoader, name: str, scope: str) -> Skill:
             f"the skill {name} {_WHY_NOT[asleep.status]}, so it is not used",
             hint=f"Tell the owner: `{command}` shows it to them.",
         )
-    near = get_close_matches(name.casefold(), usable, 1)
-    hint = f"Did you mean {near[0]}? " if near else ""
     known = ", ".join(usable) or "none"
-    raise ToolError(f"no skill {printable(name[:80])!r}", hint=f"{hint}There are: {known}.")
+    raise ToolError(f"no skill {printable(name[:80])!r}", hint=f"There are: {known}.")
 
 
 def _about(skill: Skill) -> str:

@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
@@ -24,13 +21,16 @@ from nanobot.errors import NanobotError
 from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (
     MAIN,
-    MOST_BYTES,
     MOST_FILES,
+    Contents,
+    NotASkill,
     Skill,
+    described,
     is_main,
     is_skill_name,
+    main_text,
+    parse,
     read,
-    skill_of,
 )
 from nanobot.skills.loader import Enabled, SkillsLoader
 from nanobot.skills.prompt import missing_text
@@ -43,13 +43,11 @@ MOST_SHOWN = 200_000
 """Characters of a file that are shown."""
 
 _SHORT = 120
-_OF_THE_WORKSPACE = ("source", "status", "note", "folder", "available", "everyone")
-"""What says nothing of a skill that is not in the workspace yet."""
 
 
-def package_at(path: Path) -> tuple[Skill, Place]:
-    """The skill in the folder `path` outside the workspace, and where its files are; a SKILL.md
-    stands for its folder. Raises `NanobotError`."""
+def package_at(path: Path) -> tuple[Skill, Contents]:
+    """The skill in the folder `path` outside the workspace, and its files; a SKILL.md stands for
+    its folder. Raises `NanobotError`."""
     if path.is_file() and is_main(path.name):
         path = path.parent
     if not path.is_dir():
@@ -57,35 +55,32 @@ def package_at(path: Path) -> tuple[Skill, Place]:
             f"{path} is not a folder",
             hint=f"A skill is a folder with a {MAIN}; unpack it first if it came as an archive.",
         )
-    source = Root(path, name="skill").place(".")
-    skill = skill_of(path.name, "workspace", lambda: read(source))
-    if skill.status == "broken":
-        raise NanobotError(f"{path} cannot be used as a skill: {skill.problem}")
-    name = next((name for name in (skill.header.name, path.name) if is_skill_name(name)), "")
+    try:
+        contents = read(Root(path, name="skill").place("."))
+        header, body = parse(main_text(contents))
+    except NotASkill as error:
+        raise NanobotError(f"{path} cannot be used as a skill: {error}") from error
+    name = next((name for name in (header.name, path.name) if is_skill_name(name)), "")
     if not name:
         raise NanobotError(
             f"the skill in {path} has no name that can be used",
             hint="Its folder or `name:` must be of letters, digits, - _ and dots.",
         )
-    return replace(skill, name=name), source
+    skill = Skill(name, "workspace", "new", header, body, files=described(contents))
+    return skill, contents
 
 
-def _copy(skill: Skill, source: Place, target: Place) -> None:
-    """Make `target` hold the files of `skill` and no others. Raises `NanobotError`."""
-    wanted = [file.path for file in skill.files]
+def _install(skill: Skill, contents: Contents, target: Place) -> None:
+    """Make `target` hold these files and no others. Raises `NanobotError`."""
     target.root.create()
     for place, entry in list(target.walk(MOST_FILES)):
-        if entry.kind == "file" and "/".join(place.names[len(target.names) :]) not in wanted:
+        if entry.kind == "file" and "/".join(place.names[len(target.names) :]) not in contents:
             place.remove()
-    for path in wanted:
-        place = source.root.place(path)
-        content = place.read_bytes(MOST_BYTES)
-        if content is None:
-            raise NanobotError(f"{place.shown} has just disappeared; nothing was enabled")
-        copied = target.root.place(f"{target.relative}/{path}")
-        copied.write_bytes(content)
-        with place.opened(os.O_RDONLY) as theirs, copied.opened(os.O_RDONLY) as ours:
-            os.fchmod(ours, 0o700 if os.fstat(theirs).st_mode & stat.S_IXUSR else 0o600)
+    for file in skill.files:
+        copied = target.root.place(f"{target.relative}/{file.path}")
+        copied.write_bytes(contents[file.path])
+        with copied.opened(os.O_RDONLY) as descriptor:
+            os.fchmod(descriptor, 0o700 if file.kind == "script" else 0o600)
 
 
 class SkillsService:
@@ -128,12 +123,12 @@ class SkillsService:
         async with self._changing:
             return await self._enable(name, digest, everyone=everyone)
 
-    async def package(self, path: str) -> tuple[Skill, Place, bool]:
-        """What would be installed from the absolute `path`, where its files are, and whether it
-        would replace one in the workspace."""
-        package, source = await asyncio.to_thread(package_at, Path(path))
+    async def package(self, path: str) -> tuple[Skill, Contents, bool]:
+        """What would be installed from the absolute `path`, its files, and whether it would
+        replace one in the workspace."""
+        package, contents = await asyncio.to_thread(package_at, Path(path))
         found = await asyncio.to_thread(self.loader.find, package.name)
-        return package, source, found is not None and found.source == "workspace"
+        return package, contents, found is not None and found.source == "workspace"
 
     async def install(
         self, path: str, digest: str, *, replacing: bool = False, everyone: bool = False
@@ -141,7 +136,7 @@ class SkillsService:
         """Copy the skill at `path` into the workspace and enable it, if it still is what `digest`
         names."""
         async with self._changing:
-            package, source, is_there = await self.package(path)
+            package, contents, is_there = await self.package(path)
             if package.digest != digest:
                 raise _changed(package.name)
             if is_there and not replacing:
@@ -150,11 +145,11 @@ class SkillsService:
                     hint="Add --replace to put this one in its place.",
                 )
             target = self.loader.place_of(package.name)
-            await asyncio.to_thread(_copy, package, source, target)
+            await asyncio.to_thread(_install, package, contents, target)
             return await self._enable(package.name, digest, everyone=everyone)
 
     async def _enable(self, name: str, digest: str, *, everyone: bool) -> Skill:
-        skill, state, enabled = await self.find(name), self.loader.state, None
+        skill, enabled = await self.find(name), None
         if skill.status == "broken":
             raise NanobotError(f"the skill {name} cannot be used: {skill.problem}")
         if skill.digest != digest:
@@ -162,7 +157,8 @@ class SkillsService:
         if skill.source == "workspace":
             files = {file.path: file.digest for file in skill.files}
             enabled = Enabled(files, everyone, self._clock.now().isoformat(timespec="seconds"))
-        await asyncio.to_thread(state.save, state.load().enabling(name, enabled))
+        book = self.loader.state.load().enabling(name, enabled)
+        await asyncio.to_thread(self.loader.record, book)
         skill = await self.find(name)
         if not skill.enabled:
             raise NanobotError(
@@ -187,12 +183,16 @@ class SkillsService:
         seen is written as escapes."""
         skill = await self.find(text_argument(arguments, "name"))
         path = text_argument(arguments, "file")
-        if path not in {file.path for file in skill.files}:
-            known = ", ".join(file.path for file in skill.files)
+        try:
+            contents = await asyncio.to_thread(self.loader.contents, skill)
+        except NotASkill as error:
+            raise NanobotError(f"the skill {skill.name} cannot be read: {error}") from error
+        if path not in contents:
             raise NanobotError(
-                f"the skill {skill.name} has no file {printable(path)!r}", hint=f"It has: {known}"
+                f"the skill {skill.name} has no file {printable(path)!r}",
+                hint=f"It has: {', '.join(contents)}",
             )
-        content = await asyncio.to_thread(self.loader.content_of, skill, path)
+        content = contents[path]
         if b"\0" in content:
             raise NanobotError(f"{path} is binary ({len(content):,} bytes)")
         return {"file": path, "text": visible(content.decode("utf-8", "replace"))[:MOST_SHOWN]}
@@ -206,16 +206,15 @@ class SkillsService:
     async def _disable(self, arguments: Arguments) -> Data:
         """`name`: keep the skill from the model."""
         async with self._changing:
-            name, state = text_argument(arguments, "name"), self.loader.state
-            await self.find(name)
-            await asyncio.to_thread(state.save, state.load().disabling(name))
+            name = (await self.find(text_argument(arguments, "name"))).name
+            book = self.loader.state.load().disabling(name)
+            await asyncio.to_thread(self.loader.record, book)
             return fields(await self.find(name))
 
     async def _package(self, arguments: Arguments) -> Data:
         """`path`, absolute: what would be installed."""
         package, _, is_there = await self.package(text_argument(arguments, "path"))
-        shown = {**fields(package), "replaces": is_there}
-        return {key: shown[key] for key in shown if key not in _OF_THE_WORKSPACE}
+        return {**fields(package), "replaces": is_there}
 
     async def _install(self, arguments: Arguments) -> Data:
         """`path`, `digest` of what was shown, `replace`, `everyone`."""

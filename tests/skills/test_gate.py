@@ -131,6 +131,16 @@ async def test_what_the_owner_turns_off_is_off_whatever_its_source(shelf: Shelf)
     assert "memory" not in {one.name for one in shelf.open(unwanted=["memory"]).in_use()}
 
 
+async def test_who_keeps_triggers_is_told_that_a_skill_was_enabled_or_disabled(
+    shelf: Shelf,
+) -> None:
+    before = shelf.loader.version
+    await shelf.enabled("tea", FILES)
+    between = shelf.loader.version
+    await shelf.service.table()["skills.disable"]({"name": "tea"})
+    assert before < between < shelf.loader.version
+
+
 async def test_others_have_the_owners_skills_only_where_the_owner_says_so(shelf: Shelf) -> None:
     await shelf.enabled("tea", FILES)
     guest = "people/telegram_7"

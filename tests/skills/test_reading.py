@@ -57,8 +57,7 @@ async def test_an_unknown_name_says_what_there_is_and_brings_nothing_foreign_in(
 ) -> None:
     result = await shelf.read(name="wether")
     assert result.text == (
-        "no skill 'wether'\nDid you mean weather? "
-        "There are: cron, memory, skill-creator, summarize, weather."
+        "no skill 'wether'\nThere are: cron, memory, skill-creator, summarize, weather."
     )
     assert result.is_error
     assert result.trusted
