@@ -26,17 +26,6 @@ from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
 from nanobot.session.records import is_own
 
-
-class Interrupted(NanobotError):
-    """A command that was cut off may have been carried out."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "I was interrupted while I did this, so it may be done or not",
-            hint="Look before you send it again.",
-        )
-
-
 LONGEST_PAUSE = 3600.0
 """Seconds that a start waits at most for a model that was out: a stored time further away tells of
 a clock that was set back, or of a server's wish that may no longer hold."""
@@ -57,49 +46,44 @@ class AgentLoop:
         self._begun: set[int] = set()
         """The commands that have begun what must not be done twice."""
         self._suspects: dict[str, asyncio.Event] = {}
-        parts.queue.connect(self._handle)
+        parts.queue.handle = self._handle
 
     def accept(self, entry: InboxEntry) -> None:
-        """A new message: to its session's lane, or at once if it is a command that may not wait."""
-        self._hook(entry.message)
-        if entry.message.deletes:
-            self._background.start(self._take_back(entry), name=f"deletion {entry.id}")
+        """A new message: to its session's lane, or at once if it may not wait."""
+        message, key = entry.message, entry.message.session_key
+        self._hook(message)
+        if self._bypasses(message):
+            self._background.start(self._at_once(entry), name=f"at once {entry.id}")
             return
-        match = self._commands.called_by(entry.message)
-        if match is not None and match[0].immediate:
-            self._background.start(self._at_once(*match, entry), name=f"/{match[0].name}")
-            return
-        turn = self._turns.running.get(entry.message.session_key)
-        asks = match is None and not entry.message.edits and not entry.message.unanswered
-        asks = asks and entry.message.awaited and not (turn is not None and turn.includes(entry))
+        match = self._commands.called_by(message)
+        turn = self._turns.running.get(key)
+        asks = match is None and not message.edits and not message.unanswered
+        asks = asks and message.awaited and not (turn is not None and turn.includes(entry))
         if turn is not None and asks and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
-        behind = asks or (match is not None and match[0].ordered)
-        key = entry.message.session_key
-        held = self._queue.held(key) if behind and key in self._queue.paused else None
+        held = self._queue.held(key) if asks or (match and match[0].ordered) else None
         if held is not None:
             self._background.start(self._tell_of_the_queue(entry, held), name=f"queued {entry.id}")
         self._queue.enter(entry)
+
+    def _bypasses(self, message: InboundMessage) -> bool:
+        """Whether a message may not wait in a lane: a deletion, or a command such as `/stop`."""
+        match = None if message.deletes else self._commands.called_by(message)
+        return bool(message.deletes) or (match is not None and match[0].immediate)
 
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
         """Take up what an earlier process left. `/stop` and the like go first, so that a stopped
         turn is not run again. What several processes died over begins one after another, beside
         everything else: then the next crash tells which of them it was."""
-        immediate, waiting = [], dict[str, list[InboxEntry]]()
-        deletions = [entry for entry in entries if entry.message.deletes]
+        at_once, waiting = [], dict[str, list[InboxEntry]]()
         for entry in entries:
-            if entry.message.deletes:
-                continue
-            match = self._commands.called_by(entry.message)
-            if match is not None and match[0].immediate:
-                immediate.append((*match, entry))
+            if self._bypasses(entry.message):
+                at_once.append(entry)
             else:
                 waiting.setdefault(entry.message.session_key, []).append(entry)
-                self._queue.keep(entry)
-        for command, arguments, entry in immediate:
-            await self._at_once(command, arguments, entry)
-        for entry in deletions:
-            await self._take_back(entry)
+                self._queue.enter(entry, pause=True)
+        for entry in sorted(at_once, key=lambda entry: bool(entry.message.deletes)):
+            await self._at_once(entry)
         suspects = []
         for key, theirs in waiting.items():
             not_before = max(entry.not_before for entry in theirs)
@@ -130,7 +114,10 @@ class AgentLoop:
     async def stop(self, session_key: str, before: int) -> tuple[bool, int]:
         """Stop the running turn of a session and set aside what waits behind it, up to inbox entry
         `before`: whether a turn ran, and how many messages waited."""
-        waiting = self._queue.take_all(session_key, before)
+        self._queue.paused.discard(session_key)
+        waiting = self._queue.take(
+            session_key, lambda e: e.id < before and not self._queue.is_command(e.message)
+        )
         count = len(waiting)
         turn = self._turns.running.get(session_key)
         try:
@@ -161,7 +148,8 @@ class AgentLoop:
         tool again."""
         message = entry.message
         try:
-            if message.edits and not await self._knows(message):
+            chat = (message.channel, message.chat_id)
+            if message.edits and not await self._journal.knows(*chat, message.edits):
                 message = replace(message, edits="")  # it was not meant for the agent; now it is
                 entry = replace(entry, message=message)
             match = self._commands.called_by(message)
@@ -173,16 +161,17 @@ class AgentLoop:
             else:
                 await self._turn(entry)
         except StorageError as error:
-            self._queue.hold_for_disk(entry, error)
+            self._hold_for_disk(entry, error)
 
-    async def _knows(self, message: InboundMessage) -> bool:
-        return await self._journal.knows(message.channel, message.chat_id, message.edits)
+    def _hold_for_disk(self, entry: InboxEntry, error: StorageError) -> None:
+        """Keep a message that the disk refused; its person is told once."""
+        self._queue.hold(self._queue.notify_disk(entry, error), DISK_PAUSE)
 
     async def _turn(self, entry: InboxEntry) -> None:
         """A turn, which ends here or waits for the disk. What is logged in it, and by what it
         starts, carries its id."""
         key = entry.message.session_key
-        turn = RunningTurn(entry, self._parts, steer=self._on_busy == "steer")
+        turn = RunningTurn(entry, self._parts)
         turn.has_asked = self._suspects.pop(key, turn.has_asked)
         self._turns.running[key] = turn  # `/stop` finds it from now
         with logger.contextualize(turn=turn.id):
@@ -197,7 +186,7 @@ class AgentLoop:
                     error = StorageError("the journal", "a stop could not be stored")
                 async with turn.ending:
                     if turn.open:  # it did not end after all: it waits for the disk
-                        self._queue.hold_for_disk(turn.as_entry(), error)
+                        self._hold_for_disk(turn.as_entry(), error)
             finally:
                 turn.has_asked.set()
                 if self._turns.running.get(key) is turn:
@@ -216,10 +205,13 @@ class AgentLoop:
         self._begun.discard(entry.id)
 
     async def _begin_once(self, entry: InboxEntry) -> None:
-        """Note that a command begins what must not be done twice. Raises `Interrupted` if it was
+        """Note that a command begins what must not be done twice. Raises `NanobotError` if it was
         noted before, and `StorageError`: it may not be done then."""
         if entry.runs or entry.id in self._begun:
-            raise Interrupted
+            raise NanobotError(
+                "I was interrupted while I did this, so it may be done or not",
+                hint="Look before you send it again.",
+            )
         await self._journal.begin_command(entry.id)
         self._begun.add(entry.id)
 
@@ -227,17 +219,23 @@ class AgentLoop:
         try:
             await self._turns.wait_in_line(entry, held)
         except StorageError as error:
-            self._queue.told_of_disk(entry, error)
+            self._queue.notify_disk(entry, error)
 
-    async def _at_once(self, command: Command, arguments: str, entry: InboxEntry) -> None:
-        """Outside the lane, so it may read the session but must not stage anything on it."""
+    async def _at_once(self, entry: InboxEntry) -> None:
+        """Handle what bypasses the lanes, again later where the disk refuses it. A command may read
+        the session there but must not stage anything on it."""
+        message = entry.message
+        match = None if message.deletes else self._commands.called_by(message)
         try:
-            session = await self._sessions.get_or_create(entry.message.session_key)
-            call = CommandCall(arguments, entry.message, session, entry.id)
-            await self._turns.answer_command(entry, await answer_of(command, call))
+            if match is None:
+                await self._take_back(entry)
+                return
+            session = await self._sessions.get_or_create(message.session_key)
+            call = CommandCall(match[1], message, session, entry.id)
+            await self._turns.answer_command(entry, await answer_of(match[0], call))
         except StorageError as error:
-            again = self._queue.told_of_disk(entry, error)
-            self._background.start(self._accept_later(again), name=f"/{command.name} again")
+            again = self._queue.notify_disk(entry, error)
+            self._background.start(self._accept_later(again), name=f"again {entry.id}")
 
     async def _take_back(self, entry: InboxEntry) -> None:
         """A person deleted a message of theirs: while it waits it is dropped, without a trace."""
@@ -247,18 +245,15 @@ class AgentLoop:
             theirs = other.message.sender_id == message.sender_id and not other.joined
             return theirs and message.deletes in (other.message.event_id, other.message.edits)
 
-        dropped = self._queue.take_those(key, is_meant)
-        stood_first = bool(dropped)
+        dropped = self._queue.take(key, is_meant)
+        found = bool(dropped)
         try:
             while dropped:
                 await self._turns.forget(dropped[0])
                 del dropped[0]
             await self._turns.forget(entry)
-        except StorageError as error:
-            again = self._queue.told_of_disk(entry, error)
-            self._background.start(self._accept_later(again), name="deletion again")
         finally:  # what could not be dropped waits on, and nothing waits for what was
-            if stood_first:
+            if found:
                 self._queue.give_back(dropped)
                 self._queue.let_in(key)
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Literal
 
 from loguru import logger
 from msgspec.structs import replace
@@ -80,15 +81,14 @@ class Lanes:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def settle() -> None:
+            error: Exception | None = None
             try:
                 if job is not None:
                     await job()
-            except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
-                if not ended.done():
-                    ended.set_exception(error)
-            else:
-                if not ended.done():
-                    ended.set_result(None)
+            except Exception as failure:  # noqa: BLE001 - handed to whoever waits for the job
+                error = failure
+            if not ended.done():
+                ended.set_exception(error) if error else ended.set_result(None)
 
         self.submit(key, settle)
         await ended
@@ -177,16 +177,16 @@ class Screen:
             logger.opt(exception=error).warning("{} could not show progress", channel.name)
 
 
-Handler = Callable[[InboxEntry], Awaitable[None]]
-
 DISK_PAUSE = 10.0
 """Seconds until a message is tried again that the disk refused."""
 
 
 class SessionQueue:
-    """Messages that wait, by session, in the order they came; each is handed to the handler in its
+    """Messages that wait, by session, in the order they came; each is given to `handle` in its
     session's lane. A paused session keeps its messages until it is let in; most commands get past
     them, so that a person whose model is out can still ask for help or change the model."""
+
+    handle: Callable[[InboxEntry], Awaitable[None]]
 
     def __init__(
         self,
@@ -201,37 +201,28 @@ class SessionQueue:
         self._waiting: dict[str, deque[InboxEntry]] = {}
         self.paused: set[str] = set()
         """The sessions whose messages wait until they are let in."""
-        self._handle: Handler | None = None
         self.newest = 0
         """The highest entry id seen: what comes later has a higher one."""
-
-    def connect(self, handler: Handler) -> None:
-        """Say who handles messages."""
-        self._handle = handler
 
     def is_command(self, message: InboundMessage) -> bool:
         """Whether a message calls a command."""
         return self._commands.called_by(message) is not None
 
-    def enter(self, entry: InboxEntry) -> None:
-        """A new message, behind the others of its session."""
+    def enter(self, entry: InboxEntry, *, pause: bool = False) -> None:
+        """A new message, behind the others of its session. With `pause`, nothing of its session is
+        handled until `let_in`."""
         key = entry.message.session_key
         self.newest = max(self.newest, entry.id)
         self._waiting.setdefault(key, deque()).append(entry)
-        self.lanes.submit(key, partial(self._next, key))
-
-    def keep(self, entry: InboxEntry) -> None:
-        """The same, but nothing of its session is handled until `let_in`."""
-        key = entry.message.session_key
-        self.newest = max(self.newest, entry.id)
-        self._waiting.setdefault(key, deque()).append(entry)
-        self.paused.add(key)
+        if pause:
+            self.paused.add(key)
+        else:
+            self.lanes.submit(key, partial(self._next, key))
 
     def held(self, key: str) -> InboxEntry | None:
         """The message of a session that waits for the model or the disk, if any."""
-        waiting = self._waiting.get(key)
-        entry = waiting[0] if waiting and key in self.paused else None
-        return entry if entry is not None and entry.reason else None
+        waiting = self._waiting.get(key) if key in self.paused else None
+        return waiting[0] if waiting and waiting[0].reason else None
 
     def let_in(self, key: str) -> None:
         """Handle what waits in a session."""
@@ -254,37 +245,24 @@ class SessionQueue:
         self.paused.add(entry.message.session_key)
         self.let_in_later(entry.message.session_key, seconds)
 
-    def hold_for_disk(self, entry: InboxEntry, error: StorageError) -> None:
-        """The same for one that the disk refused; its person is told once."""
-        self.hold(self.told_of_disk(entry, error), DISK_PAUSE)
-
-    def told_of_disk(self, entry: InboxEntry, error: StorageError) -> InboxEntry:
+    def notify_disk(self, entry: InboxEntry, error: StorageError) -> InboxEntry:
         """Tell a message's person, if it has one, what the disk refused; the message with a note
         that they know."""
         inbound = entry.message
         logger.error("session {}: {}", inbound.session_key, error)
         if entry.reason != str(error):
             place = (inbound.channel, inbound.chat_id)
-            events = (inbound.answered_event,)
             if inbound.awaited:
                 self._screen.show(Notice(*place, storage_text(error), inbound.thread_id))
-            self._screen.show(
-                TurnEnded(*place, entry.turn_id, events, "held", thread_id=inbound.thread_id)
-            )
+            self._screen.show(turn_ended(inbound, entry.turn_id, (inbound.answered_event,), "held"))
         return replace(entry, reason=str(error))
 
     def waiting(self, key: str) -> tuple[InboxEntry, ...]:
         """What waits in a session, in order; nothing while it is paused."""
         return () if key in self.paused else tuple(self._waiting.get(key, ()))
 
-    def take_all(self, key: str, before: int) -> list[InboxEntry]:
-        """Every message that waits in a session and came before entry `before`, paused or not; the
-        commands among them stay, and are paused no longer."""
-        self.paused.discard(key)
-        return self.take_those(key, lambda e: e.id < before and not self.is_command(e.message))
-
-    def take_those(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
-        """What waits in a session and is wanted, wherever it stands in the queue."""
+    def take(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
+        """Take out what waits in a session and is wanted, wherever it stands in the queue."""
         waiting = self._waiting.pop(key, deque())
         taken = [entry for entry in waiting if wanted(entry)]
         gone = {entry.id for entry in taken}
@@ -307,8 +285,20 @@ class SessionQueue:
             self._waiting[key].remove(entry)
             if not self._waiting[key]:
                 del self._waiting[key]
-            assert self._handle is not None, "nobody handles messages"
-            await self._handle(entry)
+            await self.handle(entry)
+
+
+def turn_ended(
+    inbound: InboundMessage,
+    turn_id: str,
+    event_ids: tuple[str, ...],
+    outcome: Literal["done", "failed", "stopped", "waiting", "held"],
+) -> TurnEnded:
+    """A turn is over, or goes on later."""
+    place = (inbound.channel, inbound.chat_id, turn_id)
+    return TurnEnded(
+        *place, event_ids, outcome, begun_by=inbound.begun_by, thread_id=inbound.thread_id
+    )
 
 
 def storage_text(error: StorageError) -> str:

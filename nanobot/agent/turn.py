@@ -32,6 +32,7 @@ from nanobot.agent.notifier import (
     waiting_text,
 )
 from nanobot.agent.runner import Begun, Turn, whole_groups, with_stopped_calls
+from nanobot.agent.session_queue import turn_ended
 from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
 from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded, TurnStarted
 from nanobot.bus.journal import (
@@ -307,8 +308,7 @@ class Turns:
         )
         committed = await self._commit(session, completion)
         if answer.text:
-            place = (inbound.channel, inbound.chat_id, turn_id)
-            self._hook(TurnEnded(*place, event_ids, "done", thread_id=inbound.thread_id))
+            self._hook(turn_ended(inbound, turn_id, event_ids, "done"))
         self._bus.forward(committed)
         if answer.afterwards is not None:
             answer.afterwards()
@@ -338,7 +338,7 @@ class Turns:
     async def _wait(self, turn: RunningTurn, name: str, text: str) -> None:
         """The turn goes on later: tell whoever watches, and once the person; of a job whoever reads
         its chat."""
-        self._hook(self._ended(turn, "waiting", Usage()))
+        self._hook(self._ended(turn, "waiting"))
         inbound = turn.inbound
         if text := text if inbound.awaited else job_waiting_text(inbound):
             await self._bus.send(name, self._say(inbound, text, turn.event_ids, "waiting"))
@@ -359,7 +359,11 @@ class Turns:
         async with turn.ending:
             turn.refuse_if_ended()
             turn.open = False
-            ended = self._ended(turn, state, usage)
+            ended = replace(
+                self._ended(turn, state),
+                prompt_tokens=usage.prompt,
+                completion_tokens=usage.completion,
+            )
             if inbound.apart:  # it may say that there is nothing to say
                 text = "" if is_silent(text) else text
                 text = failed_text(inbound, text) if state == "failed" else text
@@ -433,37 +437,23 @@ class Turns:
         """Stage a turn's messages. What the model said after it read foreign text carries the mark
         of that: it may repeat it."""
         tools = tuple(dict.fromkeys(turn.tools))
-        marked = [m for m in turn.before() if m.origin or m.notice]
-        foreign = set(origins_of(marked)) if marked else set()
+        marked = [message for message in turn.before() if message.origin or message.notice]
         for message in messages:
-            is_final = message is messages[-1] and message.role == "assistant"
-            if message.origin or message.notice:
-                foreign.update(origins_of([message]))
+            marked += [message] if message.origin or message.notice else []
+            used: tuple[str, ...] = ()
             origin = message.origin
             if message.role == "assistant":
-                origin = carried(foreign) if foreign else ""
-            used = tools if is_final else ()
+                used = tools if message is messages[-1] else ()
+                origin = carried(origins_of(marked)) if marked else ""
             session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
 
     def _ended(
-        self,
-        turn: RunningTurn,
-        outcome: Literal["done", "failed", "stopped", "waiting"],
-        usage: Usage,
+        self, turn: RunningTurn, outcome: Literal["done", "failed", "stopped", "waiting"]
     ) -> TurnEnded:
-        inbound = turn.inbound
-        return TurnEnded(
-            inbound.channel,
-            inbound.chat_id,
-            turn.id,
-            turn.event_ids,
-            outcome,
-            tuple(turn.tools),
-            usage.prompt,
-            usage.completion,
-            round((self._clock.monotonic() - turn.started_at) * 1000),
-            inbound.begun_by,
-            thread_id=inbound.thread_id,
+        return replace(
+            turn_ended(turn.inbound, turn.id, turn.event_ids, outcome),
+            tools=tuple(turn.tools),
+            milliseconds=round((self._clock.monotonic() - turn.started_at) * 1000),
         )
 
     def _say(

@@ -74,13 +74,13 @@ class RunningTurn(TurnLog):
     message is there before its files are fetched, without them. `ending` is held by whoever ends
     the turn, until that is on disk: behind it, `open` says whether the turn goes on. `before` gives
     the conversation that the turn goes on with; `caller`, on whose behalf its tools run, is worked
-    out once, when it begins. `steer`: messages that arrive meanwhile join. `has_asked` is set when
-    the model is about to be asked, or the turn is over.
+    out once, when it begins. `has_asked` is set when the model is about to be asked, or the turn is
+    over.
     """
 
     caller: TurnContext
 
-    def __init__(self, entry: InboxEntry, parts: AgentParts, *, steer: bool = False) -> None:
+    def __init__(self, entry: InboxEntry, parts: AgentParts) -> None:
         done, started = _replay(entry.steps) if entry.steps else ([], frozenset())
         self.id = entry.turn_id or turn_name(entry, parts.clock)
         self.inbound = entry.message
@@ -94,13 +94,16 @@ class RunningTurn(TurnLog):
         self.ending = asyncio.Lock()
         self.task: asyncio.Task[object] | None = None
         self.has_asked = asyncio.Event()
-        self.tools = [call.name for message in done for call in message.tool_calls]
         self.milliseconds: dict[str, int] = {}
         self.started_at = parts.clock.monotonic()
         self._journal, self._queue, self._intake = parts.journal, parts.queue, parts.intake
-        self._clock, self._key = parts.clock, entry.message.session_key
-        self._steps = list(entry.steps)
-        self._steer, self._newest = steer, parts.queue.newest
+        self._clock, self._steps = parts.clock, list(entry.steps)
+        self._steer, self._newest = parts.on_busy == "steer", parts.queue.newest
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools called, in order."""
+        return [call.name for message in self.messages for call in message.tool_calls]
 
     @property
     def event_ids(self) -> tuple[str, ...]:
@@ -119,25 +122,22 @@ class RunningTurn(TurnLog):
             self.messages[0] = replace(self.messages[0], notice=notice)
         if self.inbound.group_id:  # items come one by one, and nothing says which is the last
             here = -1
-            while here != (here := sum(map(self.includes, self._queue.waiting(self._key)))):
+            while here != (here := sum(map(self.includes, self._waiting))):
                 await self._clock.sleep(ALBUM_SECONDS)
                 self.refuse_if_ended()
-        first = await self._taken_in(self.inbound, notice)
+        first = await self._fetched(self.inbound, notice)
         self.refuse_if_ended()
         self.messages[0] = first
-        waiting = self._queue.waiting(self._key)
-        if waiting and not self.begun.messages:  # else it joins later, behind open calls
-            taken = self._queue.take_those(self._key, self.includes)
-            self.begun = Begun(tuple(await self._join(taken)))
+        if not self.begun.messages and (joined := await self._take_in(self.includes)):
+            self.begun = Begun(tuple(joined))  # else they join later, behind open calls
 
-    async def _taken_in(self, inbound: InboundMessage, notice: str = "") -> Message:
-        late, waited = "", self._clock.now() - inbound.timestamp
-        if inbound.begun_by == "person" and waited >= LATE:
-            late = late_notice(waited)
-        told = "\n".join(filter(None, (late, notice)))
+    async def _fetched(self, inbound: InboundMessage, notice: str = "") -> Message:
+        waited = self._clock.now() - inbound.timestamp
+        late = inbound.begun_by == "person" and waited >= LATE
+        notice = "\n".join(filter(None, (late_notice(waited) if late else "", notice)))
         if not inbound.media:
-            return replace(self._intake.text_of(inbound), notice=told)
-        return await self._intake.to_message(inbound, told)
+            return replace(self._intake.text_of(inbound), notice=notice)
+        return await self._intake.to_message(inbound, notice)
 
     def refuse_if_ended(self) -> None:
         """Raise `TurnStopped` where the turn is over, or about to be."""
@@ -177,7 +177,6 @@ class RunningTurn(TurnLog):
         where it matters."""
         self.refuse_if_ended()
         self.messages.append(message)
-        self.tools.extend(call.name for call in message.tool_calls)
         step = Step("message", encode(message))
         self._journal.add_steps(self.id, len(self._steps), (step,))
         self._steps.append(step)
@@ -186,15 +185,12 @@ class RunningTurn(TurnLog):
         """See `TurnLog`. Only what arrived after the turn began, and nothing past a command; and
         what is part of this anyway."""
         self.refuse_if_ended()
-        waiting = self._queue.waiting(self._key)
+        waiting = self._waiting
         joining = {entry.id for entry in waiting if self.includes(entry)}
         if self._steer:
             new = takewhile(self._is_new, waiting)
             joining |= {e.id for e in new if not e.message.edits and not e.message.unanswered}
-        joined: Sequence[Message] = ()
-        if joining:
-            taken = self._queue.take_those(self._key, lambda e: e.id in joining)
-            joined = await self._join(taken)
+        joined = await self._take_in(lambda entry: entry.id in joining)
         if self.entries[0].recovered:
             await self._journal.asking(self.id)
         self.has_asked.set()
@@ -203,19 +199,22 @@ class RunningTurn(TurnLog):
     async def corrections(self) -> Sequence[Message]:
         """See `TurnLog`."""
         self.refuse_if_ended()
-        if not self._queue.waiting(self._key):
-            return ()
-        return await self._join(self._queue.take_those(self._key, self.includes))
+        return await self._take_in(self.includes)
 
-    async def _join(self, taken: list[InboxEntry]) -> Sequence[Message]:
+    @property
+    def _waiting(self) -> tuple[InboxEntry, ...]:
+        return self._queue.waiting(self.inbound.session_key)
+
+    async def _take_in(self, wanted: Callable[[InboxEntry], bool]) -> Sequence[Message]:
         """Make waiting messages part of the turn, durably; what they are in the conversation."""
+        taken = self._queue.take(self.inbound.session_key, wanted) if self._waiting else ()
         if not taken:
             return ()
         first = len(self.messages)
         self.entries += taken
         self.messages += [self._intake.text_of(entry.message) for entry in taken]
         try:
-            messages = [await self._taken_in(entry.message) for entry in taken]
+            messages = [await self._fetched(entry.message) for entry in taken]
             steps = [Step("message", encode(message)) for message in messages]
             await self._write(*steps, joined=[entry.id for entry in taken])
         except BaseException:
