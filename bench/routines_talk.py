@@ -46,7 +46,10 @@ _CODE = re.compile(r"/approve (\w+)")
 _MARK = re.compile(r"\b([es]\d): ")
 _REPORT = re.compile(r"the helper “(h\d)” (has finished|was interrupted|ran out|failed)")
 _REPORT_TOLD = re.compile(r"\bh1 (has finished|was interrupted|ran out|failed)")
-_JOB = re.compile(r"\[scheduled job .* due (.*?)(?:; this run also stands for (\d+) .*)?\]\n(.*)")
+_JOB = re.compile(
+    r"\[scheduled job .* due ([^;\]]*)(?:; it is late, now is [^,\]]*(, and it stands for .*)?)?\]"
+    r"\n(.*)"
+)
 _SAID = re.compile(r"(the .*) due (.*) missed (\d) (\w+) #\d+")
 
 
@@ -275,7 +278,7 @@ def _schedule(wanted: Sequence[tuple[str, str]], results: Sequence[str]) -> Answ
 
 
 def _of_job(job: re.Match[str], results: Sequence[str], number: int) -> Answer:
-    due, missed, what = job[1], job[2] or 0, job[3]
+    due, missed, what = job[1], int(bool(job[2])), job[3]
     if "tick" in what and not results:
         return _call("exec", command=f"echo '{due}' >> {EFFECTS}")
     return Answer(
