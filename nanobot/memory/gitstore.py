@@ -35,7 +35,8 @@ from nanobot.io import locked, storage_errors
 from nanobot.memory.documents import TRACKED
 from nanobot.memory.files import text_of
 from nanobot.memory.git import PACK_EVERY, Commit, Damaged, Repository, blob_id
-from nanobot.memory.lines import merge, split, told
+from nanobot.memory.guard import summary_of_change
+from nanobot.memory.lines import merge, split
 from nanobot.memory.version import (
     Author,
     Change,
@@ -225,7 +226,7 @@ class GitStore:
         summary = f"removed {name}"
         if content is not None:
             before = self.repository.content(recorded) if recorded else b""
-            summary = told(name, text_of(before), text_of(content))
+            summary = summary_of_change(name, text_of(before), text_of(content))
         message = self._message(Change(author, summary), scope_of(path) or "")
         return self._commit({path: content}, message, self._clock.now())
 

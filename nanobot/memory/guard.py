@@ -16,6 +16,7 @@ from nanobot.memory.lines import split
 from nanobot.memory.version import Author
 from nanobot.memory.wording import words_of
 from nanobot.providers.port import estimate_tokens
+from nanobot.text import counted
 
 BY_PERSON: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})
 """Authors of changes that the person made or asked for: these may drop what they like."""
@@ -109,6 +110,24 @@ def oversize(before: str, after: str) -> str:
         f"the file would have about {size:,} tokens and may have {SIZE_BUDGET:,}; "
         "shorten or merge lines first"
     )
+
+
+_MOST_NAMED, _LONGEST_NAMED = 3, 100
+
+
+def summary_of_change(name: str, before: str, after: str) -> str:
+    """`wrote: Tom's birthday is on 3 May and 2 lines more`; `edited NAME` where no fact came or
+    went."""
+    old, new = dict.fromkeys(fact_lines(before)), dict.fromkeys(fact_lines(after))
+    wrote = [line for line in new if line not in old]
+    if not (lines := wrote or [line for line in old if line not in new]):
+        return f"edited {name}"
+    named = [bare(line) for line in lines[:_MOST_NAMED] if len(line) <= _LONGEST_NAMED]
+    rest = counted(len(lines) - len(named), "line")
+    text = "; ".join(named)
+    if len(named) < len(lines):
+        text = f"{text} and {rest} more" if named else rest
+    return f"{'wrote' if wrote else 'took out'}: {text}"
 
 
 def _said(line: str) -> str:

@@ -4,7 +4,7 @@ moved on, and how the changes of two writers become one. Pure.
 A change is a tuple of operations, one a line, so that it can be kept and explained. Invariants:
 
 - `apply_operations(base, operations_between(base, new))` has the lines of `new`, each as often as
-  there, if not always in the same order;
+  there, if not always in the same order or section;
 - operations that were made already change nothing;
 - a merge never loses a line that one side added, and holds the same lines whichever side is ours;
 - what is not changed stays byte for byte: line endings, blank lines, placeholders in parentheses.
@@ -26,7 +26,6 @@ from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from nanobot.memory.wording import LEAST, rewordings, similarity, words_of
-from nanobot.text import counted
 
 _HEADING = re.compile(r"#{1,6}\s+\S")
 _KINDS = {
@@ -74,30 +73,26 @@ def lines_of(text: str) -> Iterator[tuple[str, str]]:
 _ENTRY = re.compile(r"- (?:\d\d:\d\d |\[\d{4}-\d\d-\d\d\] \(from )")
 
 
-def blocks_of(text: str) -> Iterator[str]:
+def blocks_of(text: str) -> list[str]:
     """The text in pieces, with their line ends: an entry (a day's note, a fact that waits) with all
     that is indented under it, or else a single line. Only what was written as an entry is one;
     indented lines of a person's own are facts by themselves."""
-    entry = ""
+    blocks, in_entry = list[str](), False
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        if entry and (not line.strip() or line[0].isspace()):
-            entry += line
-            continue
-        if entry:
-            yield entry
-        entry = line if _ENTRY.match(line) else ""
-        if not entry:
-            yield line
-    if entry:
-        yield entry
+        if in_entry and (not line.strip() or line[0].isspace()):
+            blocks[-1] += line
+        else:
+            blocks.append(line)
+            in_entry = _ENTRY.match(line) is not None
+    return blocks
 
 
 class Operation(Struct, frozen=True, omit_defaults=True):
     """Adds (`old` empty), removes (`new` empty) or rewords one line.
 
     `section` is the nearest heading above the line, with its #s, empty above all headings; `cursor`
-    the history entry behind it, 0 where there is none. Where `old` and `new` are the same, the line
-    moves to `section`.
+    the history entry behind it, 0 where there is none. Earlier versions wrote moves of a line, with
+    `old` and `new` the same; those change nothing.
     """
 
     old: str = ""
@@ -106,14 +101,9 @@ class Operation(Struct, frozen=True, omit_defaults=True):
     cursor: int = 0
 
     @property
-    def moves(self) -> bool:
-        """Whether this only changes where a line stands."""
-        return self.old == self.new
-
-    @property
     def rewords(self) -> bool:
         """Whether this puts another line in the place of one."""
-        return bool(self.old and self.new) and not self.moves
+        return bool(self.old and self.new)
 
     @staticmethod
     def from_json(value: object) -> Operation | None:
@@ -166,10 +156,6 @@ def operations_between(base: str, new: str) -> tuple[Operation, ...]:
             known = before[line] > after[line] or places[line, section] > 0
             places[line, section] -= known
             (stated if known else steps).append(Operation(new=line, section=section))
-            continue
-        moved = section and section_before[source] != section
-        if moved and before[source] == after[line] == 1 and not is_fixed(line):
-            steps.append(Operation(line, line, section))
     gone = [line for line in before if before[line] > after[line] and line not in became]
     removals = [Operation(old=line, section=section_before[line]) for line in gone]
     return (*steps, *stated, *sorted(removals, key=lambda step: is_heading(step.old)))
@@ -182,11 +168,9 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
     section that is missing is made. A rewording of a line that is gone is left over, unless
     nothing says it already and most of its words are new.
     """
-    operations = [step for step in map(_plain, operations) if step.old or step.new]
-    moves = [step for step in operations if step.moves and not is_fixed(step.new)]
-    steps = [step for step in operations if not step.moves]
+    steps = [step for step in map(_plain, operations) if step.old != step.new]
     wanted = Counter(step.new for step in steps if step.new)
-    for line in (line for step in operations if step.new for line in (step.section, step.new)):
+    for line in (line for step in steps if step.new for line in (step.section, step.new)):
         wanted[line] = max(wanted[line], 1)  # a section that holds lines stays
     document = _Document(text)
     gone = _change(document, [step for step in steps if step.rewords], wanted)
@@ -199,7 +183,6 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
             document.add(step.new, step.section)
         else:
             left.append(step)
-    _move(document, moves)
     return Applied(document.text, tuple(left))
 
 
@@ -223,16 +206,14 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
     document = _Document(ours)
     for heading in headings:
         target[heading] = max(target.get(heading, 0), 1)
-    names, moved = _rewordings_of(mine), {step.new for step in mine if step.moves}
+    names = _rewordings_of(mine)
     renamed = [replace(step, section=names.get(step.section, step.section)) for step in other]
-    for step in _change(document, [step for step in renamed if not step.moves], target):
+    for step in _change(document, renamed, target):
         if document.count(step.new) < target[step.new]:
             document.add(step.new, step.section)
     for heading in headings:
         if not document.count(heading):
             document.add(heading, "")
-    moves = [step for step in renamed if step.moves and step.new not in moved]
-    _move(document, [step for step in moves if document.count(step.section)])
     return Merged(document.text, tuple(_conflicts(mine, other)))
 
 
@@ -247,11 +228,6 @@ def _kind(line: str) -> str:
 
 def _apart(upper: str, lower: str) -> bool:
     return _kind(upper) != _kind(lower) or is_heading(upper)
-
-
-def is_fixed(line: str) -> bool:
-    """Whether a line belongs to the layout, so that it has no section to move to."""
-    return _kind(line) in {"heading", "rule"}
 
 
 class _Document:
@@ -280,11 +256,6 @@ class _Document:
     def standing(self) -> list[str]:
         """The lines that stand here, each once."""
         return [line for line, count in self._counts.items() if count > 0]
-
-    def is_under(self, line: str, heading: str) -> bool:
-        """Whether `line` stands in the section of that heading."""
-        found = self._find(heading)
-        return found is not None and line in self._keys[found.start : found.stop]
 
     def remove(self, line: str) -> None:
         """Take out the last `line`, which must stand here."""
@@ -411,15 +382,6 @@ def _change(
     return gone
 
 
-def _move(document: _Document, operations: Sequence[Operation]) -> None:
-    for step in operations:
-        line, section = step.new, step.section
-        plain = document.count(line) == 1 and bool(section) and document.count(section) <= 1
-        if plain and not document.is_under(line, section):
-            document.remove(line)
-            document.add(line, section)
-
-
 def _is_news(step: Operation, document: _Document) -> bool:
     new, old = words_of(step.new), words_of(step.old)
     if 2 * len(new - old) < len(new) or document.count(step.new):
@@ -459,29 +421,3 @@ def _conflicts(mine: Sequence[Operation], other: Sequence[Operation]) -> Iterato
     for old, new in theirs.items():
         if old in ours_removed:
             yield f"{old!r} was removed here and became {new!r} there"
-
-
-_MOST, _LONGEST = 3, 100
-_SILENT = re.compile(r"[-*+]?\s*\(.*\)")
-_MARK = re.compile(r"(?:[-*+]|\d{1,9}[.)])\s+")
-
-
-def told(name: str, before: str, after: str) -> str:
-    """`wrote: Tom's birthday is on 3 May and 2 lines more`; `edited NAME` where no line that says
-    something came or went."""
-    old, new = _said(before), _said(after)
-    wrote = [line for line in new if line not in old]
-    if not (lines := wrote or [line for line in old if line not in new]):
-        return f"edited {name}"
-    short = [_MARK.sub("", line, count=1) for line in lines[:_MOST] if len(line) <= _LONGEST]
-    rest = counted(len(lines) - len(short), "line")
-    shown = "; ".join(short)
-    if len(short) < len(lines):
-        shown = f"{shown} and {rest} more" if short else rest
-    return f"{'wrote' if wrote else 'took out'}: {shown}"
-
-
-def _said(text: str) -> dict[str, None]:
-    lines = (line.strip() for line in split(text))
-    said = (line for line in lines if line and not is_fixed(line))
-    return dict.fromkeys(line for line in said if not _SILENT.fullmatch(line))

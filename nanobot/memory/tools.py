@@ -22,8 +22,8 @@ from msgspec import Meta, Struct, field
 from nanobot.errors import CallRefused, PathRefused
 from nanobot.memory.documents import LONG_TERM, PENDING, RETIRED
 from nanobot.memory.files import text_of
-from nanobot.memory.guard import bare, fact_lines, lost_facts, standing
-from nanobot.memory.lines import Operation, find_heading, told
+from nanobot.memory.guard import bare, fact_lines, lost_facts, standing, summary_of_change
+from nanobot.memory.lines import Operation, find_heading
 from nanobot.memory.scopes import OWNER, Memory, is_scope
 from nanobot.memory.taint import quotation
 from nanobot.memory.version import Change
@@ -79,7 +79,7 @@ class Documents:
                 hint="Call update_memory: `quote` takes in a line that the person wrote, at once; "
                 "`add`, `replace` and `remove` wait until they accept. Notes of today: call note.",
             )
-        change = _by_agent(caller, told(inside, before, text))
+        change = _by_agent(caller, summary_of_change(inside, before, text))
         store = self._memory_of(scope).store
         return await store.replace(inside, text, expected=before, change=change)
 

@@ -120,10 +120,14 @@ def test_a_similar_line_is_reworded_where_it_stands() -> None:
     assert reworded.text == text.replace("likes tea", "likes green tea")
 
 
-def test_a_renamed_section_keeps_its_lines_and_a_moved_line_changes_place() -> None:
-    new = FILE.replace("## Preferences", "## Their Preferences").replace("- likes tea\n\n", "")
-    new = new.replace("forgotten)\n", "forgotten)\n\n- likes tea\n")
+def test_a_renamed_section_keeps_its_lines() -> None:
+    new = FILE.replace("## Preferences", "## Their Preferences")
     assert apply_operations(FILE, operations_between(FILE, new)).text == new
+
+
+def test_a_moved_line_as_earlier_versions_wrote_it_changes_nothing() -> None:
+    move = Operation("- likes tea", "- likes tea", "## Important Notes")
+    assert apply_operations(FILE, [move]).text == FILE
 
 
 def test_a_rewording_of_what_a_person_reworded_is_left_over() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.memory.lines import told
+from nanobot.memory.guard import summary_of_change
 
 LONG = "- " + "very " * 30 + "long"
 
@@ -23,4 +23,4 @@ LONG = "- " + "very " * 30 + "long"
     ],
 )
 def test_a_change_is_told_by_whole_lines(before: str, after: str, summary: str) -> None:
-    assert told("MEMORY.md", before, after) == summary
+    assert summary_of_change("MEMORY.md", before, after) == summary
