@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -216,7 +217,7 @@ def test_ctrl_c_leaves_nothing_behind(home: Path, environment: dict[str, str]) -
         seen = b""
         while b"Set Telegram up? [y/N]:" not in seen:
             seen += os.read(ours, 4_096)
-        os.write(ours, b"\x03")
+        process.send_signal(signal.SIGINT)  # as Ctrl-C does in its own terminal
         while b"nothing was written" not in seen:
             seen += os.read(ours, 4_096)
         assert process.wait(30) == INTERRUPTED

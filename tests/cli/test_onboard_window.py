@@ -8,12 +8,9 @@ from typing import Any
 
 from aiohttp import web
 
-from nanobot.cli.onboard.files import Before
-from nanobot.cli.onboard.model import Candidate, ask_model, with_window
-from nanobot.clock import SystemClock
-from nanobot.config.model import ModelSettings
-from nanobot.providers.discovery import LocalServer
+from nanobot.cli.onboard.model import Candidate
 from nanobot.testing import ScriptedPerson
+from tests.cli.test_onboard_parts import step
 from tests.doubles.server import Served
 
 
@@ -58,7 +55,7 @@ async def serving(ollama: Ollama) -> AsyncIterator[Candidate]:
 async def test_a_variant_with_room_to_talk_is_offered_and_made() -> None:
     ollama, person = Ollama(), ScriptedPerson("y")
     async with serving(ollama) as wanted:
-        found = await with_window(person, wanted, ModelSettings(), SystemClock())
+        found = await step(person).with_window(wanted)
     assert (found.name, found.window) == ("qwen3-8b-16k", 16_384)
     assert ollama.made == {"qwen3-8b-16k": 16_384}
     assert person.said[0].startswith("WARNING: Ollama takes only 4,096 tokens")
@@ -68,7 +65,7 @@ async def test_a_variant_with_room_to_talk_is_offered_and_made() -> None:
 async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> None:
     ollama, person = Ollama(), ScriptedPerson("n")
     async with serving(ollama) as wanted:
-        found = await with_window(person, wanted, ModelSettings(), SystemClock())
+        found = await step(person).with_window(wanted)
     assert (found.name, found.window, ollama.made) == ("qwen3:8b", 4_096, {})
     said = "\n".join(person.said)
     assert (said.count("WARNING"), said.count("OLLAMA_CONTEXT_LENGTH")) == (1, 1)
@@ -77,20 +74,15 @@ async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> Non
 async def test_a_script_is_warned_as_well() -> None:
     person = ScriptedPerson()
     async with serving(Ollama()) as wanted:
-        found = await with_window(person, wanted, ModelSettings(), SystemClock(), attended=False)
+        found = await step(person, "--non-interactive").with_window(wanted)
     assert found.window == 4_096
     assert person.said[0].startswith("WARNING")
 
 
 async def test_an_address_without_its_v1_is_completed() -> None:
-    async def none() -> tuple[LocalServer, ...]:
-        return ()
-
     async with serving(Ollama()) as wanted:
         person = ScriptedPerson("Another server", wanted.base_url.removesuffix("/v1"), "", "y")
-        part = await ask_model(
-            person, ModelSettings(), Before("", "", {}), SystemClock(), test=False, find=none
-        )
+        part = await step(person, "--no-test").run()
     values = {change.path[1]: change.value for change in part.changes}
     assert values["base_url"] == wanted.base_url
     assert values["name"] == "qwen3-8b-16k"

@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import WrongUsage, add, count
+from nanobot.cli.command import add, count
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
 
 _EPILOG = """\
-Without --non-interactive everything is asked for, and nothing is written before you have seen it.
+Without --non-interactive it asks for everything, and writes nothing before you have seen it.
 Secrets are never given on the command line, which other users can read: name a variable."""
 
 _TEXTS = (
@@ -25,10 +25,9 @@ _TEXTS = (
     ("--telegram-base-url", "URL", "where the Bot API is, for a server of your own"),
     ("--owner-telegram", "ID", "your id at Telegram, a number"),
     ("--owner-whatsapp", "NUMBER", "set WhatsApp up as a linked device; your number, in digits"),
-    ("--owner-name", "NAME", "what you are called"),
+    ("--owner-name", "NAME", "your name"),
     ("--timezone", "ZONE", "your time zone, such as Europe/Berlin"),
 )
-_OF_A_SERVER = ("model_name", "base_url", "context_window", "api_key_env", "api_key_stdin")
 
 
 def add_onboard(commands: Commands) -> None:
@@ -50,20 +49,4 @@ def add_onboard(commands: Commands) -> None:
 def _onboard(options: argparse.Namespace) -> int:
     from nanobot.cli.onboard.wizard import onboard
 
-    if options.offline and (named := _said_of_a_server(options)):
-        hint = "The built-in model is no server; leave one or the other out."
-        option = "--" + named[0].replace("_", "-")
-        raise WrongUsage(f"--offline and {option} exclude each other", hint=hint)
-    if options.api_key_env and options.api_key_stdin:
-        said = "--api-key-env and --api-key-stdin exclude each other"
-        raise WrongUsage(said, hint="There is one key.")
     return onboard(options)
-
-
-def is_about_model(options: argparse.Namespace) -> bool:
-    """Whether the command line says anything of the model."""
-    return bool(options.offline or _said_of_a_server(options))
-
-
-def _said_of_a_server(options: argparse.Namespace) -> list[str]:
-    return [name for name in _OF_A_SERVER if getattr(options, name)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
-from itertools import chain, count
+from difflib import unified_diff
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,10 +40,9 @@ _HEADER = """\
 # ${NAME} takes a value from the environment or from secrets.env beside this file.
 """
 _USER = "USER.md"
-_BASICS = "## Basics"
-_PLACEHOLDER = "(name, languages, time zone, where they live)"
-"""What the template of USER.md has below that heading."""
 _LARGEST = 1 << 20
+_NAME = re.compile(r"(?m)^- Name: (.*\S)$|^\(name, languages, time zone, where they live\)$")
+"""What is known of the name in USER.md, or what the template has in its place."""
 
 
 class Part(Struct, frozen=True):
@@ -73,7 +73,7 @@ class Part(Struct, frozen=True):
 
 
 class Before(Struct, frozen=True):
-    """The two files as they are, and the environment, which goes before secrets.env."""
+    """The two files as they are, and the environment, which takes precedence over secrets.env."""
 
     config: str
     secrets: str
@@ -87,11 +87,11 @@ class Before(Struct, frozen=True):
     def variable(
         self, path: tuple[str, ...], preferred: str, value: str, *, fresh: bool = False
     ) -> str:
-        """The variable for a secret at `path`: the one that stands there, unless it is to be a
-        `fresh` one, or else one that nothing else has a value for. Raises `NanobotError` for what
-        is no secret."""
+        """The variable for a secret at `path`: the one that is there, unless it is to be a `fresh`
+        one, or else one that nothing else has a value for. Raises `NanobotError` for what is no
+        secret."""
         if not fits(value):
-            said = f"what is to be {preferred} holds a line break or another character unseen"
+            said = f"the value for {preferred} holds a line break or an invisible character"
             raise NanobotError(said, hint="Copy it again, on its own.")
         written = _REFERENCE.fullmatch(str(value_at(self.config, path) or ""))
         if written and not fresh and self.environ.get(written[1]) in (None, value):
@@ -101,24 +101,24 @@ class Before(Struct, frozen=True):
         return next(name for name in names if known.get(name) in (None, value))
 
     def new_in(self, part: Part) -> Part:
-        """`part` without what stands in the files already."""
+        """`part` without what the files say already."""
         known = entries(self.secrets)
         changes = (one for one in part.changes if value_at(self.config, one.path) != one.as_read())
         secrets = {name: value for name, value in part.secrets.items() if known.get(name) != value}
         return replace(part, changes=tuple(changes), secrets=secrets)
 
-    def renews_model(self, part: Part) -> bool:
-        """Whether another model answers, or the same with another key; the first one does too."""
-        if not self.config or any(change.path[0] == "model" for change in part.changes):
-            return True
-        read = value_at(self.config, ("model", "api_key"))
-        return any(read == f"${{{name}}}" for name in part.secrets)
-
     def with_part(self, part: Part) -> dict[str, str]:
-        """What is to stand in each file; the secrets come first."""
+        """The new text of each file; the secrets come first."""
         config = edited(self.config or _HEADER, part.changes) if part.changes else self.config
         texts = {SECRETS_FILE: with_entries(self.secrets, part.secrets), CONFIG_FILE: config}
         return {name: text for name, text in texts.items() if text}
+
+    def changed_lines(self, part: Part) -> list[str]:
+        """The lines of config.yaml that go (`-`) and that come (`+`)."""
+        config = self.config or _HEADER
+        new = edited(config, part.changes)
+        lines = unified_diff(config.splitlines(), new.splitlines(), lineterm="", n=0)
+        return [line for line in islice(lines, 2, None) if line[0] in "+-" and line[1:].strip()]
 
 
 def check(home: Path, before: Before, part: Part) -> Settings:
@@ -130,7 +130,7 @@ def check(home: Path, before: Before, part: Part) -> Settings:
             return load_settings(home, before.environ, source=Path(folder))
         except ConfigError as error:
             said = error.for_people().replace(folder, str(home))
-            raise NanobotError(f"that makes no configuration:\n{said}") from None
+            raise NanobotError(f"the configuration would be wrong:\n{said}") from None
 
 
 def write(home: Path, before: Before, part: Part) -> None:
@@ -156,23 +156,17 @@ def write(home: Path, before: Before, part: Part) -> None:
 
 def name_in(home: Path) -> str:
     """What USER.md says that the owner is called, in the line that onboarding writes."""
-    found = re.search(r"(?m)^- Name: (.*\S)", _text(home / "workspace" / _USER))
-    return found[1] if found else ""
+    found = _NAME.search(_text(home / "workspace" / _USER))
+    return (found[1] or "") if found else ""
 
 
 def with_name(text: str, name: str) -> str:
-    """USER.md with the name: in place of the one that stands there, or of what the template has
-    there, else under its heading for basics."""
+    """USER.md with the name: in place of the one that is there, or of what the template has there,
+    else at the end."""
     entry = f"- Name: {name}"
-    places = (
-        (r"(?m)^- Name: .*$", entry),
-        (rf"(?m)^{re.escape(_PLACEHOLDER)}$", entry),
-        (rf"(?m)^{_BASICS}\n+", f"{_BASICS}\n\n{entry}\n"),
-    )
-    for pattern, line in places:
-        if re.search(pattern, text):
-            return re.sub(pattern, line.replace("\\", r"\\"), text, count=1)
-    return f"{text.rstrip()}\n\n{_BASICS}\n\n{entry}\n".lstrip()
+    if _NAME.search(text):
+        return _NAME.sub(lambda _: entry, text, count=1)
+    return f"{text.rstrip()}\n\n{entry}\n".lstrip()
 
 
 def _introduce(workspace: Path, name: str) -> None:

@@ -52,10 +52,11 @@ _OLLAMA = "Ollama"
 _SMALLEST = (LEAST_PROMPT_TOKENS + 1_000) * 8 // 7
 """The smallest window that nanobot can work with."""
 _USUAL_THERE = 4_096
-"""What servers for one's own machine take where nobody chose."""
+"""The window of servers for one's own machine unless somebody chose another."""
 _COMFORTABLE = 16_384
 _SHARE = 4
 """An answer may take this part of a context window at most, where the window is small."""
+_OF_A_SERVER = ("model_name", "base_url", "context_window", "api_key_env", "api_key_stdin")
 
 
 class Candidate(Struct, frozen=True):
@@ -77,64 +78,174 @@ class Candidate(Struct, frozen=True):
         return f"{self.name or 'the first one'} at {self.base_url}"
 
 
-async def ask_model(
-    person: Person,
-    present: ModelSettings,
-    before: Before,
-    clock: Clock,
-    *,
-    test: bool,
-    find: Find = find_local_servers,
-) -> Part:
-    """Have a person choose; empty where it shall stay as it is."""
-    last = Candidate(present.name, present.base_url, present.api_key.get_secret_value())
-    while True:
-        person.say("Looking for model servers on this machine …")
-        wanted = await _choose(person, present, last, await find(), clock)
+def server_options(options: argparse.Namespace) -> list[str]:
+    """The options on the command line that are about a model's server."""
+    return [f"--{name.replace('_', '-')}" for name in _OF_A_SERVER if getattr(options, name)]
+
+
+class ModelStep:
+    """Has a person choose a model, unless the options name one, and tries it out. What was chosen
+    last is the default when the step is gone through again."""
+
+    def __init__(
+        self,
+        person: Person,
+        options: argparse.Namespace,
+        present: ModelSettings,
+        before: Before,
+        clock: Clock,
+        find: Find = find_local_servers,
+    ) -> None:
+        self._person, self._options, self._find = person, options, find
+        self._present, self._before, self._clock = present, before, clock
+        self._last = Candidate(present.name, present.base_url, present.api_key.get_secret_value())
+
+    async def run(self) -> Part:
+        """What is to be written; empty where the model shall stay as it is. Raises
+        `NanobotError`."""
+        options, person = self._options, self._person
+        is_given = bool(server_options(options))
+        if options.offline:
+            return part_of(Candidate(offline=True), self._present, self._before)
+        wanted = self._given() if is_given else await self._chosen()
         if wanted is None:
             return Part()
         if wanted.offline:
-            return part_of(wanted, "", present, before)
-        last = wanted
-        doubt = await _tried(person, wanted, clock) if test else ""
-        if doubt is not None:  # asked afterwards, as some know it once the model is loaded
-            wanted = await with_window(person, wanted, present, clock)
-            return part_of(wanted, doubt, present, before)
+            return part_of(wanted, self._present, self._before)
+        self._last = wanted
+        if not options.no_test:
+            person.say(f"Asking {wanted.shown} something, which may take a minute …")
+            person.say(f"{await _try_out(wanted, self._clock)}.")
+        if not (is_given and options.no_test):  # afterwards: some know it once the model is loaded
+            wanted = await self.with_window(wanted)
+        return part_of(wanted, self._present, self._before)
+
+    def _given(self) -> Candidate:
+        """What the command line says; the rest stays as it is, as far as the server is the same."""
+        options, present = self._options, self._present
+        key = from_environment(options.api_key_env) if options.api_key_env else ""
+        if options.api_key_stdin and not (key := sys.stdin.readline().strip()):
+            raise NanobotError("there is no API key on standard input", hint="One line: the key.")
+        base_url, name = _checked_url(options.base_url or present.base_url), options.model_name
+        if base_url == present.base_url:
+            key, name = key or present.api_key.get_secret_value(), name or present.name
+        if is_official(base_url) and not (key and name):
+            hint = f"Add --model-name {_EXAMPLE} and --api-key-env VARIABLE, or another --base-url."
+            raise NanobotError("OpenAI's API needs a model and a key", hint=hint)
+        return Candidate(name, base_url, key, options.api_key_env, options.context_window)
+
+    async def _chosen(self) -> Candidate | None:
+        """What the person wants; None for leaving it as it is."""
+        person, present, last = self._person, self._present, self._last
+        person.say("Looking for model servers on this machine …")
+        servers = await self._find()
+        menu = [f"{one.name} on this machine: {_few(one.models)}" for one in servers]
+        menu += ["Another server with an OpenAI-compatible API, or OpenAI's own"]
+        menu += ["None yet: the small built-in model, which knows only a few tricks"]
+        is_set = present.provider != "offline"
+        if is_set:
+            menu.insert(0, f"As it is: {present.name or 'the first one'} at {present.base_url}")
+        chosen = await person.choose("Which model shall answer?", menu) - is_set
+        if chosen < 0:
+            return None
+        if chosen < len(servers):
+            server = servers[chosen]
+            name = last.name if last.base_url == server.base_url else ""
+            return await self._named(Candidate(name, server.base_url), server.models)
+        return await self._at_server() if chosen == len(servers) else Candidate(offline=True)
+
+    async def _at_server(self) -> Candidate:
+        """A model at a server that perhaps wants a key."""
+        person, last = self._person, self._last
+        asked = "Its address, up to and including /v1"
+        base_url = _checked_url(await person.ask(asked, last.base_url))
+        if base_url != last.base_url:
+            last = Candidate(base_url=base_url)  # a key is for one server
+        usual = os.environ.get("OPENAI_API_KEY", "") if is_official(base_url) else ""
+        asked = "The API key, if it wants one"
+        self._last = replace(last, key=await person.ask(asked, last.key or usual, secret=True))
+        models = await self._models_at(base_url)
+        if not models and urlsplit(base_url).path in ("", "/"):
+            longer = f"{base_url.rstrip('/')}/v1"
+            if models := await self._models_at(longer):
+                self._last = replace(self._last, base_url=longer)
+                person.say(f"It answers at {longer}.")
+        return await self._named(self._last, models)
+
+    async def _models_at(self, base_url: str) -> Sequence[str]:
+        try:
+            return await served_models(base_url, self._last.key, seconds=_LIST_SECONDS)
+        except ProviderError:
+            if self._options.no_test:
+                return ()
+            raise
+
+    async def _named(self, wanted: Candidate, models: Sequence[str]) -> Candidate:
+        """With the name of the model; `models` are those of the server, as far as it lists them."""
+        person = self._person
+        name = wanted.name or (_EXAMPLE if is_official(wanted.base_url) else "")
+        if len(models) == 1:
+            name = models[0]
+            person.say(f"It serves {name}.")
+        elif 1 < len(models) <= _LISTED:
+            at = models.index(name) if name in models else 0
+            name = models[await person.choose("Which of its models?", models, at)]
+        else:
+            known = name
+            while not (name := await person.ask("Model name on that server", known)):
+                person.say("It needs a name.")
+        return replace(wanted, name=name)
+
+    async def with_window(self, wanted: Candidate) -> Candidate:
+        """The model with its window, asked for where a server of one's own does not say (0: the
+        default); perhaps a variant of it that takes more."""
+        if is_official(wanted.base_url) or wanted.window:
+            return wanted
+        person, attended = self._person, not self._options.non_interactive
+        server = (wanted.base_url, wanted.name, wanted.key)
+        told = await told_window(*server, seconds=_WINDOW_SECONDS)
+        if told.now < SMALL_WINDOW and (told.now or told.server == _OLLAMA):
+            person.say(
+                f"WARNING: {told.server} takes only {told.now or _USUAL_THERE:,} tokens and cuts"
+                f" off the rest silently, so nanobot forgets within a few messages."
+                f" {_COMFORTABLE:,} leave room to talk; below {SMALL_WINDOW:,} nanobot works with"
+                f" few tools. {told.to_raise}"
+            )
+            tokens = min(_COMFORTABLE, told.most)
+            asked = f"Make a variant of {wanted.name} that takes {tokens:,}? It needs no download."
+            can_make = told.server == _OLLAMA and tokens >= SMALL_WINDOW
+            if attended and can_make and await person.confirm(asked):
+                name = await make_larger(*server, tokens, seconds=_MAKING_SECONDS)
+                person.say(f"{name} is there." if name else "Ollama could not make it.")
+                if name:
+                    return await self.with_window(replace(wanted, name=name))
+        present = self._present
+        is_same = (wanted.base_url, wanted.name) == (present.base_url, present.name)
+        is_set = is_same and present.context_window != ModelSettings().context_window
+        chosen = present.context_window if is_set else 0
+        if told.now >= _SMALLEST:
+            person.say(f"{told.server} takes {told.now:,} tokens.")
+            return replace(wanted, window=min(chosen or told.now, told.now))
+        if chosen or not is_near(wanted.base_url):
+            return wanted
+        person.say(
+            f"{told.server or 'The server'} does not say how many tokens it takes, and may cut off"
+            f" the rest silently. Give the number it was started with (--context-window):"
+            f" {_USUAL_THERE:,} with many; {_COMFORTABLE:,} or more leave room to talk."
+        )
+        if not attended:
+            return wanted
+        asked = "Tokens that it takes in all (its context window)"
+        digits = (await person.ask(asked, str(max(_USUAL_THERE, _SMALLEST)))).replace(",", "")
+        if not digits.isdecimal() or int(digits) < _SMALLEST:
+            raise NanobotError(
+                f"it must be a number from {_SMALLEST:,}", hint="Less is too little."
+            )
+        return replace(wanted, window=int(digits))
 
 
-async def given_model(
-    person: Person,
-    options: argparse.Namespace,
-    present: ModelSettings,
-    before: Before,
-    clock: Clock,
-) -> Part:
-    """What the command line says of the model, tried out; what it does not say stays as it is, as
-    far as the server is the same. Raises `NanobotError`."""
-    if options.offline:
-        return part_of(Candidate(offline=True), "", present, before)
-    wanted = _given(options, present)
-    if options.no_test:
-        return part_of(wanted, "not tried", present, before)
-    person.say(f"Asking {wanted.shown} something, which may take a minute …")
-    person.say(f"{await _try_out(wanted, clock)}.")
-    if not wanted.window and not _set_by_hand(wanted, present):
-        attended = not options.non_interactive
-        wanted = await with_window(person, wanted, present, clock, attended=attended)
-    return part_of(wanted, "", present, before)
-
-
-def _given(options: argparse.Namespace, present: ModelSettings) -> Candidate:
-    key = from_environment(options.api_key_env) if options.api_key_env else ""
-    if options.api_key_stdin and not (key := sys.stdin.readline().strip()):
-        raise NanobotError("there is no API key on standard input", hint="One line: the key.")
-    base_url, name = _checked_url(options.base_url or present.base_url), options.model_name
-    if base_url == present.base_url:
-        key, name = key or present.api_key.get_secret_value(), name or present.name
-    if is_official(base_url) and not (key and name):
-        hint = f"Say --model-name {_EXAMPLE} and --api-key-env VARIABLE, or another --base-url."
-        raise NanobotError("OpenAI's API needs a model and a key", hint=hint)
-    return Candidate(name, base_url, key, options.api_key_env, options.context_window)
+def _few(models: Sequence[str]) -> str:
+    return ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
 
 
 def from_environment(name: str) -> str:
@@ -151,95 +262,7 @@ def _checked_url(text: str) -> str:
         return build(ModelSettings, {"base_url": text, "provider": "offline"}).base_url
     except Invalid:
         hint = f"It looks like {OFFICIAL_API} or http://127.0.0.1:11434/v1."
-        raise NanobotError(f"{text!r} is no address of an API", hint=hint) from None
-
-
-async def _choose(
-    person: Person,
-    present: ModelSettings,
-    last: Candidate,
-    servers: Sequence[LocalServer],
-    clock: Clock,
-) -> Candidate | None:
-    """What to try; None for leaving it as it is. `last` is what is set, or was said last."""
-    menu = [f"{one.name} on this machine: {_few(one.models)}" for one in servers]
-    menu += ["Another server with an OpenAI-compatible API, or OpenAI's own"]
-    menu += ["None yet: the small built-in model, which knows only a few tricks"]
-    is_set = present.provider != "offline"
-    if is_set:
-        menu.insert(0, f"As it is: {present.name or 'the first one'} at {present.base_url}")
-    chosen = await person.choose("Which model shall answer?", menu) - is_set
-    if chosen < 0:
-        return None
-    if chosen < len(servers):
-        server = servers[chosen]
-        name = last.name if last.base_url == server.base_url else ""
-        return await _named(person, Candidate(name, server.base_url), server.models)
-    if chosen == len(servers):
-        return await _at_server(person, last, clock)
-    return Candidate(offline=True)
-
-
-def _few(models: Sequence[str]) -> str:
-    return ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
-
-
-async def _at_server(person: Person, last: Candidate, clock: Clock) -> Candidate:
-    """A model at a server that perhaps wants a key."""
-    while True:
-        asked = "Its address, up to and including /v1"
-        base_url = _checked_url(await person.ask(asked, last.base_url))
-        if base_url != last.base_url:
-            last = Candidate(base_url=base_url)  # a key is for one server
-        usual = os.environ.get("OPENAI_API_KEY", "") if is_official(base_url) else ""
-        asked = "The API key, if it wants one"
-        last = replace(last, key=await person.ask(asked, last.key or usual, secret=True))
-        try:
-            models = await served_models(last.base_url, last.key, seconds=_LIST_SECONDS)
-            if not models and urlsplit(last.base_url).path in ("", "/"):
-                longer = f"{last.base_url.rstrip('/')}/v1"
-                models = await served_models(longer, last.key, seconds=_LIST_SECONDS)
-                if models:
-                    last = replace(last, base_url=longer)
-                    person.say(f"It answers at {longer}.")
-        except ProviderError as error:
-            person.say(f"That did not work: {error.for_people()}")
-            if not await person.confirm("Go on all the same?", default=False):
-                continue
-            models = ()
-        return await _named(person, last, models)
-
-
-async def _named(person: Person, wanted: Candidate, models: Sequence[str]) -> Candidate:
-    """With the name of the model; `models` are those of the server, as far as it lists them."""
-    name = wanted.name or (_EXAMPLE if is_official(wanted.base_url) else "")
-    if len(models) == 1:
-        name = models[0]
-        person.say(f"It serves {name}.")
-    elif 1 < len(models) <= _LISTED:
-        at = models.index(name) if name in models else 0
-        name = models[await person.choose("Which of its models?", models, at)]
-    else:
-        known = name
-        while not (name := await person.ask("Model name on that server", known)):
-            person.say("It needs a name.")
-    return replace(wanted, name=name)
-
-
-async def _tried(person: Person, wanted: Candidate, clock: Clock) -> str | None:
-    """What doubt is left about the model, empty for none; None where another shall be chosen."""
-    while True:
-        person.say("Asking the model something …")
-        try:
-            person.say(f"{await _try_out(wanted, clock)}.")
-        except ProviderError as error:
-            person.say(f"That did not work: {error.for_people()}")
-            ways = ("Choose another", "Try this one once more", "Take it all the same")
-            at = await person.choose("What now?", ways)
-            if at != 1:
-                return "it did not answer" if at else None
-        else:
-            return ""
+        raise NanobotError(f"{text!r} is not the address of an API", hint=hint) from None
 
 
 async def _try_out(wanted: Candidate, clock: Clock) -> str:
@@ -274,60 +297,6 @@ async def answer(
         await provider.close()
 
 
-async def with_window(
-    person: Person,
-    wanted: Candidate,
-    present: ModelSettings,
-    clock: Clock,
-    *,
-    attended: bool = True,
-) -> Candidate:
-    """The model with its window, asked for where its server does not say (0: the default); perhaps
-    a variant of it that takes more."""
-    if is_official(wanted.base_url):
-        return wanted
-    server = (wanted.base_url, wanted.name, wanted.key)
-    told = await told_window(*server, seconds=_WINDOW_SECONDS)
-    if told.now < SMALL_WINDOW and (told.now or told.server == _OLLAMA):
-        person.say(
-            f"WARNING: {told.server} takes only {told.now or _USUAL_THERE:,} tokens and cuts off"
-            f" the rest silently, so nanobot forgets within a few messages. {_COMFORTABLE:,} leave"
-            f" room to talk; below {SMALL_WINDOW:,} nanobot works with few tools."
-        )
-        tokens = min(_COMFORTABLE, told.most)
-        asked = f"Make a variant of {wanted.name} that takes {tokens:,}? It needs no download."
-        can_make = told.server == _OLLAMA and tokens >= SMALL_WINDOW
-        if attended and can_make and await person.confirm(asked):
-            name = await make_larger(*server, tokens, seconds=_MAKING_SECONDS)
-            person.say(f"{name} is there." if name else "Ollama could not make it.")
-            if name:
-                return await with_window(person, replace(wanted, name=name), present, clock)
-    most = f" The model could take {told.most:,}." if told.most > told.now else ""
-    how = f"{most} {told.to_raise}" if told.to_raise else ""
-    chosen = _set_by_hand(wanted, present)
-    if told.now >= _SMALLEST:
-        person.say(
-            f"{told.server} takes {told.now:,} tokens.{how if told.now < _COMFORTABLE else ''}"
-        )
-        return replace(wanted, window=min(chosen or told.now, told.now))
-    near = is_near(wanted.base_url)
-    if near:
-        person.say(
-            f"{told.server or 'The server'} does not say how many tokens it takes, and may cut what"
-            f" is more, silently. Say what it was started with (--context-window): {_USUAL_THERE:,}"
-            f" with many; {_COMFORTABLE:,} or more leave room to talk.{how}"
-        )
-    if not attended:
-        return wanted
-    default = chosen or (_USUAL_THERE if near else present.context_window)
-    default = max(min(default, told.most or default), _SMALLEST)
-    asked = "Tokens that it takes in all (its context window)"
-    digits = (await person.ask(asked, str(default))).replace(",", "")
-    if not digits.isdecimal() or int(digits) < _SMALLEST:
-        raise NanobotError(f"it must be a number from {_SMALLEST:,}", hint="Less is too little.")
-    return replace(wanted, window=int(digits))
-
-
 def is_near(base_url: str) -> bool:
     """Whether a server is likely somebody's own: on this machine, or beside it."""
     host = urlsplit(base_url).hostname or ""
@@ -337,19 +306,9 @@ def is_near(base_url: str) -> bool:
         return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
 
 
-def _set_by_hand(wanted: Candidate, present: ModelSettings) -> int:
-    """The window that is set for this very model; 0 for none."""
-    same = (wanted.base_url, wanted.name) == (present.base_url, present.name)
-    return (
-        present.context_window
-        if same and present.context_window != ModelSettings().context_window
-        else 0
-    )
-
-
-def part_of(wanted: Candidate, doubt: str, present: ModelSettings, before: Before) -> Part:
-    """What is to be written; `doubt` is what there is to say about whether it works."""
-    told = (("model", f"{wanted.shown} ({doubt})" if doubt else wanted.shown),)
+def part_of(wanted: Candidate, present: ModelSettings, before: Before) -> Part:
+    """What is to be written."""
+    told = (("model", wanted.shown),)
     if wanted.offline:
         return Part((_change("provider", "offline"),), told=told)
     changes = [_change("name", wanted.name)] if wanted.name or present.name else []

@@ -5,16 +5,13 @@ What a server or a platform said may be in what is shown, so all of it is cleane
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nanobot.cli.command import print_text
 from nanobot.errors import NanobotError
-from nanobot_cli.text import clean, one_line
-
-if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
+from nanobot_cli.text import one_line
 
 _LONGEST = 400
 
@@ -24,16 +21,13 @@ class Unanswered(NanobotError):
 
 
 class Answers:
-    """A `nanobot.channel.Person`: answers are typed at a terminal or come line by line from
+    """A `nanobot.channel.Person` whose answers are typed at a terminal or come line by line from
     elsewhere. Where nobody is there (not `attended`), defaults are taken, and what is said goes to
     standard error."""
 
-    def __init__(self, *, attended: bool = True, terminal: bool | None = None) -> None:
+    def __init__(self, *, attended: bool = True) -> None:
         self._attended = attended
         self._out = sys.stdout if attended else sys.stderr
-        is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        self._terminal = is_terminal if terminal is None else terminal
-        self._session: PromptSession[str] | None = None
 
     def say(self, text: str) -> None:
         """See `nanobot.channel.Person`, here and below."""
@@ -44,11 +38,11 @@ class Answers:
             return default
         shown = "keep what is there" if secret and default else one_line(default, 60)
         prompt = f"{question}{f' [{shown}]' if shown else ''}: "
-        return (await self._line(prompt, secret=secret)).strip() or default
+        return self._line(prompt, secret=secret) or default
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
         prompt = f"{question} {'[Y/n]' if default else '[y/N]'}: "
-        while self._attended and (answer := (await self._line(prompt)).strip().lower()):
+        while self._attended and (answer := self._line(prompt).lower()):
             if answer in ("y", "yes", "n", "no"):
                 return answer.startswith("y")
             self.say("Please answer y or n.")
@@ -59,41 +53,34 @@ class Answers:
             return default
         listed = [f"  {at}. {one_line(choice, 200)}" for at, choice in enumerate(choices, start=1)]
         self.say("\n".join([question, *listed]))
-        while answer := (await self._line(f"Number [{default + 1}]: ")).strip():
+        while answer := self._line(f"Number [{default + 1}]: "):
             if answer.isdecimal() and 1 <= int(answer) <= len(choices):
                 return int(answer) - 1
             self.say(f"Please type a number from 1 to {len(choices)}.")
         return default
 
-    async def _line(self, prompt: str, *, secret: bool = False) -> str:
-        """One line of the person's. Raises `Unanswered` where there are no more."""
+    def _line(self, prompt: str, *, secret: bool = False) -> str:
+        """One line of the person's, for which everything waits. A secret is neither shown nor kept
+        for the key Up. Raises `Unanswered` where there are no more."""
         prompt = f"{one_line(prompt, _LONGEST)} "
         if not self._attended:
             hint = "`nanobot onboard --help` lists the options that say it."
             raise Unanswered(f"nobody is there to answer: {prompt}", hint=hint)
-        read = self._typed if self._terminal else self._piped
-        if line := await read(prompt, secret):
-            return line
-        raise Unanswered(
-            "the answers ended before everything was asked",
-            hint="Run `nanobot onboard` again, or use --non-interactive with options.",
-        )
+        is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        if is_terminal:
+            import readline  # noqa: F401 - editing, and earlier answers by the key Up
+        from getpass import getpass
 
-    async def _typed(self, prompt: str, secret: bool) -> str:
-        if self._session is None:
-            from prompt_toolkit import PromptSession
-            from prompt_toolkit.history import DummyHistory
-
-            # Else the key Up would show a secret at the next question.
-            self._session = PromptSession(history=DummyHistory())
+        handler = signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's waits for the line
         try:
-            return await self._session.prompt_async(prompt, is_password=secret) + "\n"
+            return (getpass(prompt) if secret and is_terminal else input(prompt)).strip()
         except EOFError:
-            return ""
-
-    async def _piped(self, prompt: str, secret: bool) -> str:
-        self._out.write(prompt)
-        self._out.flush()
-        line = sys.stdin.readline()  # nothing else goes on meanwhile
-        self._out.write("\n" if secret or not line else f"{clean(line).rstrip()}\n")
-        return line
+            raise Unanswered(
+                "the answers ended before everything was asked",
+                hint="Run `nanobot onboard` again, or use --non-interactive with options.",
+            ) from None
+        finally:
+            signal.signal(signal.SIGINT, handler)
+            if not is_terminal:
+                self.say("")  # what came from elsewhere was not echoed

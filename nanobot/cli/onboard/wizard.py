@@ -10,9 +10,7 @@ import argparse
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,31 +18,30 @@ from pathlib import Path
 from nanobot.channel.entry_points import Person, Setup, SetupRequest, SetupResult
 from nanobot.cli.agent import Consent
 from nanobot.cli.channels import lent, login
-from nanobot.cli.client import Client, ConnectionLost
 from nanobot.cli.command import (
+    WrongUsage,
     log_errors_only,
-    number,
     path_of,
     print_json,
     print_text,
     table,
 )
 from nanobot.cli.gateway import connected
-from nanobot.cli.onboard import is_about_model
 from nanobot.cli.onboard.files import Before, Part, check, name_in, write
-from nanobot.cli.onboard.model import ask_model, from_environment, given_model
+from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
 from nanobot.cli.onboard.people import Answers, Unanswered
+from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
-from nanobot.config.load import load_settings
+from nanobot.config.load import CONFIG_FILE, SECRETS_FILE, load_settings
 from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.values import checked_id
 from nanobot.config.yamltext import Change, Setting
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.validation import Invalid, Unfit, build
 from nanobot_cli.text import one_line
-from nanobot_cli.wire import DEFAULT_SESSION, Note, Reply, Said
+from nanobot_cli.wire import DEFAULT_SESSION, Reply, Said
 
 GROUP = "nanobot.channel_setups"
 
@@ -52,30 +49,32 @@ _INTRODUCTION = """\
 This sets nanobot up: a model, the chats that it answers in, and you. Nothing is written before \
 you have seen it; Ctrl-C leaves at any point."""
 _HELLO = "Hello!"
-_RESTART_SECONDS = 60.0
-_PAUSE = 0.1
 
 
 def onboard(options: argparse.Namespace) -> int:
     """`nanobot onboard`; the exit code is 1 where there was to be a reply and was none. Raises
     `NanobotError`; nothing is written then, unless it says otherwise."""
     log_errors_only()
+    if options.offline and (named := server_options(options)):
+        hint = "The built-in model has no server; leave one or the other out."
+        raise WrongUsage(f"--offline and {named[0]} exclude each other", hint=hint)
+    if options.api_key_env and options.api_key_stdin:
+        raise WrongUsage("--api-key-env and --api-key-stdin exclude each other")
     person = Answers(attended=not options.non_interactive)
     try:
-        wizard = asyncio.run(_asked(person, options))
+        answered = asyncio.run(_asked(person, options))
     except KeyboardInterrupt:
         sys.stderr.write("\nLeft; nothing was written.\n")
         raise
-    if wizard is None:
+    if answered is None:
         return 0
-    before, part = wizard
+    before, part = answered
     if part.is_empty:
         person.say("Everything stays as it is.")
     else:
         write(options.home, before, part)
         person.say(f"Written to {options.home}.")
-    greets = not options.no_test and before.renews_model(part)
-    return _finish(person, options, part, greets=greets)
+    return _finish(person, options, part)
 
 
 async def _asked(person: Person, options: argparse.Namespace) -> tuple[Before, Part] | None:
@@ -86,7 +85,7 @@ async def _asked(person: Person, options: argparse.Namespace) -> tuple[Before, P
         person.say(_INTRODUCTION)
         is_chosen = options.given_home or os.environ.get("NANOBOT_HOME")
         if not is_chosen and not (options.home / "config.yaml").exists():
-            asked = "The folder that nanobot lives in"
+            asked = "The folder for nanobot's data"
             options.home = path_of(await person.ask(asked, str(options.home)))
     home: Path = options.home
     try:
@@ -103,10 +102,12 @@ async def _asked(person: Person, options: argparse.Namespace) -> tuple[Before, P
     if not attended or part.is_empty:
         return before, part
     _head(person, "To be written")
-    person.say(table(part.told, margin=2).rstrip("\n"))
-    secrets = f" and {', '.join(part.secrets)} into secrets.env" if part.secrets else ""
-    keys = ", ".join(".".join(one.path) for one in part.changes)
-    person.say(f"That is {keys or 'nothing'} in {home / 'config.yaml'}{secrets}.")
+    person.say(table(part.told, margin=2))
+    lines = [f"  {line}" for line in before.changed_lines(part)]
+    lines = [str(home / CONFIG_FILE), *lines] if lines else []
+    if part.secrets:
+        lines += [str(home / SECRETS_FILE), *(f"  +{name}=…" for name in part.secrets)]
+    person.say("\n".join(lines))
     if await person.confirm("Write it?"):
         return before, part
     person.say("Nothing was written.")
@@ -135,38 +136,38 @@ class Steps:
     async def all(self) -> Part:
         """What is to be written in the end. Raises `NanobotError`."""
         options, is_first = self._options, not self._before.config
-        channels = sorted({point.name for point in entry_points(group=GROUP)})
-        steps: dict[str, Callable[[], Awaitable[Part]]] = {"model": self._model}
-        steps |= {name: partial(self._channel, name, {}) for name in channels}
+        model = ModelStep(self._person, options, self._settings.model, self._before, self._clock)
+        channels, given = sorted({p.name for p in entry_points(group=GROUP)}), _given(options)
+        steps: dict[str, Callable[[], Awaitable[Part]]] = {"model": model.run}
+        for name in channels:
+            steps[name] = partial(self._channel, name, given.get(name, {}))
         steps["you"] = self._you
-        given: dict[str, Callable[[], Awaitable[Part]]] = {
-            name: partial(self._channel, name, values)
-            for name, values in _given_channels(options).items()
-        }
-        if is_about_model(options):
-            given["model"] = self._given_model
+        if options.offline or server_options(options):
+            given["model"] = {}
         elif is_first and not self._attended:
-            hint = "Say --model-name, --base-url or, to try nanobot out, --offline."
+            hint = "Add --model-name, --base-url or, to try nanobot out, --offline."
             raise NanobotError("which model shall answer?", hint=hint)
         if options.owner_name or options.timezone:
-            given["you"] = self._you
-        parts = []
+            given["you"] = {}
+        part = Part()
         for name, step in steps.items():
-            is_wanted = is_first and name in ("model", "you")
-            if name in given:
-                parts.append(await self._take(given[name]))
-            elif self._attended and (is_wanted or await self._is_wanted(name)):
-                parts.append(await self._take(step))
-        return sum(parts, Part())
+            if name in given or (
+                self._attended
+                and ((is_first and name in ("model", "you")) or await self._is_wanted(name))
+            ):
+                part += await self._take(name, step)
+        return part
 
     def _is_wanted(self, name: str) -> Awaitable[bool]:
         is_there = name in self._settings.channels or name in ("model", "you")
         question = f"Change {_titled(name)}?" if is_there else f"Set {_titled(name)} up?"
         return self._person.confirm(question, default=False)
 
-    async def _take(self, step: Callable[[], Awaitable[Part]]) -> Part:
+    async def _take(self, name: str, step: Callable[[], Awaitable[Part]]) -> Part:
         """Take a step. Where it fails, a person keeps the answers of the others."""
         while True:
+            if self._attended:
+                _head(self._person, _titled(name)[0].upper() + _titled(name)[1:])
             try:
                 return await step()
             except NanobotError as error:
@@ -176,19 +177,8 @@ class Steps:
                 if not await self._person.confirm("Go through this step again?"):
                     return Part()
 
-    def _given_model(self) -> Awaitable[Part]:
-        present = self._settings.model
-        return given_model(self._person, self._options, present, self._before, self._clock)
-
-    def _model(self) -> Awaitable[Part]:
-        _head(self._person, "The model")
-        present = self._settings.model
-        return ask_model(self._person, present, self._before, self._clock, test=self._test)
-
     async def _channel(self, name: str, given: Mapping[str, str]) -> Part:
         """The adapter asks."""
-        if self._attended:
-            _head(self._person, _titled(name))
         channel = self._settings.channels.get(name)
         request = SetupRequest(
             person=self._person,
@@ -208,15 +198,17 @@ class Steps:
     async def _you(self) -> Part:
         """What the options say of the person, or else what they say."""
         options, present = self._options, self._settings.agent.timezone
-        name, zone = options.owner_name, options.timezone
-        known = name_in(options.home)
+        name, zone, known = options.owner_name, options.timezone, name_in(options.home)
         if not (name or zone):
-            _head(self._person, "You")
-            asked = "What are you called? (Enter to leave it open)"
-            name = await self._person.ask(asked, known)
+            name = await self._person.ask("Your name (Enter to leave it open)", known)
             usual = present or system_zone_name(os.environ) or "UTC"
             zone = await self._person.ask("Your time zone", usual)
-        name, zone = " ".join(name.split()), _checked_zone(zone) if zone else ""
+        try:
+            zone = build(AgentSettings, {"timezone": zone}).timezone
+        except Invalid:
+            hint = "It is written like Europe/Berlin."
+            raise NanobotError(f"there is no time zone {zone!r}", hint=hint) from None
+        name = " ".join(name.split())
         told = (("you", name), ("time zone", zone))
         return Part(
             (Change(("agent", "timezone"), zone),) if zone not in ("", present) else (),
@@ -227,21 +219,11 @@ class Steps:
 
 def _titled(name: str) -> str:
     """What a step is about, as it is written."""
-    special = {"whatsapp": "WhatsApp", "model": "the model", "you": "what is known of you"}
+    special = {"whatsapp": "WhatsApp", "model": "the model", "you": "your name and time zone"}
     return special.get(name, name.capitalize())
 
 
-def _checked_zone(name: str) -> str:
-    """The name of a time zone. Raises `NanobotError`."""
-    try:
-        return build(AgentSettings, {"timezone": name}).timezone
-    except Invalid:
-        raise NanobotError(
-            f"there is no time zone {name!r}", hint="It is written like Europe/Berlin."
-        ) from None
-
-
-def _given_channels(options: argparse.Namespace) -> Mapping[str, Mapping[str, str]]:
+def _given(options: argparse.Namespace) -> dict[str, Mapping[str, str]]:
     """What the command line says of channels, by their names and the keys of their settings."""
     variable = options.telegram_token_env
     telegram = {
@@ -280,26 +262,26 @@ def _part_of_channel(name: str, result: SetupResult, before: Before) -> Part:
     )
 
 
-def _finish(person: Person, options: argparse.Namespace, part: Part, *, greets: bool) -> int:
-    """Sign in where that is wanted, have a first reply if there is reason for it (`greets`), say
+def _finish(person: Person, options: argparse.Namespace, part: Part) -> int:
+    """Sign in where that is wanted, have a first reply of another model or with another key, say
     what comes next; the exit code."""
-    attended = not options.non_interactive
+    attended, told = not options.non_interactive, dict(part.told)
     later = [one for one in part.sign_in if not attended or not _signed_in(person, options, one)]
     runs = of_gateway(options.home) is not None
     stale = runs and not part.is_empty and not _restarted(person, options)
     reply: str | None = None
-    if wants_reply := greets and not stale:
-        if attended:
-            _head(person, "A first word")
-            wants_reply = asyncio.run(person.confirm("Say hello to it?"))
-        if wants_reply:
-            reply = _first_reply(person, options, runs=runs)
+    wants_reply = "model" in told and not (options.no_test or runs or part.is_empty)
+    if wants_reply and attended:
+        _head(person, "A first word")
+        wants_reply = asyncio.run(person.confirm("Say hello to it?"))
+    if wants_reply:
+        reply = _first_reply(person, options)
     if options.json:
         report = {
             "home": str(options.home),
             "changed": [".".join(one.path) for one in part.changes],
             "secrets": list(part.secrets),
-            "told": dict(part.told),
+            "told": told,
             "sign_in": list(part.sign_in),
             "restart_needed": stale,
             "reply": reply,
@@ -329,52 +311,37 @@ def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
 
 
 def _restarted(person: Person, options: argparse.Namespace) -> bool:
-    """Have the gateway start again with the new settings, if that is wanted, and wait until it has:
-    who takes the home in between keeps it from coming back. Raises `NanobotError` where it does
-    not come."""
-    question = "A gateway is running with the settings of before. Restart it now?"
+    """Have the gateway start again with the new settings, if that is wanted."""
+    question = "A gateway is running with the previous settings. Restart it now?"
     if not options.restart and (
         options.non_interactive or not asyncio.run(person.confirm(question))
     ):
         return False
-    began = time.monotonic()
-    with Client(options.home) as client:
-        for _ in Consent(client, DEFAULT_SESSION).events(client.say("/restart", DEFAULT_SESSION)):
-            pass
-    while (elapsed := time.monotonic() - began) < _RESTART_SECONDS:
-        with suppress(ConnectionLost):
-            status = of_gateway(options.home) or {}
-            if "pid" in status and number(status, "uptime_seconds") < elapsed:
-                person.say("It restarted.")
-                return True
-        time.sleep(_PAUSE)
-    raise NanobotError(
-        "everything is written, but the gateway did not come back",
-        hint="`nanobot status` and its log say more; start it again yourself.",
-    )
+    _say_to_it(options, "/restart")
+    person.say("It restarts; `nanobot status` shows how it is doing.")
+    return True
 
 
-def _first_reply(person: Person, options: argparse.Namespace, *, runs: bool) -> str | None:
+def _first_reply(person: Person, options: argparse.Namespace) -> str | None:
     """What it says to a first word; None where it could not."""
     person.say(f"You: {_HELLO}")
-    said: list[str] = []
-    with Client(options.home) if runs else connected(options.home) as client:
-        for event in Consent(client, DEFAULT_SESSION).events(client.say(_HELLO, DEFAULT_SESSION)):
-            if isinstance(event, Note):
-                print_text(f"note: {event.text}\n", sys.stderr)
-            elif isinstance(event, Reply) and event.outcome != "done":
-                person.say(f"That did not work: {event.text}")
-                return None
-            elif isinstance(event, Said | Reply) and event.text:
-                said.append(event.text)
-    text = "\n".join(said)
+    *said, reply = _say_to_it(options, _HELLO)
+    if isinstance(reply, Reply) and reply.outcome != "done":
+        person.say(f"That did not work: {reply.text}")
+        return None
+    text = "\n".join(one.text for one in (*said, reply) if one.text)
     person.say(f"nanobot: {text}")
     return text
 
 
-def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
-    from nanobot.cli.service import runs_systemd
+def _say_to_it(options: argparse.Namespace, text: str) -> list[Said | Reply]:
+    """Say something to the gateway, and what it said."""
+    with connected(options.home) as client:
+        events = list(Consent(client, DEFAULT_SESSION).events(client.say(text, DEFAULT_SESSION)))
+    return [event for event in events if isinstance(event, Said | Reply)]
 
+
+def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
     rows = [(f"channels login {name}", f"signs in at {name}") for name in later]
     if stale:
         rows.append(("agent -m /restart", "restarts the gateway with the new settings"))
@@ -382,7 +349,6 @@ def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
         if runs_systemd():
             rows.append(("service install", "keeps it running from now on"))
         rows.append(("gateway", "runs it here, until Ctrl-C"))
-    rows.append(("agent", "opens a chat in this terminal"))
-    rows.append(("onboard", "changes what was set here"))
+    rows += [("agent", "opens a chat in this terminal"), ("onboard", "changes what was set here")]
     commands = ((f"{command_for(home)} {command}", what) for command, what in rows)
     return table(commands, margin=2).rstrip("\n")
