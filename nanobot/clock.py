@@ -101,3 +101,27 @@ class SystemClock:
             offset = timedelta(seconds=time.localtime(stamp).tm_gmtoff)
             self._local = (quarter, timezone(offset))
         return self._local[1]
+
+
+_SHORTEST_PAUSE = 1.0
+
+
+class Backoff:
+    """Pauses between attempts: one second, doubled after each failure up to `longest` seconds."""
+
+    def __init__(self, clock: Clock, longest: float = 30.0) -> None:
+        self._clock, self._longest = clock, longest
+        self._next = _SHORTEST_PAUSE
+
+    def next(self, at_least: float = 0.0) -> float:
+        """The pause in seconds after one more failure. `at_least`: what the platform asks for."""
+        pause, self._next = self._next, min(2 * self._next, self._longest)
+        return max(pause, at_least)
+
+    async def wait(self, at_least: float = 0.0) -> None:
+        """Sleep for that pause."""
+        await self._clock.sleep(self.next(at_least))
+
+    def reset(self) -> None:
+        """An attempt succeeded: start with the shortest pause again."""
+        self._next = _SHORTEST_PAUSE

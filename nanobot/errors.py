@@ -78,7 +78,7 @@ class StorageError(NanobotError):
             f"cannot use {path}: {reason}",
             hint=hint or "Free some space or fix the permissions; nothing already stored is lost.",
         )
-        self.path = path
+        self.path, self.reason = path, reason
 
     @classmethod
     def of(cls, path: Path | str, error: OSError) -> StorageError:

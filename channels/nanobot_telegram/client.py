@@ -44,7 +44,7 @@ from telegram.error import (
 )
 from telegram.request import BaseRequest, RequestData
 
-from nanobot.channel.health import Backoff, HealthReporter
+from nanobot.channel.health import HealthReporter
 from nanobot.channel.http import (
     Answer,
     AnswerTooLarge,
@@ -54,7 +54,7 @@ from nanobot.channel.http import (
     Unsent,
     document_of,
 )
-from nanobot.clock import Clock
+from nanobot.clock import Backoff, Clock
 from nanobot.errors import ChannelOff, SendError, SendLater, SendRefused, SendUnknown
 from nanobot_telegram.settings import TelegramSettings
 

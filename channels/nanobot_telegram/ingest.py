@@ -27,7 +27,8 @@ from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
 from nanobot.bus.events import InboundMessage
 from nanobot.channel import ChannelHost
 from nanobot.channel.documents import Quarantine
-from nanobot.channel.health import Backoff, HealthReporter, within
+from nanobot.channel.health import HealthReporter, within
+from nanobot.clock import Backoff
 from nanobot.errors import SendRefused, StorageError
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import MaybeSent, TelegramClient, requested_wait

@@ -14,8 +14,9 @@ from datetime import timedelta
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
 from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest
-from nanobot.channel.health import Backoff, HealthReporter
+from nanobot.channel.health import HealthReporter
 from nanobot.channel.http import document_of
+from nanobot.clock import Backoff
 from nanobot.errors import ChannelOff, StorageError
 from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient, requested_wait
 from nanobot_telegram.ingest import UpdateIngest

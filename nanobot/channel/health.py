@@ -1,5 +1,5 @@
 """How an adapter copes with trouble: it reports each problem once and without flooding the log,
-pauses between attempts, sets deadlines, and lets its connection come and go. Time is the host's
+sets deadlines, and lets its connection come and go. Time is the host's
 clock.
 """
 
@@ -18,7 +18,6 @@ from nanobot.clock import Clock
 
 T = TypeVar("T")
 
-_SHORTEST_PAUSE = 1.0
 _PARTING_SECONDS = 1.0
 """Grace for what is being sent when the channel stops: cut off, it would be sent again."""
 _WARNINGS = 5
@@ -78,27 +77,6 @@ class RateLimitedLog:
         if allowed:
             self._warned.append(now)
         logger.log("WARNING" if allowed else "DEBUG", "{}: {}", self._channel, text)
-
-
-class Backoff:
-    """Pauses between attempts: one second, doubled after each failure up to `longest` seconds."""
-
-    def __init__(self, clock: Clock, longest: float = 30.0) -> None:
-        self._clock, self._longest = clock, longest
-        self._next = _SHORTEST_PAUSE
-
-    def next(self, at_least: float = 0.0) -> float:
-        """The pause in seconds after one more failure. `at_least`: what the platform asks for."""
-        pause, self._next = self._next, min(2 * self._next, self._longest)
-        return max(pause, at_least)
-
-    async def wait(self, at_least: float = 0.0) -> None:
-        """Sleep for that pause."""
-        await self._clock.sleep(self.next(at_least))
-
-    def reset(self) -> None:
-        """An attempt succeeded: start with the shortest pause again."""
-        self._next = _SHORTEST_PAUSE
 
 
 class ConnectionSlot(Generic[T]):

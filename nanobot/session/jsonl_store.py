@@ -38,14 +38,14 @@ from nanobot.io import (
     storage_errors,
 )
 from nanobot.messages import Message
-from nanobot.session import catalogue
-from nanobot.session.jsonl_writer import SessionFile, Writer, sync_lines, write_lines
-from nanobot.session.loading import Line, load, newest_metadata, numbered, set_aside_torn_tail
+from nanobot.session.jsonl_reader import Line, Listing, key_in, load, newest_metadata, numbered
+from nanobot.session.jsonl_writer import SessionFile, Writer, append_lines
 from nanobot.session.records import (
     SUFFIX,
     Epoch,
     JsonValue,
     Metadata,
+    Record,
     Retraction,
     decode,
     decode_fields,
@@ -60,7 +60,6 @@ from nanobot.session.store import Redact, SessionInfo
 
 _INLINE = 64 * 1024
 """Files up to this many bytes are parsed on the event loop: a thread would cost more."""
-_NO_MESSAGE = 0
 
 
 class Segment(Struct, frozen=True):
@@ -85,43 +84,37 @@ def archived_up_to(folder: Path) -> int:
 
 def lines_of(path: Path, first: int = 1, last: int | None = None) -> Iterator[Line]:
     """The lines of a session file or segment, as `numbered` gives them."""
-    with storage_errors(path):
-        yield from _lines(path, first, last)
+    with storage_errors(path), opened(path) as descriptor:
+        yield from numbered(descriptor, first, last)
 
 
-def messages_of(
-    path: Path, folder: Path, first: int = 1, last: int | None = None
-) -> Iterator[Message]:
-    """All messages of a session from seq `first` to `last`, archived, sealed and retracted ones
-    too.
-    """
+def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterator[Record]:
+    """What the file at `path` and the archive in `folder` say: all messages from seq `first` to
+    `last`, and what stands beside and after them and is no message."""
     with contextlib.ExitStack() as stack:
-        try:
+        live = None
+        with storage_errors(path), contextlib.suppress(FileNotFoundError):
             # Opened first: what another process archives from now on is in it or in a segment.
             live = stack.enter_context(opened(path))
-        except FileNotFoundError:
-            live = None
-        except OSError as error:
-            raise StorageError.of(path, error) from error
         archived = 0
         for segment in segments(folder):
-            if segment.last >= first and (last is None or last > archived):
+            if segment.last >= first:
                 start = max(first, archived + 1)
                 yield from _between(lines_of(segment.path, start, last), start, last)
             archived = max(archived, segment.last)
-        if live is not None and (last is None or last > archived):
+        if live is not None:
             start = max(first, archived + 1)
             yield from _between(numbered(live, start, last), start, last)
 
 
-def retractions_of(path: Path, folder: Path, first: int) -> Iterator[Retraction]:
-    """The retractions among the lines that follow the message of seq `first`."""
-    paths = [segment.path for segment in segments(folder) if segment.last >= first]
-    for source in (*paths, path):
-        with contextlib.suppress(FileNotFoundError):
-            for line in _lines(source, 1, _NO_MESSAGE):
-                if isinstance(line.record, Retraction):
-                    yield line.record
+def _between(lines: Iterable[Line], first: int, last: int | None) -> Iterator[Record]:
+    for line in lines:
+        match line.record:
+            case None:
+                continue
+            case Message(seq=seq) if seq < first or (last is not None and seq > last):
+                continue
+        yield line.record
 
 
 def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileState | None:
@@ -144,26 +137,14 @@ def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileStat
     return FileState.of(path.stat())
 
 
-def _lines(path: Path, first: int, last: int | None) -> Iterator[Line]:
-    with opened(path) as descriptor:
-        yield from numbered(descriptor, first, last)
-
-
 def _segment(path: Path) -> Segment:
     head = next(lines_of(path), None)
     header = head.record if head and isinstance(head.record, Metadata) else None
     last = header.last_consolidated if header else 0
     if not last:  # damaged: the messages say it, too
-        last = max((message.seq for message in _between(lines_of(path), 1, None)), default=0)
+        records = (line.record for line in lines_of(path))
+        last = max((one.seq for one in records if isinstance(one, Message)), default=0)
     return Segment(path, int(path.stem), last)
-
-
-def _between(lines: Iterable[Line], first: int, last: int | None) -> Iterator[Message]:
-    for line in lines:
-        if not isinstance(line.record, Message):
-            continue
-        if line.record.seq >= first and (last is None or line.record.seq <= last):
-            yield line.record
 
 
 def _parted(
@@ -259,14 +240,13 @@ class JsonlStore:
         self, path: Path, clock: Clock, *, gather: float = 0.0, files: FileOps | None = None
     ) -> None:
         self._path, self._clock, self._disk = path, clock, files or FileOps()
-        self._listing = catalogue.Listing(path)
+        self._listing = Listing(path)
         self._writer = Writer(self._disk, clock, gather)
         self._files: dict[str, SessionFile] = {}
 
     async def read(self, key: str) -> Contents | None:
         file, now = self._file(key), self._clock.now()
         file.path, before = self._file_of(key), file.known
-        set_aside_torn_tail(file.path, self._disk, now)
         state = state_of(file.path)
         if state is None or state.size <= _INLINE:
             contents, state = self.contents(key, now)
@@ -308,8 +288,7 @@ class JsonlStore:
 
         def work() -> None:
             archived, data = archived_up_to(self._archive_of(key)), lines.encode()
-            disk = self._disk
-            sync_lines(disk, write_lines(disk, file, data, now, verify=True, archived=archived))
+            append_lines(self._disk, file, data, now, verify=True, archived=archived)
 
         await self._writer.run(file, work)
 
@@ -333,16 +312,13 @@ class JsonlStore:
                 segment.path.unlink(missing_ok=True)
 
     def messages(self, key: str, first: int, last: int | None) -> Iterator[Message]:
-        return self._messages(key, self._waiting(key), first, last)
+        return (one for one in self._records(key, first, last) if isinstance(one, Message))
 
     def window(self, key: str, first: int, last: int | None) -> list[Message]:
-        waiting = self._waiting(
-            key
-        )  # before the file: else what goes there meanwhile is in neither
-        gone = [*retractions_of(self._file_of(key), self._archive_of(key), first)]
-        gone += [r for r in map(decode, waiting) if isinstance(r, Retraction)]
-        messages = self._messages(key, waiting, first, last)
-        return [m for m in messages if not any(retraction.covers(m) for retraction in gone)]
+        records = list(self._records(key, first, last))
+        gone = [record for record in records if isinstance(record, Retraction)]
+        messages = [record for record in records if isinstance(record, Message)]
+        return [one for one in messages if not any(retraction.covers(one) for retraction in gone)]
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         path = self._file_of(key)
@@ -384,36 +360,37 @@ class JsonlStore:
             return own
         if state_of(own) is not None or state_of(foreign) is None:
             return own
-        return foreign if (catalogue.key_in(foreign) or key_of(foreign.stem)) == key else own
+        return foreign if (key_in(foreign) or key_of(foreign.stem)) == key else own
 
     def _archive_of(self, key: str) -> Path:
         """The folder of a key's archived segments, whether or not it exists."""
         return self._path / "archive" / stem_of(key)
 
-    def _waiting(self, key: str) -> list[bytes]:
-        """The lines that are not durable yet."""
+    def _records(self, key: str, first: int, last: int | None) -> Iterator[Record]:
+        """What is stored, as `records_of` gives it, and what is not durable yet."""
         file = self._files.get(key)
-        return self._writer.backlog(file).splitlines() if file else []
-
-    def _messages(
-        self, key: str, waiting: list[bytes], first: int, last: int | None
-    ) -> Iterator[Message]:
+        # Before the files: else what goes there meanwhile is in neither.
+        waiting = self._writer.backlog(file).splitlines() if file else []
         path, folder = self._file_of(key), self._archive_of(key)
         if not waiting and state_of(path) is None and not folder.is_dir():
             keys = [key_of(other.stem) for other in self._path.glob(f"*{SUFFIX}")]
             raise UnknownSession(key, next(iter(get_close_matches(key, keys, 1)), ""))
-        return _joined(messages_of(path, folder, first, last), waiting, first, last)
+        return _joined(records_of(path, folder, first, last), waiting, first, last)
 
 
 def _joined(
-    stored: Iterable[Message], waiting: Iterable[bytes], first: int, last: int | None
-) -> Iterator[Message]:
-    """The messages in the files, and those that wait for the disk and are not in them."""
+    stored: Iterable[Record], waiting: Iterable[bytes], first: int, last: int | None
+) -> Iterator[Record]:
     newest = first - 1
-    for message in stored:
-        newest = max(newest, message.seq)
-        yield message
+    for record in stored:
+        if isinstance(record, Message):
+            newest = max(newest, record.seq)
+        yield record
     for line in waiting:
-        record = decode(line)
-        if isinstance(record, Message) and newest < record.seq <= (last or record.seq):
-            yield record
+        match decode(line):
+            case None:
+                continue
+            case Message(seq=seq) if seq <= newest or (last is not None and seq > last):
+                continue
+            case record:
+                yield record

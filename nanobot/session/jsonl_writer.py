@@ -6,9 +6,8 @@ queued up for all sessions at once: one write per file, then one sync per file. 
 the disk refuses keeps its backlog, which is tried again after 1, 2, 4 … 60 seconds, while the
 others go on. Other changes of a file (archiving) run in the same thread when it has no backlog.
 
-An append has two halves: `write_lines` puts the bytes into the file, `sync_lines` makes them
-durable. What an attempt may leave behind is noted first (`Debris`). The next attempt removes it,
-looks which lines are there, and writes the rest again: a descriptor whose sync failed is never
+What an append may leave behind is noted first (`Debris`). After one that failed, the next removes
+it, looks which lines are there, and writes the rest again: a descriptor whose sync failed is never
 synced again, because the kernel may have dropped the bytes.
 """
 
@@ -17,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import stat
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -27,21 +25,23 @@ from typing import TypeVar
 from loguru import logger
 from msgspec import Struct, field
 
-from nanobot.clock import Clock
+from nanobot.clock import Backoff, Clock
 from nanobot.errors import StorageError
 from nanobot.io import (
     FileOps,
     FileState,
-    lines_backwards,
     make_folder,
+    opened,
     sync_folder,
     tail_without_newline,
     write_all,
+    write_new,
 )
 from nanobot.messages import Message
-from nanobot.session.loading import cut_off, is_session
+from nanobot.session.jsonl_reader import numbered, start_of
 from nanobot.session.records import (
     Epoch,
+    Foreign,
     Metadata,
     Record,
     Retraction,
@@ -74,16 +74,7 @@ class SessionFile(Struct, eq=False):
     debris: Debris | None = None
 
 
-class Written(Struct, frozen=True):
-    """Lines that are in a file and not yet durable. `fresh`: the file is new."""
-
-    file: SessionFile
-    descriptor: int
-    before: FileState | None
-    fresh: bool
-
-
-def write_lines(
+def append_lines(
     files: FileOps,
     file: SessionFile,
     data: bytes,
@@ -91,53 +82,38 @@ def write_lines(
     *,
     verify: bool = False,
     archived: int = 0,
-) -> Written:
-    """Append `data`, whole lines, to `file`; a new one begins with a metadata line.
+) -> None:
+    """Append `data`, whole lines, to `file` and make them durable; a new one begins with a metadata
+    line.
 
     With `verify`, or after an attempt that failed, only lines that are not there yet are written.
     Raises OSError or StorageError; the file then holds what it held before, as far as the disk let
     us.
     """
-    descriptor, before = _open(files, file.path)
-    try:
+    is_new = not file.path.exists()
+    if is_new:
+        make_folder(file.path.parent, files)
+        os.close(os.open(file.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with opened(file.path, os.O_RDWR | os.O_APPEND) as descriptor:
+        before = None if is_new else FileState.of(os.fstat(descriptor))
         size = _without_debris(files, file, descriptor)
         if verify or file.debris is not None:
             data = _missing(descriptor, size, data, archived)
-        prefix, size = _join(files, file, descriptor, size, data, now)
-        _write(files, file, descriptor, size, prefix + data if data or size else b"")
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return Written(file, descriptor, before, fresh=size == 0)
-
-
-def sync_lines(files: FileOps, written: Written) -> None:
-    """Make appended lines durable, and the name of a `fresh` file; the descriptor is closed."""
-    file = written.file
-    try:
-        files.sync(written.descriptor)
-        if written.fresh:
+        prefix, base = _join(files, file, descriptor, size, data, now)
+        payload = prefix + data if data or base else b""
+        file.debris = Debris(os.fstat(descriptor).st_ino, base, payload)
+        try:
+            write_all(descriptor, payload, files)
+        except OSError:
+            with contextlib.suppress(OSError):  # the next attempt looks again
+                files.truncate(descriptor, base)
+            raise
+        files.sync(descriptor)
+        if base == 0:
             sync_folder(file.path.parent, files)
-        after = FileState.of(os.fstat(written.descriptor))
-    finally:
-        os.close(written.descriptor)
-    file.stale = file.stale or written.before != file.known
-    file.known = after
-    file.debris = None
-
-
-def _open(files: FileOps, path: Path) -> tuple[int, FileState | None]:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-    try:
-        descriptor = os.open(path, flags)
-    except FileNotFoundError:
-        make_folder(path.parent, files)
-        return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600), None
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise StorageError(path, "it is no regular file", hint="Move it out of the way.")
-    return descriptor, FileState.of(status)
+        after = FileState.of(os.fstat(descriptor))
+    file.stale = file.stale or before != file.known
+    file.known, file.debris = after, None
 
 
 def _without_debris(files: FileOps, file: SessionFile, descriptor: int) -> int:
@@ -156,117 +132,76 @@ def _without_debris(files: FileOps, file: SessionFile, descriptor: int) -> int:
 def _join(
     files: FileOps, file: SessionFile, descriptor: int, size: int, data: bytes, now: datetime
 ) -> tuple[bytes, int]:
-    """What has to stand before `data`, and the size of the file from which it does."""
+    """What has to stand before `data`, and the size of the file from which it does. A last line
+    that was cut short is set aside, unless it is the beginning of `data`."""
     if tail := tail_without_newline(descriptor, size):
         if decode_fields(tail) is not None:
             return b"\n", size
         if not data:  # it may be the beginning of lines that are restored after these
             return b"", size
         size -= len(tail)
-        if data.startswith(tail):
-            files.truncate(descriptor, size)
-        elif is_session(descriptor, size, size + len(tail)):
-            cut_off(file.path, descriptor, size, files, now)
-        else:
-            raise StorageError(file.path, "it is no session file", hint="Move it out of the way.")
-    return (_header(file, data, now), 0) if size == 0 else (b"", size)
-
-
-def _write(files: FileOps, file: SessionFile, descriptor: int, base: int, payload: bytes) -> None:
-    file.debris = Debris(os.fstat(descriptor).st_ino, base, payload)
-    try:
-        write_all(descriptor, payload, files)
-    except OSError:
-        with contextlib.suppress(OSError):  # the next attempt looks again
-            files.truncate(descriptor, base)
-        raise
-
-
-def _header(file: SessionFile, data: bytes, now: datetime) -> bytes:
+        if not data.startswith(tail):
+            name = f"{file.path.name}.corrupt-{now:%Y%m%dT%H%M%S}"
+            copies = len(list(file.path.parent.glob(f"{name}*")))
+            aside = file.path.with_name(f"{name}-{copies}" if copies else name)
+            write_new(aside, [tail], files)
+            logger.warning(
+                "{}: the last line was cut short; set aside as {}", file.path, aside.name
+            )
+        files.truncate(descriptor, size)
+    if size:
+        return b"", size
     first = decode(data.partition(b"\n")[0])
-    number = first.seq if isinstance(first, Message) else _next_after(first)
-    header = Metadata(file.key, file.created_at, now, first_seq=max(number, 1))
-    return encode(header).encode()
+    first_seq = first.seq if isinstance(first, Message) else 1
+    return encode(Metadata(file.key, file.created_at, now, first_seq=first_seq)).encode(), 0
 
 
 def _missing(descriptor: int, size: int, data: bytes, archived: int) -> bytes:
-    """Those lines of `data` that are neither in the file nor archived.
-
-    A batch whose last line is there is there as a whole. Lines are known by what they are, not by
-    their bytes: a person may have edited one since.
-    """
-    lines = data.splitlines(keepends=True)
-    records = [decode(line) for line in lines]
-    identities = [_identity(record) for record in records]
-    there = {
-        identity
-        for identity, record in zip(identities, records, strict=True)
-        if _is_archived(record, archived)
-    }
-    lowest, below = min(map(_next_after, records), default=0), 0
-    for line in lines_backwards(descriptor, size):
-        record = decode(line)
-        there.add(_identity(record))
-        if isinstance(record, Message):
-            below = below + 1 if record.seq < lowest else 0
-        if below == 2:
-            break
-    if not identities or identities[-1] in there:
+    """Those lines of `data` that are neither in the file nor archived. A batch whose last line is
+    there is there as a whole."""
+    lines = [(line, decode(line)) for line in data.splitlines(keepends=True)]
+    lowest = min((one.seq for _, one in lines if isinstance(one, Message)), default=1)
+    start = start_of(descriptor, size, lowest - 1)
+    there = {_identity(line.record) for line in numbered(descriptor, lowest, start=start)}
+    known = [_is_archived(one, archived) or _identity(one) in there for _, one in lines]
+    if not lines or known[-1]:
         return b""
-    return b"".join(
-        line for line, known in zip(lines, identities, strict=True) if known not in there
-    )
+    return b"".join(line for (line, _), is_known in zip(lines, known, strict=True) if not is_known)
 
 
-def _identity(record: Record | None) -> tuple[str | int, ...]:
+def _identity(record: Record | None) -> tuple[int, str, str]:
+    """What tells a line from others. That of a message is not its text: a person may have edited it
+    since."""
     match record:
         case Message():
-            return "message", record.seq, record.turn_id, record.role
-        case Metadata():
-            return "metadata", encode(record)
-        case Epoch():
-            return "epoch", record.id
-        case Retraction():
-            return "retract", record.turn_id, record.first, record.last
-    return ("broken",)
+            return record.seq, record.turn_id, record.role
+        case None | Foreign():
+            return 0, "", ""
+    return 0, "", encode(record)
 
 
 def _is_archived(record: Record | None, archived: int) -> bool:
     match record:
-        case Message() | Epoch():
-            return record.seq <= archived
-        case Retraction():
-            return record.last <= archived
+        case Message(seq=seq) | Epoch(seq=seq) | Retraction(last=seq):
+            return seq <= archived
     return False
-
-
-def _next_after(record: Record | None) -> int:
-    """The lowest seq that can stand after this line, or on it; all lower ones stand before it."""
-    match record:
-        case Message():
-            return record.seq
-        case Epoch():
-            return record.seq + 1
-        case Metadata():
-            return record.last_consolidated + 1
-        case Retraction():
-            return record.last + 1
-    return 0
 
 
 T = TypeVar("T")
 
 _MOST_FILES = 64
-_FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
+_LONGEST_PAUSE = 60.0
 
 
 class _Backlog(Struct):
-    """What waits for one file. `refused`: the disk did not take it the last time; `gone` is set
-    once nothing waits any more, whoever was cancelled meanwhile."""
+    """What waits for one file. `reason`: why the disk did not take it the last time; `refused`: it
+    is not tried again for now. `gone` is set once nothing waits any more, even where all callers
+    were cancelled meanwhile."""
 
     lines: list[bytes] = field(default_factory=list)
     written: list[asyncio.Future[None]] = field(default_factory=list)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    reason: str = ""
     refused: bool = False
 
 
@@ -282,8 +217,8 @@ class Writer:
         self._jobs: list[SessionFile] = []
         self._background = Background()
         self._writing: asyncio.Task[None] | None = None
-        self._closing = self._in_trouble = self._retry_planned = self._asked_again = False
-        self._delay = _FIRST_DELAY
+        self._closing = self._retry_planned = self._asked_again = False
+        self._backoff = Backoff(clock, _LONGEST_PAUSE)
 
     def append(self, file: SessionFile, lines: bytes) -> asyncio.Future[None]:
         """Append `lines`; the future is done once they are durable."""
@@ -366,22 +301,24 @@ class Writer:
             for file, lines in batch.items():
                 self._settle(file, len(lines), errors.get(file))
             if not errors and not any(backlog.refused for backlog in self._backlogs.values()):
-                self._in_trouble, self._delay = False, _FIRST_DELAY
+                self._backoff.reset()
 
     def _settle(self, file: SessionFile, count: int, error: StorageError | None) -> None:
         """The first `count` lines for `file` are durable, or were refused."""
         backlog = self._backlogs[file]
         if error is not None:
             backlog.refused = not self._asked_again
-            if not self._in_trouble:  # one notice, however many files and attempts
+            # One notice for each reason, however many files and attempts.
+            if error.reason not in {each.reason for each in self._backlogs.values()}:
                 logger.error("{}; it is kept and tried again. {}", error, error.hint)
-            self._in_trouble = True
+            backlog.reason = error.reason
             if not self._retry_planned:
                 self._retry_planned = True
                 self._background.start(self._retry_later(), name="retry session writes")
             return
         written = backlog.written[:count]
         del backlog.lines[:count], backlog.written[:count]
+        backlog.reason = ""
         if not backlog.lines:
             del self._backlogs[file]
             backlog.gone.set()
@@ -390,32 +327,21 @@ class Writer:
                 future.set_result(None)
 
     async def _retry_later(self) -> None:
-        await self._clock.sleep(self._delay)
-        self._delay = min(self._delay * 2, _LONGEST_DELAY)
+        await self._backoff.wait()
         self._retry_planned = False
         self.retry()
 
     def _append(self, batch: Mapping[SessionFile, list[bytes]]) -> dict[SessionFile, StorageError]:
         """Write and sync, in the thread; the files that the disk refused, and why."""
         errors: dict[SessionFile, StorageError] = {}
-        written = []
         for file, lines in batch.items():
             try:
-                written.append(write_lines(self._files, file, b"".join(lines), self._clock.now()))
+                append_lines(self._files, file, b"".join(lines), self._clock.now())
+            except StorageError as error:
+                errors[file] = error
+            except OSError as error:
+                errors[file] = StorageError.of(file.path, error)
             except Exception as error:  # noqa: BLE001 - one file's trouble must not stop the others
-                errors[file] = _as_storage_error(file.path, error)
-        for item in written:
-            try:
-                sync_lines(self._files, item)
-            except Exception as error:  # noqa: BLE001 - as above
-                errors[item.file] = _as_storage_error(item.file.path, error)
+                logger.opt(exception=error).error("session file {} is not written", file.path)
+                errors[file] = StorageError(file.path, str(error) or type(error).__name__)
         return errors
-
-
-def _as_storage_error(path: Path, error: Exception) -> StorageError:
-    if isinstance(error, StorageError):
-        return error
-    if isinstance(error, OSError):
-        return StorageError.of(path, error)
-    logger.opt(exception=error).error("session file {} could not be written", path)
-    return StorageError(path, str(error) or type(error).__name__)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from nanobot.channel.health import Backoff, HealthReporter, RateLimitedLog, within
+from nanobot.channel.health import HealthReporter, RateLimitedLog, within
+from nanobot.clock import Backoff
 from nanobot.testing.clock import FakeClock
 from tests.channels.telegram.support import RecordingHost, WatchedClock
 

@@ -78,20 +78,26 @@ async def test_a_new_file_cut_at_any_byte_becomes_a_new_session(
         ) == ["next"]
 
 
-async def test_a_torn_line_is_set_aside_once_with_one_warning(
+async def test_a_torn_line_is_set_aside_by_the_next_append_with_one_warning(
     managed: Open, folder: Path, warnings: list[str]
 ) -> None:
-    path = put(folder, b"".join(numbered(user("one"))) + b'{"role":"us')
-    for _ in range(2):
-        await managed().get_or_create(KEY)
+    torn = b"".join(numbered(user("one"))) + b'{"role":"user","content":"ha'
+    path = put(folder, torn)
+    assert texts((await managed().get_or_create(KEY)).messages) == ["one"]
+    assert path.read_bytes() == torn
+    warnings.clear()
+    manager = managed()
+    for text in ("two", "three"):
+        await say(manager, KEY, text)
     (aside,) = [other for other in files_in(folder) if other != path]
     assert aside.name == "cli_direct.jsonl.corrupt-20260302T090000"
-    assert aside.read_bytes() == b'{"role":"us'
-    assert len(warnings) == 1
-    await say(managed(), KEY, "two")
+    assert aside.read_bytes() == b'{"role":"user","content":"ha'
+    assert len([line for line in warnings if aside.name in line]) == 1
     path.write_bytes(path.read_bytes() + b'{"more":')
-    await managed().get_or_create(KEY)
+    await say(manager, KEY, "four")
     assert files_in(folder)[-1].name == f"{aside.name}-1"
+    stored = (await managed().get_or_create(KEY)).messages
+    assert texts(stored) == ["one", "two", "three", "four"]
 
 
 async def test_a_tail_that_is_torn_while_the_session_is_open_is_set_aside_at_append(

@@ -185,6 +185,29 @@ async def test_trouble_with_one_file_does_not_hold_up_the_others(
     assert texts(list(managed().read_messages("cli:stuck"))) == ["one"]
 
 
+async def test_a_disk_that_is_full_is_said_while_another_file_is_refused_for_good(
+    managed: Open, notices: Notices, disk: FailingDisk, clock: FakeClock, folder: Path
+) -> None:
+    manager = managed()
+    stuck = await manager.get_or_create("cli:stuck")
+    (folder / "cli_stuck.jsonl").mkdir(parents=True)
+    refused = queue(manager, stuck, "one")
+    await notices.heard.wait()
+    fine = await say(manager, "cli:fine", "before")
+    disk.broken = {"write"}
+    for text in ("one", "two"):
+        saved = queue(manager, fine, text)
+        await clock.until_sleeping()
+        manager.retry()
+        await asyncio.sleep(0.05)
+    assert ["Is a directory" in line for line in notices.errors] == [True, False]
+    assert "No space left" in notices.errors[1]
+    disk.broken.clear()
+    (folder / "cli_stuck.jsonl").rmdir()
+    manager.retry()
+    await asyncio.gather(*refused, *saved)
+
+
 async def test_a_full_disk_is_one_trouble_for_all_sessions(
     managed: Open, notices: Notices, disk: FailingDisk, clock: FakeClock
 ) -> None:

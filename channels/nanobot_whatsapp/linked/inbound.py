@@ -31,8 +31,8 @@ from msgspec.structs import replace
 from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel import ChannelHost
 from nanobot.channel.documents import Quarantine
-from nanobot.channel.health import Backoff, HealthReporter
-from nanobot.clock import Clock
+from nanobot.channel.health import HealthReporter
+from nanobot.clock import Backoff, Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.text import one_line
 from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming, Ingest, RecentMessages

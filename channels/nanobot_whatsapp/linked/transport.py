@@ -16,7 +16,8 @@ from loguru import logger
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
-from nanobot.channel.health import Backoff, ConnectionSlot, HealthReporter, within
+from nanobot.channel.health import ConnectionSlot, HealthReporter, within
+from nanobot.clock import Backoff
 from nanobot.errors import ChannelOff, SendLater, StorageError
 from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.linked.inbound import Downloads, Inbox

@@ -36,14 +36,14 @@ from nanobot.memory.search.library import documents, passages
 from nanobot.memory.taint import NOTE, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.security.paths import Place, Root
-from nanobot.session.catalogue import key_in
-from nanobot.session.loading import whole_size
+from nanobot.session.jsonl_reader import key_in
 from nanobot.session.records import (
     SUFFIX,
     Foreign,
     Metadata,
     Retraction,
     decode,
+    decode_fields,
     key_of,
     stem_of,
 )
@@ -199,13 +199,10 @@ def lines_of(file: SourceFile) -> Iterator[bytes]:
         status = os.fstat(descriptor)
         if status.st_ino != file.state.inode:
             raise FileNotFoundError(file.name)
-        left = whole_size(descriptor, status.st_size)
         with os.fdopen(os.dup(descriptor), "rb") as lines:
             for raw in lines:
-                left -= len(raw)
-                if left < 0:
-                    break
-                yield raw
+                if raw.endswith(b"\n") or decode_fields(raw) is not None:
+                    yield raw
 
 
 ASKS, ENDS_ASKING = 1, 2

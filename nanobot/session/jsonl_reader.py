@@ -1,0 +1,293 @@
+"""Reading session files: the lines of one, what a conversation in memory needs of it, and what
+conversations there are.
+
+`numbered` reads lines forward, from the start or from an offset that `start_of` found. To open a
+conversation, the newest metadata line is looked up first (a byte search from the end), so that
+`last_consolidated` is known before any message is parsed; then everything that may be above it is
+read. The number may be older than one before it: a turn's lines are encoded before they are
+written, and memory may take messages in between. So the highest one that was read counts. Files of
+other programs (messages without `seq`, metadata without `first_seq`) are read from the start and
+numbered in order.
+
+Reading never changes a file. A last line that a crash cut short is skipped like any broken line
+(the next append sets it aside).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from loguru import logger
+from msgspec.structs import replace
+
+from nanobot.errors import StorageError
+from nanobot.io import (
+    FileState,
+    blocks_backwards,
+    opened,
+    state_of,
+    storage_errors,
+    tail_without_newline,
+)
+from nanobot.messages import Message
+from nanobot.session.records import (
+    SUFFIX,
+    Epoch,
+    Foreign,
+    Metadata,
+    Record,
+    Retraction,
+    decode,
+    key_of,
+    seq_of,
+    seq_of_epoch,
+    stem_of,
+)
+from nanobot.session.session import Contents
+from nanobot.session.store import SessionInfo
+from nanobot.text import shortened
+
+_NO_METADATA = Metadata(key="", created_at=None, updated_at=None)
+_MARK = b'"_type"'
+"""In every line that is no message, and in no message."""
+_EDGE = 64 * 1024
+_PREVIEW = 80
+
+
+class Line(NamedTuple):
+    """A line of a file and what it says; `counted`: its number came from its place."""
+
+    raw: bytes
+    record: Record | None
+    counted: bool
+
+
+def numbered(
+    descriptor: int, first: int = 1, last: int | None = None, start: int = 0
+) -> Iterator[Line]:
+    """The lines from the offset `start`; messages without a number get one in order.
+
+    A broken line that was a message takes a number too, so that the counts of other programs stay
+    right. Messages from seq `first` to `last` are wanted: others are passed over unread where
+    that can be told from how nanobot writes them.
+    """
+    number = 0
+    with os.fdopen(os.dup(descriptor), "rb") as lines:
+        lines.seek(start)
+        for raw in lines:
+            line = raw.rstrip(b"\r\n")
+            if not line.strip():
+                continue
+            seq = seq_of(line)
+            if seq and (seq < first or (last is not None and seq > last)):
+                number = seq
+                continue
+            record = decode(line)
+            counted = isinstance(record, Message) and not record.seq
+            match record:
+                case Metadata():
+                    number = max(number, record.first_seq - 1)
+                case Message():
+                    number = record.seq or number + 1
+                    record = replace(record, seq=number) if counted else record
+                case Foreign(numbered=True):
+                    number += 1
+                case None if b'"role"' in line:
+                    number += 1
+            yield Line(line, record, counted)
+
+
+def start_of(descriptor: int, size: int, bound: int) -> int:
+    """Where a line begins before which there is no message above seq `bound`, as near to the end
+    as whole blocks allow. Two messages in a row have to lie below, so that one damaged number does
+    not hide others."""
+    offset = size
+    for block in blocks_backwards(descriptor, size):
+        offset -= len(block)
+        if all(0 < seq_of(line) <= bound for line in block.split(b"\n", 2)[:2]):
+            break
+    return offset
+
+
+def newest_metadata(descriptor: int, size: int) -> Metadata | None:
+    """The last metadata line, found without parsing messages."""
+    for block in blocks_backwards(descriptor, size):
+        if _MARK not in block:
+            continue
+        for line in reversed(block.split(b"\n")):
+            if _MARK in line and isinstance(record := decode(line), Metadata):
+                return record
+    return None
+
+
+def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]:
+    """What the file at `path` says, and the state it was in.
+
+    Messages up to the seq `archived` are dropped: a crash while archiving leaves them in both
+    places. Raises StorageError where the file cannot be read or holds no line of a session, and
+    FileNotFoundError where there is none.
+    """
+    try:
+        with opened(path) as descriptor:
+            state = FileState.of(os.fstat(descriptor))
+            newest = newest_metadata(descriptor, state.size) or _NO_METADATA
+            bound = max(archived, newest.last_consolidated if newest.first_seq else 0)
+            start = start_of(descriptor, state.size, bound)
+            read = [line[1:] for line in numbered(descriptor, bound + 1, start=start)]
+            torn = bool(tail_without_newline(descriptor, state.size))
+            torn = torn and os.pread(descriptor, 1, 0) == b"{"  # else it was never a session
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    records = [record for record, _ in read if record is not None]
+    broken = len(read) - len(records)
+    if broken > torn and not records:
+        raise StorageError(
+            path,
+            "no line of it belongs to a session",
+            hint="It was left as it is. Mend it, or move it away to start a new conversation.",
+        )
+    if broken:
+        logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
+    counted = [r.seq for r, is_counted in read if is_counted and isinstance(r, Message)]
+    return _contents(newest, records, max(counted, default=0), archived, now), state
+
+
+def _contents(
+    newest: Metadata, records: list[Record], counted: int, archived: int, now: datetime
+) -> Contents:
+    """What these lines say; `counted` is the last number that came from a place."""
+    messages = [record for record in records if isinstance(record, Message)]
+    epochs = [record.id for record in records if isinstance(record, Epoch)]
+    gone = [record for record in records if isinstance(record, Retraction)]
+    headers = [one for one in (newest, *records) if isinstance(one, Metadata) and one.first_seq]
+    highest = max((message.seq for message in messages), default=0)
+    consolidated = max((one.last_consolidated for one in headers), default=0)
+    if not newest.first_seq:  # others count messages, and may count too many
+        consolidated = min(newest.last_consolidated, counted or highest)
+    consolidated = max(consolidated, archived)
+    epoch = epochs[-1] if epochs else newest.epoch
+    bound = max(consolidated, seq_of_epoch(epoch))
+    times = [message.timestamp for message in messages if message.timestamp]
+    return Contents(
+        created_at=newest.created_at or next(iter(times), now),
+        updated_at=max(filter(None, (newest.updated_at, *times[-1:])), default=now),
+        messages=tuple(
+            message
+            for message in dict.fromkeys(messages)
+            if message.seq > bound and not any(one.covers(message) for one in gone)
+        ),
+        metadata=MappingProxyType(dict(newest.metadata or {})),
+        last_consolidated=consolidated,
+        epoch=epoch,
+        # Lower than what is archived where a crash left that in the live file: it is moved again.
+        first_seq=newest.first_seq or archived + 1,
+        next_seq=max(newest.first_seq, highest + 1, bound + 1),
+        is_half_archived=0 < newest.first_seq <= archived,
+    )
+
+
+def key_in(path: Path) -> str:
+    """The key in the first line of a session file, empty where there is none."""
+    with storage_errors(path), opened(path) as descriptor:
+        head = _head(descriptor)
+    return head.key if isinstance(head, Metadata) else ""
+
+
+def _head(descriptor: int) -> Record | None:
+    return decode(os.pread(descriptor, _EDGE, 0).partition(b"\n")[0])
+
+
+class Listing:
+    """The sessions in `folder`, read from the first line and the last 64 KiB of each file, which is
+    done again where it changed. Thread-safe; everything here blocks.
+
+    What cannot be read is left out, with one warning as long as that lasts.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._known: dict[Path, tuple[FileState, SessionInfo]] = {}
+        self._refused: set[str] = set()
+
+    def sessions(self) -> list[SessionInfo]:
+        """All of them, the one used last first."""
+        with self._lock:
+            known, refused = dict[Path, tuple[FileState, SessionInfo]](), set[str]()
+            for path in self._paths():
+                try:
+                    before = self._known.get(path)
+                    is_known = before and before[0] == state_of(path)
+                    known[path] = before if before and is_known else _info(path)
+                except StorageError as error:
+                    refused.add(str(error))
+            for why in sorted(refused - self._refused):
+                logger.warning("{}", why)
+            self._known, self._refused = known, refused
+        infos = {path: info for path, (_, info) in known.items()}
+        named = [replace(infos[path], key=key) for key, path in _owners(infos).items()]
+        return sorted(named, key=lambda info: info.updated_at, reverse=True)
+
+    def _paths(self) -> list[Path]:
+        with storage_errors(self._folder):
+            return sorted(self._folder.glob(f"*{SUFFIX}")) if self._folder.is_dir() else []
+
+
+def _owners(infos: Mapping[Path, SessionInfo]) -> dict[str, Path]:
+    """The file of each key. Of several that say the same one, the one with our own name for it has
+    it; the others are copies, and go by their names."""
+    found: dict[str, Path] = {}
+    for path, info in infos.items():
+        key = info.key
+        if key in found and stem_of(key) != path.stem:
+            key = key_of(path.stem)
+        elif key in found:
+            copy = found.pop(key)
+            found[key_of(copy.stem)] = copy
+        found[key] = path
+    return found
+
+
+def _info(path: Path) -> tuple[FileState, SessionInfo]:
+    """A session at a glance: of the messages at its end, only as many are parsed as it takes to
+    find the newest time and a preview."""
+    with storage_errors(path), opened(path) as descriptor:
+        status = os.fstat(descriptor)
+        head = _head(descriptor)
+        lines = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE)).split(b"\n")
+        newest = newest_metadata(descriptor, status.st_size) or _NO_METADATA
+    marks = [decode(line) for line in lines if _MARK in line]
+    gone = [mark for mark in marks if isinstance(mark, Retraction)]
+    epochs = [mark.seq for mark in marks if isinstance(mark, Epoch)]
+    headers = [mark for mark in (newest, *marks) if isinstance(mark, Metadata)]
+    said, preview = None, ""
+    for line in reversed(lines):
+        message = None if _MARK in line or (said and preview) else decode(line)
+        if isinstance(message, Message):
+            said = said or message.timestamp
+            spoken = message.from_person or message.role == "assistant"
+            if spoken and not preview and not any(one.covers(message) for one in gone):
+                preview = shortened(message.content, _PREVIEW)
+    touched = datetime.fromtimestamp(status.st_mtime, UTC).astimezone()
+    key = head.key if isinstance(head, Metadata) else ""
+    created = head.created_at if isinstance(head, Metadata) else None
+    created = head.timestamp if isinstance(head, Message) else created
+    updated = max(filter(None, (said, *(one.updated_at for one in headers))), default=None)
+    return FileState.of(status), SessionInfo(
+        key=key or key_of(path.stem),
+        created_at=created or updated or touched,
+        updated_at=updated or touched,
+        size=status.st_size,
+        preview=preview,
+        place=str(path),
+        epoch_seq=max(seq_of_epoch(newest.epoch), *epochs, 0),
+        last_consolidated=max(one.last_consolidated for one in headers),
+    )
