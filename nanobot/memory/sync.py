@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from nanobot.errors import NanobotError
 from nanobot.memory.files import text_of
-from nanobot.memory.git import build, new_branch
+from nanobot.memory.git import Repository, build, new_branch
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import merge, split
 from nanobot.memory.version import Change, Message, scope_of
@@ -31,8 +31,7 @@ from nanobot.text import expanduser
 
 if TYPE_CHECKING:
     from dulwich.client import GeneratePackDataFunc, GitClient
-    from dulwich.objects import ObjectID
-    from dulwich.refs import Ref
+    from dulwich.repo import Repo
     from urllib3 import PoolManager
 
 _CONNECT_SECONDS = 30
@@ -70,98 +69,78 @@ class SyncResult(Struct, frozen=True):
     conflicts: tuple[str, ...] = ()
 
 
-class Remote:
-    """The repository at `address`: a folder, or an address that ssh or https reaches.
+@contextmanager
+def _remote(
+    address: str, repository: Path, seconds: float
+) -> Iterator[tuple[GitClient, str, Repo]]:
+    """The repository at `address` (a folder, or an address that ssh or https reaches): a client for
+    it, its path there, and our own repository.
 
-    A folder that is missing or empty becomes a repository. Nothing is asked on a terminal: ssh uses
-    its keys and agent, https the user and token in the address; ssh is ended after `seconds`. What
-    fails on the way is a `SyncFailed`.
+    Nothing is asked on a terminal: ssh uses its keys and agent, https the user and token in the
+    address; ssh is ended after `seconds`. What fails within is a `SyncFailed`.
     """
+    from dulwich.client import (
+        HTTPProxyUnauthorized,
+        HTTPUnauthorized,
+        TransportNotAllowed,
+        default_urllib3_manager,
+        get_transport_and_path,
+    )
+    from dulwich.errors import GitProtocolError, NotGitRepository
+    from dulwich.repo import Repo
+    from urllib3.exceptions import HTTPError
 
-    def __init__(self, address: str, seconds: float = _TRANSFER_SECONDS) -> None:
-        self.address = address.strip()
-        self._seconds = seconds
-        self._folder = self._as_folder()
+    pool = cast("PoolManager", default_urllib3_manager(None, timeout=_CONNECT_SECONDS))
+    command = f"timeout {seconds} {_SSH}"
+    refused = (HTTPProxyUnauthorized, HTTPUnauthorized, TransportNotAllowed, HTTPError)
+    try:
+        with closing(Repo(str(repository))) as ours:
+            client, path = get_transport_and_path(address, ssh_command=command, pool_manager=pool)
+            yield client, path, ours
+    except (GitProtocolError, NotGitRepository, OSError, ValueError, *refused) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise SyncFailed(address, reason) from error
 
-    def fetch(self, repository: Path, branch: str) -> dict[str, str]:
-        """Get every device's branch into the repository here; return their tips. `branch` is this
-        device's."""
-        from dulwich.repo import Repo
 
-        found: dict[str, str] = {}
-        with self._translated(), closing(Repo(str(repository))) as ours:
-            folder = self._folder
-            if folder and (not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))):
-                build(folder, branch)
+def fetch(address: str, repository: Path, seconds: float = _TRANSFER_SECONDS) -> dict[str, str]:
+    """Get every device's branch into the repository here; return their tips."""
+    with _remote(address, repository, seconds) as (client, path, ours):
+        refs = client.fetch(path, ours).refs
+    found = ((_DEVICE.fullmatch(ref.decode("utf-8", "replace")), tip) for ref, tip in refs.items())
+    return {match[1]: tip.decode() for match, tip in found if match and tip}
 
-            def wants(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
-                del depth
-                tips: set[ObjectID] = set()
-                for ref, tip in refs.items():
-                    if match := _DEVICE.fullmatch(ref.decode("utf-8", "replace")):
-                        found[match[1]] = tip.decode()
-                        tips.add(tip)
-                return [tip for tip in tips if tip not in ours.object_store]
 
-            client, path = self._client()
-            client.fetch(path, ours, wants)
-        return found
+def _push(address: str, repository: Path, branch: str, tip: str) -> None:
+    """Let this device's branch there end at the commit `tip`."""
+    from dulwich.objects import ObjectID
+    from dulwich.refs import Ref
 
-    def push(self, repository: Path, branch: str, tip: str) -> None:
-        """Let this device's branch there end at the commit `tip`."""
-        from dulwich.objects import ObjectID
-        from dulwich.refs import Ref
-        from dulwich.repo import Repo
+    wanted = {Ref(f"refs/heads/{branch}".encode()): ObjectID(tip.encode())}
+    with _remote(address, repository, _TRANSFER_SECONDS) as (client, path, ours):
+        pack = cast("GeneratePackDataFunc", ours.generate_pack_data)
+        result = client.send_pack(path.encode(), lambda _: wanted, pack)
+    if refused := [reason for reason in (result.ref_status or {}).values() if reason]:
+        raise SyncFailed(
+            address,
+            f"it refused this device's branch ({refused[0]})",
+            "Allow non-fast-forward pushes there; versions that were erased need them.",
+        )
 
-        wanted = {Ref(f"refs/heads/{branch}".encode()): ObjectID(tip.encode())}
-        with self._translated(), closing(Repo(str(repository))) as ours:
-            client, path = self._client()
-            pack = cast("GeneratePackDataFunc", ours.generate_pack_data)
-            result = client.send_pack(path.encode(), lambda _: wanted, pack)
-        if refused := [reason for reason in (result.ref_status or {}).values() if reason]:
-            raise SyncFailed(
-                self.address,
-                f"it refused this device's branch ({refused[0]})",
-                "Allow non-fast-forward pushes there; versions that were erased need them.",
-            )
 
-    def _as_folder(self) -> Path | None:
-        address = self.address
-        if address.startswith("file://"):
-            return Path(unquote(urlsplit(address).path))
-        if address.startswith(("/", "./", "../", "~")) or (":" not in address):
-            return expanduser(address)
-        if "://" in address and not address.startswith(_SCHEMES):
-            raise SyncFailed(address, "no such kind of address is known")
-        return None
-
-    def _client(self) -> tuple[GitClient, str]:
-        from dulwich.client import default_urllib3_manager, get_transport_and_path
-
-        address = str(self._folder or self.address)
-        pool = cast("PoolManager", default_urllib3_manager(None, timeout=_CONNECT_SECONDS))
-        command = f"timeout {self._seconds} {_SSH}"
-        return get_transport_and_path(address, ssh_command=command, pool_manager=pool)
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        from dulwich.client import HTTPProxyUnauthorized, HTTPUnauthorized, TransportNotAllowed
-        from dulwich.errors import GitProtocolError, NotGitRepository
-        from urllib3.exceptions import HTTPError
-
-        refused = (HTTPProxyUnauthorized, HTTPUnauthorized, TransportNotAllowed)
-        try:
-            yield
-        except (
-            GitProtocolError,
-            HTTPError,
-            NotGitRepository,
-            OSError,
-            ValueError,
-            *refused,
-        ) as error:
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            raise SyncFailed(self.address, reason) from error
+def _resolved(address: str, branch: str) -> str:
+    """The address for the client. A folder that is missing or empty becomes a repository."""
+    if "://" in address and not address.startswith((*_SCHEMES, "file://")):
+        raise SyncFailed(address, "no such kind of address is known")
+    is_path = address.startswith(("/", "./", "../", "~")) or ":" not in address
+    if not is_path and not address.startswith("file://"):
+        return address
+    folder = expanduser(address) if is_path else Path(unquote(urlsplit(address).path))
+    try:
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+            build(folder, branch)
+    except OSError as error:
+        raise SyncFailed(address, str(error)) from error
+    return str(folder)
 
 
 Write = Callable[[str, str | None, str, Change], int]
@@ -172,121 +151,98 @@ Hides = Callable[[str, str], bool]
 """Whether a line of the file of that path was forgotten here, and is not taken over."""
 
 
-class Sync:
-    """Syncs the versions of a store with other repositories."""
-
-    def __init__(self, store: GitStore, write: Write, hides: Hides) -> None:
-        self._store, self._repository = store, store.repository
-        self._write, self._hides = write, hides
-
-    def run(self, address: str) -> SyncResult:
-        """Fetch, merge and push. Raises `SyncFailed`, and what `write` raises."""
-        remote, store, repository = Remote(address), self._store, self._repository
-        conflicts: list[str] = []
-        with store.syncing():
-            with store.locked():
-                repository.create()
-                paths = (path for version in store.versions() for path in version.paths)
-                for prefix in sorted({scope_of(path) or "" for path in paths} | {""}):
-                    store.record_hand_edits(prefix)
-                branch = repository.branch
-            tips = remote.fetch(repository.path, branch)
-            with store.locked():
-                own = self._own_branch(branch, tips)
-                devices = {device: tip for device, tip in sorted(tips.items()) if device != own}
-                ours = self._texts(repository.tip())
-                merged = dict(ours)
-                for device, tip in devices.items():
-                    conflicts += self._merge(merged, device, tip, own)
-            numbers = self._write_all(ours, merged, devices)
-            with store.locked():
-                for device, tip in devices.items():
-                    repository.set_tip(tip, device)
-                tip = repository.tip()
-            if tip:
-                remote.push(repository.path, own, tip)
-        return SyncResult(numbers, tuple(devices), tuple(conflicts))
-
-    def _own_branch(self, branch: str, tips: Mapping[str, str]) -> str:
-        """The branch to push. Where the one there is of a twin, made of a copy or a backup of this
-        home, that is another device from now on, and this one gets a new name."""
-        if branch not in tips:
-            return branch
-        there, ours = self._repository.commit(tips[branch]), self._store.versions()
-        number = Message.parse(there.message).number
-        if 0 < number <= len(ours) and ours[number - 1].when == there.when:
-            return branch  # this device's own; after erasing with another id
-        theirs = {commit.id for commit in self._repository.chain(there.id)}
-        common = [version.commit for version in ours if version.commit in theirs]
-        own, tip = new_branch(), self._repository.tip()
-        self._repository.set_tip(tip, own)
-        self._repository.write_file("HEAD", f"ref: refs/heads/{own}\n".encode())
-        if common:
-            self._repository.set_tip(common[-1], branch)
-        return own
-
-    def _merge(self, merged: dict[str, str], device: str, tip: str, own: str) -> Iterator[str]:
-        """Merge a device's newest texts into `merged`; return where both changed the same line."""
-        base = self._texts(self._base(device, tip, own))
-        for path, text in sorted(self._texts(tip).items()):
-            mine = merged.get(path, "")
-            result = merge(base.get(path, ""), mine, self._without_forgotten(path, text, mine))
-            if result.text != mine:
-                merged[path] = result.text
-                yield from (f"{path}: {conflict}" for conflict in result.conflicts)
-
-    def _write_all(
-        self, ours: Mapping[str, str], merged: Mapping[str, str], devices: Mapping[str, str]
-    ) -> tuple[int, ...]:
-        """Write what a merge changed. What is known is said last: a sync that is cut short merges
-        again."""
+def sync(store: GitStore, address: str, write: Write, hides: Hides) -> SyncResult:
+    """Fetch, merge and push the versions of a store. Blocks. Raises `SyncFailed`, and what `write`
+    raises."""
+    repository, conflicts = store.repository, list[str]()
+    with store.syncing():
+        with store.locked():
+            repository.create()
+            paths = (path for version in store.versions() for path in version.paths)
+            for prefix in sorted({scope_of(path) or "" for path in paths} | {""}):
+                store.record_hand_edits(prefix)
+            branch = repository.branch
+        address = _resolved(address.strip(), branch)
+        tips = fetch(address, repository.path)
+        with store.locked():
+            own = _own_branch(store, branch, tips)
+            others = {device: tip for device, tip in sorted(tips.items()) if device != own}
+            ours = _texts(repository, repository.tip())
+            merged = dict(ours)
+            for device, tip in others.items():
+                base = _texts(repository, _base(store, device, tip, own))
+                for path, text in sorted(_texts(repository, tip).items()):
+                    mine = merged.get(path, "")
+                    known = {"", *split(mine)}
+                    theirs = "\n".join(
+                        line
+                        for line in text.split("\n")
+                        if line.strip() in known or not hides(path, line.strip())
+                    )
+                    result = merge(base.get(path, ""), mine, theirs)
+                    merged[path] = result.text
+                    conflicts += [f"{path}: {conflict}" for conflict in result.conflicts]
+            numbers_there = {device: _number(repository, tip) for device, tip in others.items()}
         changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
-        summary, numbers = "what another device learned", list[int]()
+        numbers = list[int]()
         for path, text in changed.items():
-            known = {}
-            if path == next(reversed(changed)):
-                known = {device: self._number(tip) for device, tip in devices.items()}
-            change = Change("sync", summary, known=known)
-            numbers.append(self._write(path, ours.get(path), text, change))
-        return tuple(numbers)
+            # What is known is said last: a sync that is cut short merges again.
+            known_now = numbers_there if path == next(reversed(changed)) else {}
+            change = Change("sync", "what another device learned", known=known_now)
+            numbers.append(write(path, ours.get(path), text, change))
+        with store.locked():
+            for device, tip in others.items():
+                repository.set_tip(tip, device)
+            tip = repository.tip()
+        if tip:
+            _push(address, repository.path, own, tip)
+    return SyncResult(tuple(numbers), tuple(others), tuple(conflicts))
 
-    def _number(self, commit: str) -> int:
-        with self._store.locked():
-            return Message.parse(self._repository.commit(commit).message).number
 
-    def _base(self, device: str, tip: str, own: str) -> str:
-        """The commit of the last state that both sides know, empty for none."""
-        versions = self._store.versions()
-        theirs = [(one.id, Message.parse(one.message)) for one in self._repository.chain(tip)]
-        known_there = (said.change.known for _, said in theirs)
-        merged_there = next((known[own] for known in known_there if own in known), 0)
-        merged_here = max((one.number for one in versions if device in one.change.known), default=0)
-        if 0 < merged_there <= len(versions) and merged_there >= merged_here:
-            return versions[merged_there - 1].commit
-        seen, there = self._repository.tip(device), {commit for commit, _ in theirs}
-        ours = [version.commit for version in versions]
-        if seen in ours and seen not in there:  # a twin's, whom we have not met: ours alone
-            return next((commit for commit in reversed(ours) if commit in there), "")
-        if seen or not merged_here:
-            return seen
-        # An erasure took our copy of its branch; which of its versions we merged is still said.
-        upto = versions[merged_here - 1].change.known[device]
-        return next((commit for commit, said in theirs if said.number == upto), "")
+def _own_branch(store: GitStore, branch: str, tips: Mapping[str, str]) -> str:
+    """The branch to push. Where the one there is of a twin, made of a copy or a backup of this
+    home, that is another device from now on, and this one gets a new name."""
+    if branch not in tips:
+        return branch
+    repository, ours = store.repository, store.versions()
+    there, number = repository.commit(tips[branch]), _number(repository, tips[branch])
+    if 0 < number <= len(ours) and ours[number - 1].when == there.when:
+        return branch  # this device's own; after erasing with another id
+    own = new_branch()
+    repository.set_tip(repository.tip(), own)
+    repository.write_file("HEAD", f"ref: refs/heads/{own}\n".encode())
+    return own
 
-    def _without_forgotten(self, path: str, theirs: str, mine: str) -> str:
-        """Their text without the lines that were forgotten here."""
-        known = {"", *split(mine)}
-        return "\n".join(
-            line
-            for line in theirs.split("\n")
-            if line.strip() in known or not self._hides(path, line.strip())
-        )
 
-    def _texts(self, commit: str) -> dict[str, str]:
-        """The texts of a commit; another device has no say in any file but the tracked ones."""
-        if not commit:
-            return {}
-        files = self._repository.changed("", self._repository.commit(commit).tree)
-        tracked = {path: blob for path, blob in files if scope_of(path) is not None}
-        contents = {path: self._repository.content(blob) for path, blob in tracked.items()}
-        return {path: text_of(text) for path, text in contents.items() if len(text) <= _LIMIT}
+def _base(store: GitStore, device: str, tip: str, own: str) -> str:
+    """The commit of the last state that both sides know, empty for none."""
+    repository, versions = store.repository, store.versions()
+    theirs = [(one.id, Message.parse(one.message)) for one in repository.chain(tip)]
+    known_there = (said.change.known for _, said in theirs)
+    merged_there = next((known[own] for known in known_there if own in known), 0)
+    merged_here = max((one.number for one in versions if device in one.change.known), default=0)
+    if 0 < merged_there <= len(versions) and merged_there >= merged_here:
+        return versions[merged_there - 1].commit
+    seen, there = repository.tip(device), {commit for commit, _ in theirs}
+    ours = [version.commit for version in versions]
+    if seen in ours and seen not in there:  # a twin's, whom we have not met: ours alone
+        return next((commit for commit in reversed(ours) if commit in there), "")
+    if seen or not merged_here:
+        return seen
+    # An erasure took our copy of its branch; which of its versions we merged is still said.
+    upto = versions[merged_here - 1].change.known[device]
+    return next((commit for commit, said in theirs if said.number == upto), "")
+
+
+def _number(repository: Repository, commit: str) -> int:
+    return Message.parse(repository.commit(commit).message).number
+
+
+def _texts(repository: Repository, commit: str) -> dict[str, str]:
+    """The texts of a commit; another device has no say in any file but the tracked ones."""
+    if not commit:
+        return {}
+    files = repository.changed("", repository.commit(commit).tree)
+    tracked = {path: blob for path, blob in files if scope_of(path) is not None}
+    contents = {path: repository.content(blob) for path, blob in tracked.items()}
+    return {path: text_of(text) for path, text in contents.items() if len(text) <= _LIMIT}

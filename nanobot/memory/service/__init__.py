@@ -30,7 +30,7 @@ from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import retired_matching
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report
-from nanobot.memory.sync import Sync
+from nanobot.memory.sync import sync
 from nanobot.memory.version import Change, Version, scope_of
 from nanobot.memory.why import Explainer
 from nanobot.providers.port import estimate_tokens
@@ -300,7 +300,7 @@ class MemoryService:
             known = forgotten.setdefault(memory.scope, Forgotten(memory.root))
             return known.hides_line(line)
 
-        result = await asyncio.to_thread(Sync(self._versions, write, hides).run, remote)
+        result = await asyncio.to_thread(sync, self._versions, remote, write, hides)
         return views.synced(remote, result)
 
     async def _restore_given(self, given: _Given) -> Report:

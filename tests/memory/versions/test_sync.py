@@ -17,7 +17,7 @@ import pytest
 
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.sync import Remote, Sync, SyncFailed, SyncResult
+from nanobot.memory.sync import SyncFailed, SyncResult, fetch, sync
 from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock
@@ -38,7 +38,7 @@ class Device:
         self.store = GitStore(self.state / "memory.git", self.root, self.clock)
 
     def sync(self, forgotten: str = "nothing") -> SyncResult:
-        return Sync(self.store, self.merged, lambda path, line: forgotten in line).run(self.remote)
+        return sync(self.store, self.remote, self.merged, lambda path, line: forgotten in line)
 
     def merged(self, path: str, expected: str | None, text: str, change: Change) -> int:
         """Write what a sync merged."""
@@ -253,7 +253,7 @@ def test_a_file_that_changes_during_the_merge_is_not_overwritten(
         raise WriteConflict(path)
 
     with pytest.raises(WriteConflict):
-        Sync(two.store, edited_meanwhile, lambda path, line: False).run(two.remote)
+        sync(two.store, two.remote, edited_meanwhile, lambda path, line: False)
     two.sync()
     assert two.facts == {"- lives in Ulm", "- likes tea", "- has a dog", "- by hand"}
 
@@ -343,9 +343,8 @@ def test_a_transfer_that_takes_too_long_is_given_up_and_says_so(
     one, _ = devices
     caller = threading.Thread(target=stalled.wait_for_call)
     caller.start()
-    remote = Remote("ssh://somewhere.invalid/memory.git", seconds=0.5)
     with pytest.raises(SyncFailed, match="closed the connection"):
-        remote.fetch(one.state / "memory.git", "device-00000000")
+        fetch("ssh://somewhere.invalid/memory.git", one.state / "memory.git", seconds=0.5)
     caller.join()
 
 
