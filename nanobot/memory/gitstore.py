@@ -215,7 +215,8 @@ class GitStore:
                     self._commit({path: content}, intent["message"], when)
                 elif _sha(content) != intent["before"]:
                     self._record(path, content)
-        self._intent.unlink(missing_ok=True)
+        with suppress(NotADirectoryError):  # whoever writes a version says so
+            self._intent.unlink(missing_ok=True)
 
     def _record(self, path: str, content: bytes | None, author: Author = "you") -> int:
         """Make a version of what stands in a file; 0 where the newest version has the same."""

@@ -29,10 +29,10 @@ from contextlib import suppress
 from datetime import datetime, tzinfo
 from functools import partial
 from itertools import groupby
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Annotated, Literal, NamedTuple
 
 from loguru import logger
-from msgspec import Struct, field, to_builtins
+from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
 from nanobot.clock import Clock
@@ -104,13 +104,41 @@ def encode(entry: HistoryEntry) -> bytes:
     return json_line(fields, compact=False).encode() + b"\n"
 
 
+class _Line(Struct):
+    """An entry as it stands on its line."""
+
+    cursor: Annotated[int, Meta(gt=0, lt=MOST)]
+    timestamp: datetime
+    type: EntryType
+    summary: str
+    session: str = ""
+    range: tuple[int, int] = (0, 0)
+    key_facts: tuple[str, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    origin: tuple[str, ...] = ()
+
+
 def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
     """The entry on a line, None where there is none. `zone` is for a time that names no offset."""
     try:
         text = line.removeprefix(BOM_UTF8).decode("utf-8", "surrogatepass")
-        return _entry(json.loads(text), zone)
-    except (ValueError, RecursionError, OverflowError):
+        found = convert(json.loads(text), _Line)
+    except (ValueError, RecursionError, ValidationError):
         return None
+    first, last = found.range
+    when = found.timestamp
+    return HistoryEntry(
+        cursor=found.cursor,
+        timestamp=when if when.tzinfo else when.replace(tzinfo=zone),
+        type=found.type,
+        session=found.session,
+        first=first if 0 <= first <= last < MOST else 0,
+        last=last if 0 <= first <= last < MOST else 0,
+        summary=found.summary,
+        key_facts=found.key_facts,
+        operations=tuple(step for step in found.operations if step.old or step.new),
+        origin=found.origin,
+    )
 
 
 def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
@@ -131,7 +159,7 @@ def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
         first=0,
         last=0,
         summary=text,
-        key_facts=_texts(fields.get("key_facts")),
+        key_facts=tuple(filter(None, map(string, items(fields.get("key_facts"))))),
     )
 
 
@@ -170,41 +198,6 @@ def _time(value: object, now: datetime) -> datetime:
     except ValueError:
         return now
     return when if when.tzinfo else when.replace(tzinfo=now.tzinfo)
-
-
-def _entry(fields: dict[str, object], zone: tzinfo | None) -> HistoryEntry | None:
-    match fields:
-        case {"cursor": int(cursor), "timestamp": str(at), "type": str(kind), "summary": str(text)}:
-            when = datetime.fromisoformat(at)
-        case _:
-            return None
-    if isinstance(cursor, bool) or not 0 < cursor < MOST or kind not in get_args(EntryType):
-        return None
-    first, last = _range(fields.get("range"))
-    operations = map(Operation.from_json, items(fields.get("operations")))
-    return HistoryEntry(
-        cursor=cursor,
-        timestamp=when if when.tzinfo else when.replace(tzinfo=zone),
-        type=cast("EntryType", kind),
-        session=string(fields.get("session")),
-        first=first,
-        last=last,
-        summary=text,
-        key_facts=_texts(fields.get("key_facts")),
-        operations=tuple(operation for operation in operations if operation),
-        origin=_texts(fields.get("origin")),
-    )
-
-
-def _range(value: object) -> tuple[int, int]:
-    match value:
-        case [int(first), int(last)] if 0 <= first <= last < MOST:
-            return first, last
-    return 0, 0
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(item for item in items(value) if isinstance(item, str) and item)
 
 
 class _Spot(NamedTuple):
@@ -267,6 +260,9 @@ class HistoryLog:
         with self._lock:
             if not self._recovered:
                 self.recover()
+            if (applied := self._applied()) != self._hint(_APPLIED):
+                with suppress(NanobotError):  # only a crash would need it
+                    self.set_applied(applied)
             when = entry.timestamp.replace(microsecond=0)
             entry = replace(entry, cursor=self.last_cursor() + 1, timestamp=when)
             index, path, line = self._index(), self._live.relative, encode(entry)
@@ -330,18 +326,11 @@ class HistoryLog:
         self._place(_DREAM_CURSOR).write_bytes(b"%d\n" % cursor)
 
     def unapplied(self) -> list[HistoryEntry]:
-        """The entries whose changes of memory are not known to be carried out. Where the mark is
+        """The entries whose changes of memory are not known to be carried out. Where the mark was
         missing or spoilt, only what this process appended: so an old change does not bring back
         what was forgotten since."""
         with self._lock:
-            applied = self._applied()
-            return [] if applied is None else self.entries(applied)
-
-    def begin_applying(self) -> None:
-        """Before an entry is appended: see to it that the mark names the last one carried out."""
-        with self._lock, suppress(NanobotError):
-            if self._applied() is None:
-                self.set_applied(self.last_cursor())
+            return self.entries(self._applied())
 
     def set_applied(self, cursor: int) -> None:
         """Remember, durably, that the changes up to this entry are carried out."""
@@ -439,11 +428,11 @@ class HistoryLog:
         if broken:
             logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
 
-    def _applied(self) -> int | None:
-        applied = self._hint(_APPLIED)
-        if applied is None or applied > self.last_cursor():
-            return self._carried_out
-        return applied
+    def _applied(self) -> int:
+        if self._carried_out is None:
+            mark, last = self._hint(_APPLIED), self.last_cursor()
+            self._carried_out = last if mark is None or mark > last else mark
+        return self._carried_out
 
     def _hint(self, path: str) -> int | None:
         """The number in a file; None where it cannot be read either."""

@@ -130,7 +130,7 @@ class Archivist:
         """Commit the entry and carry out its changes, which never fail; False where the range no
         longer stands as it was read. Raises `StorageError` where nothing was committed."""
         async with self._scopes[memory.scope]:
-            await asyncio.to_thread(_prepare, memory)
+            await asyncio.to_thread(memory.root.create)  # for somebody's first entry
             async with session.parting:
                 if not await self._stands(session, chunk, memory):
                     return False
@@ -205,13 +205,6 @@ class Archivist:
             return
         if left:
             logger.info("history {}: {} changes no longer fit", entry.cursor, len(left))
-
-
-def _prepare(memory: Memory) -> None:
-    """Make place for somebody's first entry, and see to it that what waits can be told from what is
-    carried out. Blocks."""
-    memory.root.create()
-    memory.history.begin_applying()
 
 
 def _is_forgotten(memory: Memory, chunk: Chunk) -> bool:

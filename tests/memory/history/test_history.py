@@ -274,11 +274,12 @@ def test_a_paragraph_that_another_one_contains_is_told_as_well(
 
 
 def test_what_waits_is_known_where_the_mark_cannot_be_written(
-    folder: Path, log: HistoryLog
+    folder: Path, log: HistoryLog, clock: StoppedClock
 ) -> None:
     log.append(entry("old"))
+    (folder / ".applied").unlink()
     (folder / ".applied").mkdir()
-    log.begin_applying()
+    log = again(folder, clock)
     new = log.append(entry("new"))
     assert log.unapplied() == [new]
     with pytest.raises(NanobotError):
@@ -426,11 +427,10 @@ def test_a_link_is_never_followed(folder: Path, log: HistoryLog, tmp_path: Path)
 
 def test_a_foreign_line_is_read_as_far_as_it_makes_sense() -> None:
     line = {"cursor": 3, "timestamp": "2026-03-10T14:23:00", "type": "raw", "summary": "s"}
-    found = decode(json.dumps(line | {"range": "x", "key_facts": [1, "f"]}).encode(), UTC)
-    assert found == HistoryEntry(
-        3, datetime(2026, 3, 10, 14, 23, tzinfo=UTC), "raw", "", 0, 0, "s", ("f",)
-    )
-    for changed in ({"cursor": 0}, {"cursor": 10**16}, {"type": "?"}, {"timestamp": "x"}):
+    found = decode(json.dumps(line | {"range": [5, 2], "more": "x"}).encode(), UTC)
+    assert found == HistoryEntry(3, datetime(2026, 3, 10, 14, 23, tzinfo=UTC), "raw", "", 0, 0, "s")
+    wrong = {"cursor": 0}, {"cursor": 10**16}, {"type": "?"}, {"timestamp": "x"}, {"range": "x"}
+    for changed in wrong:
         assert decode(json.dumps(line | changed).encode(), UTC) is None
 
 
