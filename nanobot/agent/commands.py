@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from nanobot.agent.turn_state import AgentParts
 from nanobot.bus.events import NANOBOT, TERMINAL, Media
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
+from nanobot.providers.discovery import ServedModels
 from nanobot.text import counted
 from nanobot.tooling.approvals import Approvals
 from nanobot.tools.undo import Outcome, UndoLog
@@ -30,17 +32,20 @@ StopsWork = Callable[[str], Awaitable[int]]
 """Ends what a conversation (its key) has left running beside its turns; how much that was."""
 
 
-ServedModels = Callable[[], Awaitable[Sequence[str]]]
-"""The names of the models that the model server has; empty where it does not say."""
+class Restartable(Protocol):
+    """The process that runs this nanobot."""
+
+    def request_restart(self) -> None:
+        """Restart soon, in order."""
+        ...
 
 
 class ConversationCommands:
     """`/help /new /stop /status /restart /history /undo /retry /model`.
 
     `stops` are what `/stop` ends besides, each with the noun for one (`helper`). `status` gives the
-    text for `/status`, `restart` asks the process to restart itself; `served` gives the names of
-    the models that can be chosen, none where that is not known, and is None where there is only the
-    default one.
+    text for `/status`; `served` has the models that can be chosen, and is None where there is only
+    the default one.
     """
 
     def __init__(
@@ -51,12 +56,12 @@ class ConversationCommands:
         stops: Sequence[tuple[str, StopsWork]] = (),
         undo: UndoLog,
         status: Callable[[CommandCall], Awaitable[str]],
-        restart: Callable[[], None],
+        process: Restartable,
         default_model: str,
         served: ServedModels | None,
     ) -> None:
         self._loop, self._stops, self._undo_log = loop, stops, undo
-        self._status_text, self._request_restart = status, restart
+        self._status_text, self._process = status, process
         self._default_model, self._served, self._parts = default_model, served, parts
 
     def register(self, registry: CommandRegistry) -> None:
@@ -168,7 +173,7 @@ class ConversationCommands:
         if name in {"default", self._default_model}:
             call.session.set_metadata(model=None)
             return Answer(f"This conversation now uses {self._default_model}.")
-        served = await self._served()
+        served = await self._served.names()
         if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
             near = get_close_matches(name, served, n=3, cutoff=0.4)
             told = f"Did you mean {' or '.join(near)}?" if near else f"It has {_few(served)}."
@@ -180,7 +185,7 @@ class ConversationCommands:
 
     async def _restart(self, _: CommandCall) -> Answer:
         text = "Restarting. Whatever is under way goes on afterwards."
-        return Answer(text, afterwards=self._request_restart)
+        return Answer(text, afterwards=self._process.request_restart)
 
 
 def _few(names: Sequence[str]) -> str:

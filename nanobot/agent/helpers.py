@@ -28,7 +28,6 @@ from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.bus.queue import MessageBus
-from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.taint import origins_of, passed_on
 from nanobot.messages import Message
@@ -76,14 +75,13 @@ class Helpers:
         journal: Journal,
         bus: MessageBus,
         processes: Processes,
-        clock: Clock,
         at_once: int = 4,
         minutes: float = 30.0,
         new_id: Callable[[], str] = lambda: secrets.token_hex(3),
     ) -> None:
         self._runner, self._instructions, self._minutes = runner, instructions, minutes
         self._journal, self._bus, self._processes = journal, bus, processes
-        self._clock, self._new_id = clock, new_id
+        self._clock, self._new_id = runner.clock, new_id
         self._places = asyncio.Semaphore(at_once)
         self._places_of_others = asyncio.Semaphore(max(1, at_once // 2))
         self._tasks = Background()

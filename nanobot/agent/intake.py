@@ -96,42 +96,38 @@ class Intake:
 
     async def _listen(self, item: Media, data: bytes, taken: _Taken) -> _Taken:
         """What is said in a sound: the person's words, or a part of the note about the file."""
+        said = ""
         if self._transcribe is None:
-            unheard = "; nobody can listen to it: model.transcription is not set"
-            return replace(taken, note=f"[{taken.note}{unheard}]")
-        try:
-            said = without_brackets(await self._transcribe(data, item.mime, item.name)).strip()
-        except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
-            reason = _reason(error)
-            logger.warning("{} was not transcribed: {}", taken.name, reason)
-            return replace(taken, note=f"[{taken.note}; it could not be transcribed: {reason}]")
-        if not said:
-            return replace(taken, note=f"[{taken.note}; nobody speaks in it]")
-        if item.kind == "voice":
-            return replace(taken, note=f"[{taken.note}; transcribed above]", words=said)
-        return replace(taken, note=f"[{taken.note}; in it is said: “{one_line(said, None)}”]")
+            note = "nobody can listen to it: model.transcription is not set"
+        else:
+            try:
+                heard = await self._transcribe(data, item.mime, item.name)
+                said = without_brackets(heard).strip()
+                note = "transcribed above" if said else "nobody speaks in it"
+                if said and item.kind != "voice":
+                    note, said = f"in it is said: “{one_line(said, None)}”", ""
+            except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
+                note = f"it could not be transcribed: {_reason(error)}"
+                logger.warning("{}: {}", taken.name, note)
+        return replace(taken, note=f"[{taken.note}; {note}]", words=said)
 
     def _message(
         self, inbound: InboundMessage, files: Sequence[_Taken], notice: str = ""
     ) -> Message:
-        told = [f"[{one_line(note, None)}]" for note in inbound.notes if note]
-        notes = [*told, *(file.note for file in files if file.note)]
+        notes = [f"[{one_line(note, None)}]" for note in inbound.notes if note]
+        notes += [file.note for file in files if file.note]
         media = tuple(file.name for file in files if file.name)
         quoted = inbound.reply_to is not None and bool(inbound.reply_to.text)
         others = inbound.is_group or inbound.forwarded_from
         said = _said(inbound) if others else inbound.content
         before = _before(inbound) if others or quoted or inbound.edits else ()
-        words = [said, *(file.words for file in files)]
         origin = inbound.origin or ("forwarded" if inbound.forwarded_from else "")
-        if (
-            inbound.is_group
-            and not origin
-            and not self._scopes.is_owner(inbound.channel, inbound.sender_id)
-        ):
+        is_owner = self._scopes.is_owner
+        if inbound.is_group and not origin and not is_owner(inbound.channel, inbound.sender_id):
             origin = f"person:{one_line(inbound.sender_id, None)[:80]}"
         return Message(
             "user",
-            "\n".join(filter(None, [*before, *words, *notes])),
+            "\n".join(filter(None, [*before, said, *(file.words for file in files), *notes])),
             inbound.timestamp,
             media=media,
             notice=notice,
@@ -160,10 +156,9 @@ def _before(inbound: InboundMessage) -> Iterator[str]:
 
 
 def _said(inbound: InboundMessage) -> str:
-    """What was said. Where others can speak, no line of theirs looks like one that nanobot adds;
-    what is run again holds those that it has added before."""
-    others_speak = inbound.is_group or inbound.forwarded_from
-    if not others_speak or inbound.answers:
+    """What was said, where others can speak: no line of theirs looks like one that nanobot adds.
+    What is run again holds those that it has added before."""
+    if inbound.answers:
         return inbound.content
     lines = _LINE_END.split(inbound.content)
     return "\n".join(without_brackets(line) if _MARK.match(line) else line for line in lines)

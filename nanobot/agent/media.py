@@ -12,10 +12,10 @@ import hashlib
 import mimetypes
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from loguru import logger
-from msgspec import Struct
 
 from nanobot.bus.events import Media, MediaKind
 from nanobot.errors import WriteConflict
@@ -37,21 +37,14 @@ _IMAGE_SUFFIXES = {
     "image/gif": ".gif",
     "image/webp": ".webp",
 }
-_IMAGE_TYPES = {suffix: mime for mime, suffix in _IMAGE_SUFFIXES.items()} | {".jpeg": "image/jpeg"}
+_IMAGE_TYPES = frozenset((*_IMAGE_SUFFIXES.values(), ".jpeg"))
 _SUFFIXES = {
     "audio/ogg": ".ogg",
-    "audio/opus": ".opus",
-    "audio/mpeg": ".mp3",
     "audio/mp4": ".m4a",
-    "audio/x-wav": ".wav",
     "audio/wav": ".wav",
     "audio/webm": ".webm",
-    "video/mp4": ".mp4",
-    "video/quicktime": ".mov",
-    "application/pdf": ".pdf",
-    "text/plain": ".txt",
 }
-"""Where Python's table is silent or prefers another one; a transcriber goes by the suffix."""
+"""Where Python's table is silent; a transcriber goes by the suffix."""
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 _MORE_TYPES = {
     ".docx": f"{_OFFICE}.wordprocessingml.document",
@@ -62,44 +55,42 @@ _MORE_TYPES = {
     ".flac": "audio/flac",
     ".mkv": "video/x-matroska",
 }
-
-
-def _known_types() -> mimetypes.MimeTypes:
-    """Python's table and a few more; not the system's, which differs between machines."""
-    table = mimetypes.MimeTypes()
-    for suffix, mime in _MORE_TYPES.items():
-        table.add_type(mime, suffix)
-    return table
-
-
-_TABLE = _known_types()
+_TABLE = mimetypes.MimeTypes()
+"""Python's table and a few more; not the system's, which differs between machines."""
+for _suffix, _type in _MORE_TYPES.items():
+    _TABLE.add_type(_type, _suffix)
 _NAME = re.compile(r"[0-9a-f]{32}\.[a-z0-9]{1,8}")
-_SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
+_USABLE = re.compile(r"\.[a-z0-9]{1,8}")
 
 _UNKNOWN = "application/octet-stream"
 
 
-class FileType(Struct, frozen=True):
-    """How a chat shows a file, and its MIME type."""
-
-    kind: MediaKind
-    mime: str
-
-
-def file_type(content: bytes, name: str) -> FileType:
-    """What `content` is. Sound and pictures that chats cannot play are documents; `name` only
-    helps to name the type of those."""
+def file_type(content: bytes, name: str) -> tuple[MediaKind, str]:
+    """How a chat shows `content`, and its MIME type. Sound and pictures that chats cannot play are
+    documents; `name` only helps to name the type of those."""
     if (mime := image_type(content)) and mime != "image/gif":  # which a photo would freeze
-        return FileType("image", mime)
+        return "image", mime
     if content.startswith(b"OggS") and b"OpusHead" in content[:512]:
-        return FileType("voice", "audio/ogg")
+        return "voice", "audio/ogg"
     if content.startswith(b"ID3") or _is_mp3(content):
-        return FileType("audio", "audio/mpeg")
+        return "audio", "audio/mpeg"
     if content[4:8] == b"ftyp":
-        return _mpeg4(content[8:12])
+        brand = content[8:11]
+        return next((found for start, found in _MPEG4 if brand == start), ("video", "video/mp4"))
     if content.startswith(b"%PDF-"):
-        return FileType("document", "application/pdf")
-    return FileType("document", mime or _TABLE.guess_type(name)[0] or _UNKNOWN)
+        return "document", "application/pdf"
+    return "document", mime or _TABLE.guess_type(name)[0] or _UNKNOWN
+
+
+_MPEG4: Sequence[tuple[bytes, tuple[MediaKind, str]]] = (
+    (b"M4A", ("audio", "audio/mp4")),
+    (b"M4B", ("audio", "audio/mp4")),
+    (b"qt ", ("video", "video/quicktime")),
+    (b"hei", ("document", "image/heic")),  # pictures in the same container
+    (b"mif", ("document", "image/heic")),
+    (b"avi", ("document", "image/avif")),
+)
+"""What the container of MPEG-4 holds, by how its brand begins."""
 
 
 def _is_mp3(content: bytes) -> bool:
@@ -110,19 +101,9 @@ def _is_mp3(content: bytes) -> bool:
     return bit_rate not in (0, 15) and sampling != 3
 
 
-def _mpeg4(brand: bytes) -> FileType:
-    if brand in (b"M4A ", b"M4B "):
-        return FileType("audio", "audio/mp4")
-    if brand == b"qt  ":
-        return FileType("video", "video/quicktime")
-    if brand[:3] in (b"hei", b"mif", b"avi"):  # pictures in the same container
-        return FileType("document", "image/avif" if brand[:3] == b"avi" else "image/heic")
-    return FileType("video", "video/mp4")
-
-
 def kept_name(data: bytes, mime: str, name: str = "") -> str:
     """What a file is called here; see `MediaStore.put`."""
-    return f"{hashlib.sha256(data).hexdigest()[:32]}{_suffix(data, mime, name)}"
+    return f"{hashlib.sha256(data).hexdigest()[:32]}{_suffix_of(data, mime, name)}"
 
 
 class MediaStore:
@@ -150,9 +131,8 @@ class MediaStore:
     def put_outgoing(self, data: bytes, name: str) -> Media:
         """Keep what is about to be sent as `name`, so that it goes out as it is now. Raises
         `StorageError`."""
-        found = file_type(data, name)
-        ref = f"{FOLDER}/{self.put(data, found.mime, name)}"
-        return Media(ref, found.kind, found.mime, name, len(data))
+        kind, mime = file_type(data, name)
+        return Media(f"{FOLDER}/{self.put(data, mime, name)}", kind, mime, name, len(data))
 
     def place(self, path: str) -> Place | None:
         """A kept file, by the path that notes give it (`media/…`); None for any other path, and
@@ -188,16 +168,12 @@ class MediaStore:
         return True
 
 
-def _suffix(data: bytes, mime: str, name: str) -> str:
+def _suffix_of(data: bytes, mime: str, name: str) -> str:
     """By what is there, then by the type told, then by the name; an image's only for an image."""
     if found := image_type(data):
         return _IMAGE_SUFFIXES[found]
-    told = mime.partition(";")[0].strip().lower()
-    guesses = (
-        _SUFFIXES.get(told),
-        Path(name).suffix.lower() if told in ("", _UNKNOWN) else None,
-        _TABLE.guess_extension(told),
-        Path(name).suffix.lower(),
-    )
-    usable = (guess for guess in guesses if guess and _SUFFIX.fullmatch(guess))
+    told, own = mime.partition(";")[0].strip().lower(), Path(name).suffix.lower()
+    by_type = _SUFFIXES.get(told) or _TABLE.guess_extension(told)
+    guesses = (own, by_type) if told in ("", _UNKNOWN) else (by_type, own)
+    usable = (guess for guess in guesses if guess and _USABLE.fullmatch(guess))
     return next((guess for guess in usable if guess not in _IMAGE_TYPES), ".bin")

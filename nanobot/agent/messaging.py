@@ -16,7 +16,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from loguru import logger
@@ -66,12 +66,8 @@ class MessageArguments(Arguments, frozen=True):
 
 
 class SendMessage(Tool, Struct, frozen=True):
-    """Sends through the outbox.
-
-    `received` finds a file that came with a message, None for any other path. `new_name` tells the
-    messages of a turn apart: a call that had started is never repeated, so no two calls mean the
-    same message.
-    """
+    """Sends through the outbox. `received` finds a file that came with a message, None for any
+    other path; `shown` holds the files of calls that were judged and did not run yet."""
 
     roots: RootsOf
     store: MediaStore
@@ -81,7 +77,6 @@ class SendMessage(Tool, Struct, frozen=True):
     clock: Clock
     received: Received = lambda _, __: None
     shown: dict[tuple[str, str], list[Media]] = field(default_factory=dict)
-    new_name: Callable[[], str] = lambda: secrets.token_hex(8)
     name = MESSAGE
     description = (
         "Send files, or say something before your answer is ready or in another chat. Not for "
@@ -93,84 +88,74 @@ class SendMessage(Tool, Struct, frozen=True):
 
     async def risk(self, arguments: MessageArguments, caller: TurnContext) -> Risk | None:
         """Another chat than the caller's hears of it."""
-        here = caller.address
-        address = await self._address(arguments.chat.strip(), caller, here)
-        if address == here:
+        there = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
+        if there == caller.address:
             return None
-        media = arguments.media, caller, address.channel
-        told, kept = await asyncio.to_thread(self._kept, *media)
-        self.shown[caller.turn_id, repr(arguments)] = kept
+        files = await asyncio.to_thread(self._kept, arguments.media, caller, there.channel)
+        self.shown[caller.turn_id, repr(arguments)] = [file for _, file in files]
         if len(self.shown) > _MOST_REMEMBERED:
             del self.shown[next(iter(self.shown))]
         titles = dict(await asyncio.to_thread(self.others.chats))
-        there = _shown(address.key, titles.get(address.key, ""))
-        lines = [f"to: {there}, now", *told, arguments.text.strip()]
+        to = f"to: {_shown(there.key, titles.get(there.key, ''))}, now"
+        lines = [to, *(line for line, _ in files), arguments.text.strip()]
         return Risk("send", "send a message to another chat", "\n".join(lines).strip())
 
     async def __call__(self, arguments: MessageArguments, caller: TurnContext) -> ToolResult:
-        if not arguments.text.strip() and not arguments.media:
+        text = arguments.text.strip()
+        if not text and not arguments.media:
             raise ToolError("there is nothing to send", hint="Give a text, files, or both.")
-        here = caller.address
-        address = await self._address(arguments.chat.strip(), caller, here)
-        key = (caller.turn_id, repr(arguments))
-        if address == here:
-            _, files = await asyncio.to_thread(self._kept, arguments.media, caller, here.channel)
-        elif key in self.shown:
+        there = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
+        if there == caller.address:
+            kept = await asyncio.to_thread(self._kept, arguments.media, caller, there.channel)
+            files = [file for _, file in kept]
+        elif (key := (caller.turn_id, repr(arguments))) in self.shown:
             files = self.shown.pop(key)
         else:
             raise ToolError("what was judged is not known any more", hint="Call again to send it.")
-        message = OutboundMessage(
-            address.channel, address.chat_id, arguments.text.strip(),
-            tuple(files),
-            thread_id=address.thread_id,
-        )  # fmt: skip
-        outgoing = Outgoing(f"{MESSAGE}-{self.new_name()}", self.split(message))
-        await self.bus.send(caller.turn_id, outgoing)
-        if address == here:
+        place = (there.channel, there.chat_id)
+        message = OutboundMessage(*place, text, tuple(files), thread_id=there.thread_id)
+        # A call that had started is never repeated, so no two calls mean the same message.
+        name = secrets.token_hex(8)
+        await self.bus.send(caller.turn_id, Outgoing(f"{MESSAGE}-{name}", self.split(message)))
+        if there == caller.address:
             return ToolResult(f"{_SENT_HERE}: {_summary(message)}.", trusted=True)
-        note = ""
-        if address.key != caller.session_key:
-            note = await self._keep(message, address, caller)
-        return ToolResult(f"Sent to {address.key}: {_summary(message)}.{note}", trusted=True)
+        result = f"Sent to {there.key}: {_summary(message)}."
+        if there.key != caller.session_key:
+            read = caller.origins()  # what it says may be the words of these
+            origin = passed_on(MESSAGE, read) if read else NANOBOT
+            try:
+                await self.bus.note(_note(message, name, self.clock, origin))
+            except NanobotError as error:  # it is on its way, and must not be sent again
+                logger.warning("{} does not know what was sent to it: {}", there.key, error)
+                result += " It could not be noted in the conversation there."
+        return ToolResult(result, trusted=True)
 
-    async def _address(self, wanted: str, caller: TurnContext, here: Address) -> Address:
-        """Where to send. Raises `ToolError` for a chat that must not hear of this."""
-        if wanted in ("", here.key):
-            return here
+    def _address(self, wanted: str, caller: TurnContext) -> Address:
+        """Where to send. Blocks; raises `ToolError` for a chat that must not hear of this."""
+        if wanted in ("", caller.address.key):
+            return caller.address
         if caller.scope != OWNER:
             raise ToolError("only the owner, in a chat of their own, can have other chats written")
-        chats = await asyncio.to_thread(self.others.chats)
+        chats = self.others.chats()
         if wanted not in {address for address, _ in chats}:
             raise ToolError(f"there is no chat {printable(wanted)}", hint=_listed(chats))
-        await asyncio.to_thread(_refuse_closed, self.others, wanted)
+        _refuse_closed(self.others, wanted)
         return Address.of(wanted)
 
     def _kept(
         self, paths: Sequence[str], caller: TurnContext, channel: str
-    ) -> tuple[list[str], list[Media]]:
-        """Keep the files as they are now: what to show of them, and they. Blocks; raises
-        `ToolError` and `StorageError`."""
+    ) -> list[tuple[str, Media]]:
+        """Keep the files as they are now: what to show of each, and it. Blocks; raises `ToolError`
+        and `StorageError`."""
         most = min(self.split.limits_of(channel).file_bytes or MOST_BYTES, MOST_BYTES)
-        roots, told, media = self.roots(caller), [], []
+        kept = []
         for path in paths:
-            place = self.received(path, caller) or roots.place(path)
+            place = self.received(path, caller) or self.roots(caller).place(path)
             content = _content(place, most, channel)
             digest = hashlib.sha256(content).hexdigest()
-            told.append(f"file: {place.shown} ({len(content):,} bytes, sha256 {digest[:12]})")
-            media.append(self.store.put_outgoing(content, printable(place.names[-1])))
-        return told, media
-
-    async def _keep(self, message: OutboundMessage, there: Address, caller: TurnContext) -> str:
-        """Let the other conversation know what was said there; what to add where it does not."""
-        read = caller.origins()  # what it says may be the words of these
-        origin = passed_on(MESSAGE, read) if read else NANOBOT
-        note = _note(message, self.new_name(), self.clock, origin)
-        try:
-            await self.bus.note(note)
-        except NanobotError as error:  # it is on its way, and must not be sent again
-            logger.warning("{} does not know what was sent to it: {}", there.key, error)
-            return " It could not be noted in the conversation there."
-        return ""
+            line = f"file: {place.shown} ({len(content):,} bytes, sha256 {digest[:12]})"
+            kept.append((line, self.store.put_outgoing(content, printable(place.names[-1]))))
+        return kept
 
 
 class SendCommand(Struct, frozen=True):
@@ -246,8 +231,8 @@ def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> Inb
     """What the conversation of a chat gets to know of a message that was sent there."""
     there = Address(message.channel, message.chat_id, message.thread_id)
     text = f"{message.content} {_named(message.media)}"
-    what, event_id = "sent here at the owner's wish", f"{NANOBOT}:{name}"
-    return note_in(there, what, text, event_id, origin, clock.now())
+    event_id = f"{NANOBOT}:{name}"
+    return note_in(there, "sent here at the owner's wish", text, event_id, origin, clock.now())
 
 
 def said_already(messages: Sequence[Message], text: str) -> bool:
@@ -256,14 +241,13 @@ def said_already(messages: Sequence[Message], text: str) -> bool:
     `messages` are those of the turn. What was sent before the person spoke again is no answer to
     that. Pure.
     """
-    spoken = [number for number, message in enumerate(messages) if message.from_person]
-    messages = messages[spoken[-1] :] if spoken else messages
+    start = max((at for at, message in enumerate(messages) if message.from_person), default=0)
     here = {
         message.tool_call_id
-        for message in messages
+        for message in messages[start:]
         if message.name == MESSAGE and message.content.startswith(_SENT_HERE)
     }
-    calls = (call for message in messages for call in message.tool_calls if call.id in here)
+    calls = (c for m in messages[start:] for c in m.tool_calls if c.id in here)
     said = text.strip()
     return bool(said) and said in {_text_of(call.arguments) for call in calls}
 

@@ -3,9 +3,7 @@ channels and who may talk on them."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Protocol
@@ -13,21 +11,19 @@ from typing import TYPE_CHECKING, Protocol
 from loguru import logger
 
 import nanobot
-from nanobot.agent.commands import ServedModels
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
 from nanobot.agent.session_queue import Lanes, Screen
-from nanobot.bus.journal import Usage as TokenUsage
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.bus.state import Document, StateStore, versioned_object
+from nanobot.bus.state import StateStore
 from nanobot.channel import Channel
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import CommandRegistry
 from nanobot.config.model import ModelSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
 from nanobot.config.values import secrets_in
-from nanobot.errors import ConfigError, NanobotError, ProviderError
+from nanobot.errors import ConfigError, NanobotError
 from nanobot.gateway.lock import expect_whole
 from nanobot.gateway.status import About
 from nanobot.io import storage_errors
@@ -40,8 +36,10 @@ from nanobot.providers.counter import (
     Prices,
     Tiktoken,
     TokenCounter,
+    TokenRatios,
 )
-from nanobot.providers.port import Provider, Usage
+from nanobot.providers.discovery import ServedModels
+from nanobot.providers.port import Provider
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
@@ -118,10 +116,6 @@ def make_home(home: Path) -> None:
         home.chmod(0o700)  # it may have been made by hand
 
 
-_RATIOS = 64_000
-_LIST_SECONDS = 5.0
-
-
 def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
     """The configured model with retries, and its fallbacks behind a circuit breaker."""
     if model.provider == "offline":
@@ -146,25 +140,6 @@ def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
     return RetryingProvider(chain, RetryPolicy(deadline=model.retry_seconds), clock, rng)
 
 
-def served_by(model: ModelSettings, *, asks: bool) -> ServedModels | None:
-    """Names the models of the configured server, or none where another provider stands in for it
-    (`asks` False) or it does not tell; None for the offline model, which is the only one."""
-
-    async def names() -> Sequence[str]:
-        from nanobot.providers.discovery import served_models
-
-        if not asks:
-            return ()
-        key = model.api_key.get_secret_value()
-        try:
-            return await served_models(model.base_url, key, seconds=_LIST_SECONDS)
-        except ProviderError as error:
-            logger.info("the model server gave no list of its models: {}", error)
-            return ()
-
-    return None if asks and model.provider == "offline" else names
-
-
 def build_embedder(settings: Settings, clock: Clock) -> OpenAIEmbedder | None:
     """The model that search by meaning uses, None while there is none."""
     chosen = settings.memory.embeddings
@@ -176,37 +151,6 @@ def build_embedder(settings: Settings, clock: Clock) -> OpenAIEmbedder | None:
     key = chosen.api_key.get_secret_value().strip()
     endpoint = Endpoint(chosen.base_url, chosen.model, key, settings="memory.embeddings")
     return OpenAIEmbedder(endpoint, clock)
-
-
-def build_counter(
-    model: ModelSettings, store: StateStore, background: Background
-) -> tuple[TokenCounter, Callable[[], None]]:
-    """The token counter, and what lets it go on from what was learned about the model before."""
-    name = model_name(model)
-    usage = Document[dict[str, float]](store, "usage", _decoded_ratios, _encoded_ratios, {})
-
-    def write(learned: float) -> None:
-        try:
-            usage.change(lambda ratios: {**ratios, name: round(learned, 4)})
-        except NanobotError as error:
-            logger.warning("what was learned about token counts is not kept: {}", error)
-
-    def keep(learned: float) -> None:
-        background.start(asyncio.to_thread(write, learned), name="keep the token ratio")
-
-    exact = None if model.provider == "offline" else Tiktoken(model.name)
-    counter = TokenCounter(keep, exact)
-    return counter, lambda: counter.resume(usage.load().get(name, 1.0))
-
-
-def _encoded_ratios(ratios: Mapping[str, float]) -> bytes:
-    return json.dumps({"version": 1, "token_ratios": ratios}).encode()
-
-
-def _decoded_ratios(content: bytes) -> dict[str, float]:
-    ratios = versioned_object(content, 1).get("token_ratios")
-    pairs = ratios.items() if isinstance(ratios, dict) else ()
-    return {name: float(ratio) for name, ratio in pairs if isinstance(ratio, int | float)}
 
 
 def build_transcriber(wanted: TranscriptionSettings, clock: Clock) -> Transcriber | None:
@@ -336,7 +280,12 @@ class Models:
 
     def __init__(self, base: Base, provider: Provider | None, learner: Provider | None) -> None:
         settings, clock, journal = base.settings, base.clock, base.stores.journal
-        self.served = served_by(settings.model, asks=provider is None)
+        chosen = settings.model
+        self.served: ServedModels | None = None
+        if provider is not None:
+            self.served = ServedModels("", "")  # what stands in has no list
+        elif chosen.provider != "offline":
+            self.served = ServedModels(chosen.base_url, chosen.api_key.get_secret_value())
         provider = provider or build_provider(settings.model, clock, base.rng)
         budget = DayBudget(
             DayLimit(settings.limits.tokens_per_day, settings.limits.warn_at),
@@ -346,15 +295,11 @@ class Models:
             warn=base.notifier.warn,
         )
 
-        def record(usage: Usage) -> None:
-            used = TokenUsage(1, usage.prompt, usage.cached, usage.completion)
-            journal.add_learning(clock.now().date(), used)
-
         self.provider = BudgetedProvider(provider, budget)
-        self.learner = BudgetedProvider(learner or provider, budget, record)
-        self.counter, self.load_ratio = build_counter(
-            settings.model, journal.state, base.background
-        )
+        self.learner = BudgetedProvider(learner or provider, budget, learns=True)
+        ratios = TokenRatios(journal.state, model_name(chosen), base.background)
+        exact = None if chosen.provider == "offline" else Tiktoken(chosen.name)
+        self.counter = TokenCounter(ratios, exact)
         self.transcriber = build_transcriber(settings.model.transcription, clock)
 
     @property

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import count
 
 from loguru import logger
 
-from nanobot.agent.commands import ConversationCommands, register_approvals
+from nanobot.agent.commands import ConversationCommands, Restartable, register_approvals
 from nanobot.agent.messaging import SendCommand
 from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base, Models, model_name, prices
@@ -81,7 +81,7 @@ def register_commands(
     toolbox: Toolbox,
     agent: Agent,
     status: Status,
-    restart: Callable[[], None],
+    process: Restartable,
 ) -> None:
     """Register those that a capability does not register itself."""
     commands, stores, scopes = base.commands, base.stores, base.scopes
@@ -91,7 +91,7 @@ def register_commands(
         stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
         undo=stores.undo,
         status=status.text,
-        restart=restart,
+        process=process,
         default_model=model_name(base.settings.model),
         served=models.served,
     ).register(commands)

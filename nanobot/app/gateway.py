@@ -95,8 +95,7 @@ class Gateway:
         jobs = build_routines(base, memory, toolbox, agent)
         self._routines = (*watching.routines, *upkeep.routines, *jobs, *routines)
         self._chores = chores
-        restart = self.request_restart
-        register_commands(base, models, memory, toolbox, agent, status, restart)
+        register_commands(base, models, memory, toolbox, agent, status, self)
         for part in (pairing, toolbox.skills, typed_keys):
             part.register(base.commands)
         self._grace = settings.agent.shutdown_grace_seconds
@@ -159,7 +158,7 @@ class Gateway:
         await journal.open()
         base.access.load()
         toolbox.mcp.load()
-        self._models.load_ratio()
+        self._models.counter.load()
         base.bus.connect(self._agent.loop.accept, dispatcher.submit)
         leftovers = await journal.leftovers()
         for unfiled in leftovers.unfiled:

@@ -286,7 +286,6 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
         journal=base.stores.journal,
         bus=base.bus,
         processes=base.processes,
-        clock=base.clock,
         at_once=wanted.max_concurrent,
         minutes=wanted.timeout_minutes,
     )

@@ -16,9 +16,10 @@ helpers and memory pass the same `DayBudget`. The limit of one turn is the runne
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import date
 from typing import Any
 
@@ -26,8 +27,10 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.bus.journal import Journal
+from nanobot.bus.journal import Usage as TokenUsage
+from nanobot.bus.state import Document, StateStore, versioned_object
 from nanobot.clock import Clock
-from nanobot.errors import BudgetSpent
+from nanobot.errors import BudgetSpent, NanobotError
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -54,17 +57,45 @@ _KINDS = 256
 _WORKER_SECONDS = 10.0
 
 
-class TokenCounter:
-    """Counts for one model. `keep` is called with the running ratio when it has changed by more
-    than 2 %. `exact` counts exactly."""
+class TokenRatios:
+    """The ratio of a model in the document `usage`, so that a restart does not lose it."""
 
-    def __init__(
-        self,
-        keep: Callable[[float], None] | None = None,
-        exact: ExactCount | None = None,
-    ) -> None:
+    def __init__(self, store: StateStore, model: str, background: Background) -> None:
+        self._document = Document[dict[str, float]](store, "usage", _decoded, _encoded, {})
+        self._model, self._background = model, background
+
+    def load(self) -> float:
+        """What was kept before. Raises `StorageError`."""
+        return self._document.load().get(self._model, 1.0)
+
+    def keep(self, ratio: float) -> None:
+        """Store it, soon."""
+        self._background.start(asyncio.to_thread(self._write, ratio), name="keep the token ratio")
+
+    def _write(self, ratio: float) -> None:
+        try:
+            self._document.change(lambda ratios: {**ratios, self._model: round(ratio, 4)})
+        except NanobotError as error:
+            logger.warning("what was learned about token counts is not kept: {}", error)
+
+
+def _encoded(ratios: Mapping[str, float]) -> bytes:
+    return json.dumps({"version": 1, "token_ratios": ratios}).encode()
+
+
+def _decoded(content: bytes) -> dict[str, float]:
+    ratios = versioned_object(content, 1).get("token_ratios")
+    pairs = ratios.items() if isinstance(ratios, dict) else ()
+    return {name: float(ratio) for name, ratio in pairs if isinstance(ratio, int | float)}
+
+
+class TokenCounter:
+    """Counts for one model. The running ratio is kept in `ratios` when it has changed by more than
+    2 %. `exact` counts exactly."""
+
+    def __init__(self, ratios: TokenRatios | None = None, exact: ExactCount | None = None) -> None:
         self._ratio = self._kept = 1.0
-        self._keep, self._exact = keep, exact
+        self._ratios, self._exact = ratios, exact
         self._counted: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     @property
@@ -72,8 +103,9 @@ class TokenCounter:
         """Tokens per estimated token, from `LEAST_RATIO` to `MOST_RATIO`."""
         return self._ratio
 
-    def resume(self, ratio: float) -> None:
-        """Go on from a ratio that was learned before."""
+    def load(self) -> None:
+        """Go on from the ratio that was kept before. Raises `StorageError`."""
+        ratio = self._ratios.load() if self._ratios else 1.0
         self._ratio = self._kept = min(MOST_RATIO, max(LEAST_RATIO, ratio))
 
     def calibrate(self, estimated: int, reported: int) -> None:
@@ -82,9 +114,9 @@ class TokenCounter:
             return
         ratio = min(MOST_RATIO, max(LEAST_RATIO, reported / estimated))
         self._ratio += _WEIGHT * (ratio - self._ratio)
-        if self._keep is not None and abs(self._ratio - self._kept) > _CHANGED * self._kept:
+        if self._ratios is not None and abs(self._ratio - self._kept) > _CHANGED * self._kept:
             self._kept = self._ratio
-            self._keep(self._ratio)
+            self._ratios.keep(self._ratio)
 
     async def count(
         self, text: Callable[[], str], estimated: int, budget: int, kind: str = ""
@@ -216,18 +248,18 @@ class DayBudget:
                 text = _WARNING.format(used=self._used, limit=self._limit.tokens)
                 self._background.start(self._warn(text), name="warn of the budget")
 
+    def add_learning(self, usage: Usage) -> None:
+        """Add a call of memory's to what is reported of the day."""
+        used = TokenUsage(1, usage.prompt, usage.cached, usage.completion)
+        self._journal.add_learning(self._clock.now().date(), used)
+
 
 class BudgetedProvider:
-    """Passes calls on to `provider` as long as the day's budget lasts, and tells `record`, if there
-    is one, what each used."""
+    """Passes calls on to `provider` as long as the day's budget lasts. Those for memory, which
+    `learns`, are reported apart."""
 
-    def __init__(
-        self,
-        provider: Provider,
-        budget: DayBudget,
-        record: Callable[[Usage], None] | None = None,
-    ) -> None:
-        self._provider, self._budget, self._record = provider, budget, record
+    def __init__(self, provider: Provider, budget: DayBudget, *, learns: bool = False) -> None:
+        self._provider, self._budget, self._learns = provider, budget, learns
 
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
@@ -244,8 +276,8 @@ class BudgetedProvider:
         finally:
             if self._budget.is_limited:
                 self._budget.end(prompt.tokens, used)
-        if self._record is not None:
-            self._record(reply.usage)
+        if self._learns:
+            self._budget.add_learning(reply.usage)
         return reply
 
     async def close(self) -> None:

@@ -9,11 +9,11 @@ none of these questions gives no answer, and then the size is unknown.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -37,7 +37,7 @@ async def served_models(base_url: str, api_key: str, *, seconds: float) -> tuple
     endpoint = Endpoint(base_url, "", api_key.strip())
     connection = Connection(endpoint, connect=seconds, stall=seconds)
     try:
-        return model_names(await connection.get("/models"))
+        return model_names(await connection.ask("/models"))
     except ProviderGarbage:
         return ()
     except ProviderRejected as error:
@@ -46,6 +46,24 @@ async def served_models(base_url: str, api_key: str, *, seconds: float) -> tuple
         return ()
     finally:
         await connection.close()
+
+
+_LIST_SECONDS = 5.0
+
+
+class ServedModels(Struct, frozen=True):
+    """The models of the server that answers conversations."""
+
+    base_url: str
+    api_key: str
+
+    async def names(self) -> tuple[str, ...]:
+        """Their names; none where the server does not say."""
+        try:
+            return await served_models(self.base_url, self.api_key, seconds=_LIST_SECONDS)
+        except ProviderError as error:
+            logger.info("the model server gave no list of its models: {}", error)
+            return ()
 
 
 _SECONDS = 1.0
@@ -153,9 +171,7 @@ class _Place(Struct, frozen=True):
         with suppress(ProviderError, TimeoutError):
             try:
                 async with asyncio.timeout(self.seconds):
-                    if body is None:
-                        return await connection.get(path)
-                    return await connection.ask(path, json.dumps(body).encode())
+                    return await connection.ask(path, body)
             finally:
                 await connection.close()
         return {}

@@ -7,7 +7,6 @@ those of every model server, with hints that name `memory.embeddings`.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -65,7 +64,7 @@ class OpenAIEmbedder:
 
         async def ask() -> list[list[float]]:
             wish = {"model": self._endpoint.model, "input": texts, "encoding_format": "float"}
-            answer = await self._connection.ask("/embeddings", json.dumps(wish).encode())
+            answer = await self._connection.ask("/embeddings", wish)
             found = dict(_vectors(answer.get("data")))
             if sorted(found) != list(range(len(texts))):
                 raise self._endpoint.garbage(f"{len(found)} vectors for {len(texts)} texts")

@@ -9,6 +9,7 @@ retried here, no redirect is followed, and environment variables add no headers.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import ssl
@@ -52,14 +53,10 @@ class Connection:
         ):
             yield chunks
 
-    async def get(self, path: str) -> Mapping[str, object]:
-        """The JSON object at `path`."""
-        async with self._answer("GET", path) as response:
-            return await self._object(response)
-
-    async def ask(self, path: str, body: bytes) -> Mapping[str, object]:
-        """Send `body`; the JSON object of the answer."""
-        async with self._answer("POST", path, content=body) as response:
+    async def ask(self, path: str, body: object = None) -> Mapping[str, object]:
+        """The JSON object at `path`, or what is answered to `body`, which is sent as JSON."""
+        request = {} if body is None else {"content": json.dumps(body).encode()}
+        async with self._answer("GET" if body is None else "POST", path, **request) as response:
             return await self._object(response)
 
     async def upload(

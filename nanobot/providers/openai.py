@@ -135,7 +135,7 @@ class OpenAIProvider:
         if not self._served:
             listing: Mapping[str, object] = {}
             try:
-                listing = await self._connection.get("/models")
+                listing = await self._connection.ask("/models")
             except ProviderRejected as error:
                 if error.status != 404:  # else it has one model and no list: any name will do
                     raise

@@ -93,7 +93,6 @@ class Bench:
             journal=self.journal,
             bus=Reports(self),
             processes=Tidying(self),
-            clock=self.clock,
             new_id=lambda: next(ids),
             at_once=2,
             minutes=5,

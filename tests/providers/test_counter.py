@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.providers.counter import LEAST_RATIO, MOST_RATIO, Tiktoken, TokenCounter
+from nanobot.providers.counter import (
+    LEAST_RATIO,
+    MOST_RATIO,
+    Tiktoken,
+    TokenCounter,
+    TokenRatios,
+)
 from tests.encodings import ENCODINGS
 
 
@@ -22,6 +28,19 @@ class Exact:
     async def __call__(self, text: str) -> int | None:
         self.asked += 1
         return self.tokens
+
+
+class Ratios(TokenRatios):
+    """Keeps them in memory."""
+
+    def __init__(self) -> None:
+        self.kept: list[float] = []
+
+    def load(self) -> float:
+        return self.kept[-1]
+
+    def keep(self, ratio: float) -> None:
+        self.kept.append(ratio)
 
 
 def never() -> str:
@@ -66,8 +85,8 @@ async def test_without_an_encoding_the_estimate_decides_with_a_margin() -> None:
 
 
 def test_what_the_provider_reports_moves_the_ratio_slowly_and_within_bounds() -> None:
-    kept: list[float] = []
-    counter = TokenCounter(keep=kept.append)
+    ratios = Ratios()
+    counter, kept = TokenCounter(ratios), ratios.kept
     counter.calibrate(1_000, 1_500)
     assert counter.ratio == pytest.approx(1.1)
     for _ in range(60):
@@ -75,7 +94,8 @@ def test_what_the_provider_reports_moves_the_ratio_slowly_and_within_bounds() ->
     assert MOST_RATIO - 0.01 < counter.ratio <= MOST_RATIO
     assert kept[0] == pytest.approx(1.1)
     assert len(kept) < 40
-    counter.resume(0.01)
+    ratios.kept.append(0.01)
+    counter.load()
     assert counter.ratio == LEAST_RATIO
 
 
