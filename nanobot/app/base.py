@@ -238,8 +238,8 @@ class Base:
     """What all else is built on. `outlets` are the channels by name, the terminal (`cli`) among
     them; `known` are the chats in which the agent can speak up at any time, `processes` the
     commands that run. `unhurried` owns what is finished before a command that hosts the gateway
-    ends: mostly what memory is given. Raises `NanobotError` where the home or a channel cannot be
-    used."""
+    ends: mostly what memory is given. Without `has_channels` those of the settings are not loaded.
+    Raises `NanobotError` where the home or a channel cannot be used."""
 
     def __init__(
         self,
@@ -248,6 +248,7 @@ class Base:
         channels: Sequence[Channel],
         *,
         admit_everyone: bool,
+        has_channels: bool = True,
     ) -> None:
         self.settings = settings
         self.clock = clock = clock or SystemClock(settings.agent.timezone)
@@ -255,7 +256,8 @@ class Base:
         self.stores = stores = Stores(settings.home, clock)
         self.background, self.unhurried = Background(), Background()
         self.cli = cli = CliChannel()
-        self.outlets = {c.name: c for c in (cli, *channels, *enabled_channels(settings))}
+        enabled = enabled_channels(settings) if has_channels else ()
+        self.outlets = {c.name: c for c in (cli, *channels, *enabled)}
         everyone = tuple(self.outlets) if admit_everyone else (cli.name,)
         self.access = build_access(settings, stores.journal.state, clock, everyone)
         self.scopes = scopes = build_scopes(settings, self.access)
@@ -264,8 +266,9 @@ class Base:
         self.lanes = Lanes(settings.agent.max_concurrent_turns)
         self.screen = Screen(self.outlets)
         self.splitter = MessageSplitter(self.outlets, stores.media)
-        reachable = [name for name in self.outlets if name != cli.name]
-        self.known = KnownChats(stores.sessions, scopes, self.access, reachable, (cli.name,))
+        configured = [name for name, one in settings.channels.items() if one.enabled]
+        self.reachable = sorted({*self.outlets, *configured} - {cli.name})
+        self.known = KnownChats(stores.sessions, scopes, self.access, self.reachable, (cli.name,))
         self.notifier = Notifier(
             self.bus, self.screen, self.splitter, self.known, clock, self.background
         )
