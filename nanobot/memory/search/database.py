@@ -94,23 +94,17 @@ def sqlite_version() -> tuple[str, bool]:
     return sqlite3.sqlite_version, bool(has_fts5)
 
 
-def connect(path: Path | None, patience: float = 10.0) -> sqlite3.Connection:
-    """A usable index at `path`, in memory for None; an empty one where there was nothing.
+def connect(path: Path, patience: float = 10.0) -> sqlite3.Connection:
+    """A usable index at `path`; an empty one where there was nothing.
 
     `patience` is how many seconds a write waits for another process's.
     Raises `Unusable`, `sqlite3.Error`, or `OSError` where the place cannot be written.
     """
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Made here, for its owner only: SQLite lets others read, and its side files follow it.
-        path.touch(mode=0o600)
-        path.chmod(0o600)
-    db = sqlite3.connect(
-        ":memory:" if path is None else path,
-        timeout=patience,
-        isolation_level=None,
-        check_same_thread=False,
-    )
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Made here, for its owner only: SQLite lets others read, and its side files follow it.
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    db = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     try:
         _prepare(db)
     except BaseException:

@@ -5,9 +5,8 @@ The index is a cache over the files, and nothing else knows of it. Invariants:
 - a search takes in first what changed in the files, so it finds what was just said, and nothing
   that was undone, forgotten or erased; the next refresh leaves nothing of that in the file;
 - nothing outside the scopes of a query is returned, by a hit, beside a hit, or by `around`;
-- an index that is missing, damaged or of another version is built again; where its place cannot be
-  written, it is kept in memory while the process lives;
-- while another process is writing to it, a search answers from what is there.
+- an index that is missing, damaged or of another version is built again;
+- while another process is writing to it, or the disk refuses, a search answers from what is there.
 
 SQLite runs in one thread of its own, so the event loop never waits for it.
 
@@ -33,6 +32,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ProviderGarbage, ProviderRejected, StorageError
+from nanobot.io import storage_errors
 from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
 from nanobot.memory.search.database import Interrupted, connect, purge, remove
 from nanobot.memory.search.ingest import Ingest
@@ -51,7 +51,7 @@ class MemoryIndex:
     """A cache over the files of `sources`; the file at `path` may be deleted at any time.
 
     `patience` is how many seconds a refresh waits while another process writes to the file.
-    Every method may raise StorageError, where the files themselves cannot be listed.
+    Every method may raise StorageError, where its place cannot be used.
     """
 
     def __init__(
@@ -67,7 +67,6 @@ class MemoryIndex:
         self._patience = patience
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-index")
         self._opened: _Opened | None = None
-        self._in_memory = False
         self._embedding = Embedding(embedder) if embedder else None
         self._embedder_name = embedder.name if embedder else ""
         self._is_embedding = asyncio.Lock()
@@ -115,43 +114,33 @@ class MemoryIndex:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
     def _guarded(self, work: Callable[[_Opened], T]) -> T:
-        """Take in what changed, or go on with what is there while another process does so; then do
-        `work`. An index that turns out to be unusable is built again, at last in memory."""
-        for is_last in (False, False, True):
+        """Take in what changed, or go on with what is there where that is refused; then do `work`.
+        An index that turns out to be unusable is built again."""
+        for is_last in (False, True):
             try:
                 index = self._open()
-                with _unless_busy():
+                with _unless_refused():
                     index.ingest.refresh()
                 return work(index)
             except Interrupted as error:
                 raise StorageError(self._path, "the index was closed meanwhile") from error
             except (sqlite3.Error, OSError) as error:
-                self._close()
-                if is_last:
+                if is_last or _code(error) not in _DAMAGED:
+                    self._close()
                     raise StorageError(self._path, str(error)) from error
-                if _code(error) in _DAMAGED:
-                    logger.warning("{}: {}; the index is built again", self._path, error)
-                    self._discard()
-                else:
-                    self._do_without_file(error)
+                logger.warning("{}: {}; the index is built again", self._path, error)
+                self._discard()
         raise AssertionError("unreachable")
 
     def _discard(self) -> None:
         """Delete the file."""
         self._close()
-        try:
+        with storage_errors(self._path):
             remove(self._path)
-        except OSError as error:
-            self._do_without_file(error)
-
-    def _do_without_file(self, error: Exception) -> None:
-        if not self._in_memory:
-            logger.warning("{}: {}; the index is kept in memory", self._path, error)
-        self._in_memory = True
 
     def _open(self) -> _Opened:
         if self._opened is None:
-            db = connect(None if self._in_memory else self._path, self._patience)
+            db = connect(self._path, self._patience)
             ingest = Ingest(db, self._sources, self._clock, self._closing.is_set)
             search = Search(db, self._sources.scope_of, self._embedder_name)
             self._opened = _Opened(db, ingest, search)
@@ -199,31 +188,32 @@ class _Opened(NamedTuple):
 
 
 def _purge(index: _Opened) -> None:
-    with _unless_busy():
+    with _unless_refused():
         purge(index.db)
 
 
 def _waiting(index: _Opened, most: int) -> list[Waiting]:
     found = list[Waiting]()
-    with _unless_busy():
+    with _unless_refused():
         found += index.search.vectors.waiting(most)
     return found
 
 
 def _store(index: _Opened, lines: Sequence[Waiting], vectors: Sequence[Vector | None]) -> None:
-    with _unless_busy():
+    with _unless_refused():
         index.search.vectors.store(lines, vectors)
 
 
 @contextmanager
-def _unless_busy() -> Iterator[None]:
-    """Go on where another process is writing to the file: the next refresh makes up for it."""
+def _unless_refused() -> Iterator[None]:
+    """Go on where another process is writing to the file, or the disk refuses: the next refresh
+    makes up for it."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        if _code(error) != sqlite3.SQLITE_BUSY:
+        if _code(error) in _DAMAGED:
             raise
-        logger.warning("the memory index is busy; the newest messages may be missing")
+        logger.warning("the memory index: {}; the newest messages may be missing", error)
 
 
 def _code(error: Exception) -> int:

@@ -16,8 +16,7 @@ number of its messages that hold it, and a segment's length the number of its me
 
     sum over words of  idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length))
 
-with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments. A history entry that
-answers passes 0.3 of its score to the messages that it sums up.
+with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments.
 
 Then factors, soft ones: nothing is filtered by a guess. Messages of a speaker that the question
 names count more, so do messages from the days that it names and the two weeks after
@@ -48,7 +47,7 @@ TELLING_AFTERWARDS = timedelta(days=14)
 """How long after an event people are taken to speak of it."""
 
 _NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.3, 0.8, 0.55, 0.3, 0.2
-_SEGMENT, _SUMMED_UP = 1.2, 0.3
+_SEGMENT = 1.2
 _SPEAKER, _SPAN, _ENDS_ASKING, _TOOL = 1.6, 2.5, 0.8, 0.6
 _K1, _B = 1.2, 0.75
 
@@ -83,16 +82,13 @@ def rank(
     candidates: Mapping[int, Candidate],
     own: Mapping[int, float],
     segments: Mapping[int, float],
-    summed_up: Iterable[tuple[int, int]] = (),
 ) -> Scored:
     """Those of `candidates` to which any score comes.
 
     `own` has the bm25 (positive, higher is better) of those that match, `segments` that of whole
-    segments, `summed_up` pairs of a history entry and a message that it sums up.
+    segments.
     """
     flowed = _flow(candidates, own)
-    for entry, message in summed_up:
-        flowed[message] = flowed.get(message, 0.0) + _SUMMED_UP * own[entry]
     scored = []
     for id, score in flowed.items():
         here = candidates[id]

@@ -108,7 +108,7 @@ class Search:
             own[id] = own.get(id, 0.0) + best * likeness
         found = self._candidates(own, query)
         segments = self._segments().scores(words)
-        ranked = rank(question, found, own, segments, self._summed_up(own, found))
+        ranked = rank(question, found, own, segments)
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         hits = (self._hit(streams, found[id], score) for id, score in ranked[: max(query.limit, 0)])
@@ -225,18 +225,6 @@ class Search:
                 sizes.append(size)
             self._known, self._version = Segments(ids, sizes), version
         return self._known
-
-    def _summed_up(self, own: Iterable[int], found: Iterable[int]) -> list[tuple[int, int]]:
-        """The history entries among the hits, each with the messages found that it sums up."""
-        return self._db.execute(
-            "SELECT entry.id, message.id FROM passage AS entry"
-            " JOIN stream ON stream.source = 'message' AND stream.key = entry.turn"
-            " JOIN passage AS message ON message.stream = stream.id"
-            " AND message.seq BETWEEN entry.first AND entry.last"
-            " WHERE entry.last > 0 AND entry.id IN (SELECT value FROM json_each(?))"
-            " AND message.id IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(own)), json.dumps(list(found))),
-        ).fetchall()
 
     def _hit(self, streams: Streams, found: Candidate, score: float) -> Hit:
         """A passage as people see it, with what was said before and after; the output of a tool

@@ -32,8 +32,8 @@ MOST = 6_000
 """Characters of a whole result."""
 
 _ROOM = MOST - 300
-_PASSAGE, _NEIGHBOUR, _AROUND = 700, 160, 600
-_RETIRED, _CONTEXT = 5, 6
+_PASSAGE, _NEIGHBOUR, _AROUND = 700, 160, 550
+_RETIRED, _CONTEXT = 5, 4
 _KINDS = {"history": "summary", "note": "note", "memory": "fact", "library": "document"}
 _LINE_END = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
@@ -149,14 +149,16 @@ def _result_text(query: Query, result: SearchResult, retired: Sequence[Retired])
     if not result.hits:
         return "\n\n".join([_miss(query, result), *past]), ()
     hits, shown = list[str](), dict[str, Passage]()
+    room = _ROOM - sum(map(len, past))
     for hit in result.hits:
         text = _hit_text(len(hits) + 1, hit, result.terms, shown)
-        if _size([*past, *hits, text]) > _ROOM:
+        room -= len(text) + 2
+        if room < 0:
             break
         hits.append(text)
         shown |= {passage.id: passage for passage in (*hit.before, hit.passage, *hit.after)}
     count = len(hits)
-    head = f"{count} found for {_quoted(query.text)}{_filters(query)}, best first:"
+    head = f"{count} found for {_quoted(query.text)}, best first:"
     tail = "around=<id> reads on. Not it? Search again with other words."
     if left := len(result.hits) - count:
         tail = f"{left} more had no room here: narrow the search. {tail}"
@@ -164,27 +166,14 @@ def _result_text(query: Query, result: SearchResult, retired: Sequence[Retired])
 
 
 def _around_text(id: str, passages: Sequence[Passage]) -> Shown:
-    """A stretch of a conversation or document, in its order; the passage asked for is marked. What
-    is nearest to it has room first."""
-    middle = next((n for n, passage in enumerate(passages) if passage.id == id), 0)
+    """A stretch of a conversation or document, in its order; the passage asked for is marked."""
     texts = [
-        f"{'> ' if n == middle else ''}{_who_when_where(one)}\n{_indented(one.text, _AROUND)}"
-        for n, one in enumerate(passages)
+        f"{'> ' if one.id == id else ''}{_who_when_where(one)}\n{_indented(one.text, _AROUND)}"
+        for one in passages
     ]
-    first, end = middle, middle + 1
-    for n in sorted(range(len(passages)), key=lambda n: (abs(n - middle), n)):
-        wider = (min(first, n), max(end, n + 1))
-        if _size(texts[slice(*wider)]) > _ROOM:
-            break
-        first, end = wider
-    shown = passages[first:end]
     head = f"Around {id}, in order:"
-    tail = f"Before this: around={shown[0].id}. After this: around={shown[-1].id}."
-    return "\n\n".join([head, *texts[first:end], tail]), shown
-
-
-def _size(parts: Iterable[str]) -> int:
-    return sum(len(part) + 2 for part in parts)
+    tail = f"Before this: around={passages[0].id}. After this: around={passages[-1].id}."
+    return "\n\n".join([head, *texts, tail]), passages
 
 
 def _retired_text(retired: Sequence[Retired]) -> list[str]:
@@ -248,23 +237,11 @@ def _window(text: str, most: int, terms: Sequence[str]) -> str:
 def _miss(query: Query, result: SearchResult) -> str:
     looked = ", ".join(shortened(word, 40) for word in result.terms[:20])
     lines = [
-        f"Nothing found for {_quoted(query.text)}{_filters(query)}.",
+        f"Nothing found for {_quoted(query.text)}.",
         f"Looked for the words: {looked}." if looked else "It holds no word to look for.",
         "Try other words; if they find nothing either, say that you do not know.",
     ]
-    return "\n".join(filter(None, lines))
-
-
-def _filters(query: Query) -> str:
-    said = [
-        f"in {shortened(query.session, 80)}" if query.session else "",
-        f"since {query.since}" if query.since else "",
-        f"until {query.until}" if query.until else "",
-        f"said by {query.role}" if query.role else "",
-        f"in {query.source} only" if query.source else "",
-    ]
-    filters = ", ".join(filter(None, said))
-    return f" ({filters})" if filters else ""
+    return "\n".join(lines)
 
 
 def _quoted(text: str) -> str:

@@ -65,12 +65,6 @@ def test_messages_from_the_days_named_and_shortly_after_are_likelier() -> None:
     assert order(rank(question, candidates, {1: 5.0, 5: 4.0, 9: 4.5}, {})) == [5, 1, 9]
 
 
-def test_a_summary_that_answers_points_at_what_it_sums_up() -> None:
-    candidates = {1: Candidate(1, 1), 9: Candidate(9, 9)}
-    ranked = rank(PLAIN, candidates, {1: 4.0, 2: 9.0, 9: 4.5}, {}, [(2, 1)])
-    assert order(ranked) == [1, 9]
-
-
 @given(
     st.dictionaries(st.integers(1, 40), st.floats(0.01, 30), min_size=1),
     st.lists(st.booleans(), min_size=40, max_size=40),

@@ -71,19 +71,6 @@ async def test_history_notes_and_documents_are_found_with_their_place(
     assert document.place == "library/manual.md:1"
 
 
-async def test_key_facts_are_further_keys_to_the_raw_messages(
-    home: Home, index: MemoryIndex
-) -> None:
-    far = [said(n, f"a remark about the house {n}", day=n) for n in range(10, 16)]
-    home.say("cli:direct", said(1, "the house is near the sea"), *far)
-    plain = await find(index, "house residence")
-    home.remember(1, "Where they live.", session="cli:direct", first=1, last=1,
-                  facts=["residence: a house"])  # fmt: skip
-    with_facts = await find(index, "house residence")
-    assert plain.index("m:cli:direct:1") > 0
-    assert with_facts[:2] == ["h:owner:1", "m:cli:direct:1"]
-
-
 async def test_nothing_outside_the_scopes_is_found_shown_beside_or_read_on(
     home: Home, index: MemoryIndex
 ) -> None:
