@@ -41,7 +41,6 @@ from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
 from nanobot.session.session import Session
 from nanobot.tooling import TurnContext
-from nanobot.tools.mcp.servers import McpOperations
 
 
 def build_operations(
@@ -67,7 +66,7 @@ def build_operations(
         **pairing.table(),
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known, base.clock).table(),
-        **McpOperations(toolbox.mcp).table(),
+        **toolbox.mcp.table(),
         **upkeep.operations.table(),
         **ChannelOperations((), platforms.supervisor, base.background, base.clock).table(),
         "commands": commands,

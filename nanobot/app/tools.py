@@ -49,7 +49,7 @@ from nanobot.tooling import OwnersPolicy, Tool, TurnContext
 from nanobot.tooling.approvals import Approvals
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
-from nanobot.tools.mcp.connections import Connections, Programs
+from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.servers import McpServers
 from nanobot.tools.mcp.values import McpServer
 from nanobot.tools.reading import ListDir, ReadFile
@@ -323,8 +323,8 @@ def build_mcp(
         own = (server.named_address,) if server.named_address else ()
         return build_egress(settings, (*web.allow_hosts, *own))
 
-    programs = Programs(home / "mcp", finder, build_egress(settings, web.allow_hosts))
-    connections = Connections(programs, way)
+    egress = build_egress(settings, web.allow_hosts)
+    connections = Connections(home / "mcp", finder, egress, way)
     servers = [
         _server(name, entry) for name, entry in settings.mcp.servers.items() if entry.enabled
     ]

@@ -29,7 +29,6 @@ from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.logs import log_to_console
 from nanobot.security.redaction import Redactor
-from nanobot.tools.mcp.servers import McpOperations
 from nanobot.upkeep.snapshot import BackupOperations
 
 
@@ -71,7 +70,7 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
         **Pairing(base.access).table(),
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known, clock, runs=False).table(),
-        **McpOperations(toolbox.mcp).table(),
+        **toolbox.mcp.table(),
         **BackupOperations(settings.home, journal, clock, live=False).table(),
         **ChannelOperations(base.reachable, None, base.background, clock).table(),
     }

@@ -15,7 +15,6 @@ import base64
 import json
 import logging
 import os
-import shutil
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -32,7 +31,7 @@ from nanobot import __version__
 from nanobot.channel.health import first_error
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import PATH, Confined, Launch, readable
+from nanobot.security.sandbox import Confined, Launch
 from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.tasks import Background
@@ -50,71 +49,6 @@ if TYPE_CHECKING:
 
     Incoming = MemoryObjectSendStream[SessionMessage | Exception]
     Outgoing = MemoryObjectReceiveStream[SessionMessage]
-
-
-class Programs:
-    """`folder` holds a private folder for each server, where it runs and may write. `find_sandbox`
-    is asked whenever a program is started; `egress` is the way to the network of those that have
-    it."""
-
-    def __init__(self, folder: Path, find_sandbox: FindSandbox, egress: Egress) -> None:
-        self._folder, self._find_sandbox, self._egress = folder, find_sandbox, egress
-
-    @asynccontextmanager
-    async def launch(self, server: McpServer) -> AsyncIterator[Launch]:
-        """What starts the server's program; the way to the network is open as long as the context.
-        Raises `ToolError` where the owner has to do something first."""
-        home = await asyncio.to_thread(self._prepared, server)
-        command = (server.command, *server.args)
-        if not server.sandbox:
-            # Small and fixed, so that no secret of ours is inherited.
-            path = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
-            environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", **server.env}
-            yield Launch(argv=command, env=environment, cwd=str(home))
-            return
-        found = await self._find_sandbox()
-        sandbox = found.sandbox
-        if sandbox is None or sandbox.kind == "none":  # what is said of the shell is not said here
-            raise ToolError(
-                f"no sandbox works here: {found.problem or 'it is turned off'}",
-                hint=f"Or the owner writes mcp.servers.{server.name}.sandbox: false.",
-            )
-        _refuse_unseen(server)
-        confined = Confined(
-            workspace=home,
-            extra_read_only=server.paths,
-            writable=server.writable,
-            network="relay" if server.network else "none",
-            environment=server.env,
-        )
-        async with AsyncExitStack() as stack:
-            relay = None
-            if server.network:
-                relay = await stack.enter_async_context(network_relay(self._egress))
-            yield sandbox.launch(command, confined, relay)
-
-    def _prepared(self, server: McpServer) -> Path:
-        for path in (*server.paths, *server.writable):
-            if not os.path.lexists(path):
-                raise ToolError(f"{path} does not exist; it is listed in mcp.servers.{server.name}")
-        home = self._folder / server.name
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return home
-
-
-def _refuse_unseen(server: McpServer) -> None:
-    """Raise `ToolError` where its sandbox shows neither the program nor the script that it runs."""
-    seen = [*map(Path, readable(names=False)), *server.paths, *server.writable]
-    program = shutil.which(server.command, path=server.env.get("PATH", PATH))
-    script = next((word for word in server.args if not word.startswith("-")), "")
-    for path in map(Path, map(os.path.normpath, (program or server.command, script))):
-        hidden = path.is_absolute() and path.is_file() and not any(map(path.is_relative_to, seen))
-        if hidden or not program:
-            raise ToolError(
-                f"its sandbox does not show it {path}",
-                hint="Install it below /usr, or write its whole path, and list"
-                f" {path.parent} under mcp.servers.{server.name}.paths in config.yaml.",
-            )
 
 
 MEGABYTE = 1_000_000
@@ -268,34 +202,26 @@ def _signal(process: Process, number: signal.Signals) -> None:
 
 MOST_BYTES = 24_000_000
 """Of an answer from an address."""
-
-
-@asynccontextmanager
-async def address(server: McpServer, egress: Egress) -> AsyncIterator[TransportStreams]:
-    """Talk to the server at `server.url`."""
-    from mcp.client.streamable_http import streamable_http_client
-
-    client = egress.client(server.headers, server.timeout_seconds, MOST_BYTES)
-    talk = streamable_http_client(server.url, http_client=client, max_sse_event_size=MOST_BYTES)
-    async with client, talk as streams:
-        yield streams
-
-
 _MOST_PAGES = 20
 _MOST_SAID = 1_000
 """Characters of what a server says about an error."""
 
 
 class Connections:
-    """`way` is the way to a server on the network."""
+    """`folder` holds a private folder for each program, where it runs and may write.
+    `find_sandbox` is asked whenever one is started; `egress` is the way to the network of those
+    that have it, and `way` that to a server at an address."""
 
     def __init__(
         self,
-        programs: Programs,
+        folder: Path,
+        find_sandbox: FindSandbox,
+        egress: Egress,
         way: Callable[[McpServer], Egress],
         bounds: Bounds | None = None,
     ) -> None:
-        self._programs, self._way, self._bounds = programs, way, bounds or Bounds()
+        self._folder, self._find_sandbox, self._egress = folder, find_sandbox, egress
+        self._way, self._bounds = way, bounds or Bounds()
 
     @asynccontextmanager
     async def open(
@@ -318,7 +244,7 @@ class Connections:
             reason.append(why)
             lost(why)
 
-        with _told(server.name, reason):
+        with _in_words(f"the MCP server {server.name}", reason):
             client = Client(
                 self._reach(server, ended),
                 message_handler=heard,
@@ -334,24 +260,70 @@ class Connections:
     ) -> AsyncIterator[TransportStreams]:
         async with AsyncExitStack() as stack:
             if server.url:
-                yield await stack.enter_async_context(address(server, self._way(server)))
+                from mcp.client.streamable_http import streamable_http_client
+
+                client = await stack.enter_async_context(
+                    self._way(server).client(server.headers, server.timeout_seconds, MOST_BYTES)
+                )
+                talk = streamable_http_client(
+                    server.url, http_client=client, max_sse_event_size=MOST_BYTES
+                )
             else:
-                launch = await stack.enter_async_context(self._programs.launch(server))
-                yield await stack.enter_async_context(program(launch, self._bounds, lost))
+                launch = await self._launch(server, stack)
+                talk = program(launch, self._bounds, lost)
+            yield await stack.enter_async_context(talk)
+
+    async def _launch(self, server: McpServer, stack: AsyncExitStack) -> Launch:
+        """What starts the server's program; `stack` closes its way to the network. Raises
+        `ToolError` where the owner has to do something first."""
+        home = await asyncio.to_thread(self._prepared, server)
+        command = (server.command, *server.args)
+        if not server.sandbox:
+            # Small and fixed, so that no secret of ours is inherited.
+            path = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
+            environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", **server.env}
+            return Launch(argv=command, env=environment, cwd=str(home))
+        found = await self._find_sandbox()
+        sandbox = found.sandbox
+        if sandbox is None or sandbox.kind == "none":  # what is said of the shell is not said here
+            raise ToolError(
+                f"no sandbox works here: {found.problem or 'it is turned off'}",
+                hint=f"Or the owner writes mcp.servers.{server.name}.sandbox: false.",
+            )
+        confined = Confined(
+            workspace=home,
+            extra_read_only=server.paths,
+            writable=server.writable,
+            network="relay" if server.network else "none",
+            environment=server.env,
+        )
+        relay = None
+        if server.network:
+            relay = await stack.enter_async_context(network_relay(self._egress))
+        return sandbox.launch(command, confined, relay)
+
+    def _prepared(self, server: McpServer) -> Path:
+        for path in (*server.paths, *server.writable):
+            if not os.path.lexists(path):
+                raise ToolError(f"{path} does not exist; it is listed in mcp.servers.{server.name}")
+        home = self._folder / server.name
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return home
 
 
 class Session:
     """An open connection to a server. `reason` has an entry once it is known why that is gone."""
 
     def __init__(self, client: Client, server: McpServer, reason: list[str]) -> None:
-        self._client, self._server, self._reason = client, server, reason
+        self._client, self._ours = client, f"the MCP server {server.name}"
+        self._reason = reason
 
     async def cards(self) -> tuple[Card, ...]:
         """Its tools as they are now. Raises `McpError`."""
         found: list[Card] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
-            with _told(self._server.name, self._reason):
+            with _in_words(self._ours, self._reason):
                 page = await self._client.list_tools(cursor=cursor)
             for tool in page.tools:
                 read_only = tool.annotations is not None and tool.annotations.read_only_hint is True
@@ -364,7 +336,7 @@ class Session:
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call one. Raises `McpError`, `McpLost` where the connection ended."""
-        with _told(self._server.name, self._reason):
+        with _in_words(self._ours, self._reason):
             return _result_of(await self._client.call_tool(tool, dict(arguments)))
 
 
@@ -382,30 +354,26 @@ def _load() -> None:
 
 
 @contextmanager
-def _told(name: str, reason: list[str]) -> Iterator[None]:
+def _in_words(server: str, reason: list[str]) -> Iterator[None]:
     """Whatever goes wrong inside is said in words that a model and its owner can act on."""
     try:
         yield
-    except McpError:
-        raise
-    except Exception as error:  # whatever somebody's server makes the SDK raise
-        raise _in_words(f"the MCP server {name}", first_error(error), reason) from error
+    except Exception as whole:  # whatever somebody's server makes the SDK raise
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED
 
-
-def _in_words(server: str, error: BaseException, reason: list[str]) -> McpError:
-    from mcp.shared.exceptions import MCPError
-    from mcp_types import CONNECTION_CLOSED
-
-    said = visible(" ".join(str(error).split()))[:_MOST_SAID]
-    if isinstance(error, McpError):
-        return error
-    if isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
-        return McpError(f"{server} answered with an error: {said}")
-    if reason or isinstance(error, MCPError):
-        return McpLost(f"{server} {reason[0] if reason else 'ended the connection'}")
-    if isinstance(error, NanobotError):
-        return McpError(f"{server}: {error}", hint=error.hint)
-    return McpError(f"{server} cannot be understood ({type(error).__name__}: {said})")
+        error = first_error(whole)
+        said = visible(" ".join(str(error).split()))[:_MOST_SAID]
+        failure = McpError(f"{server} cannot be understood ({type(error).__name__}: {said})")
+        if isinstance(error, McpError):
+            failure = error
+        elif isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
+            failure = McpError(f"{server} answered with an error: {said}")
+        elif reason or isinstance(error, MCPError):
+            failure = McpLost(f"{server} {reason[0] if reason else 'ended the connection'}")
+        elif isinstance(error, NanobotError):
+            failure = McpError(f"{server}: {error}", hint=error.hint)
+        raise failure from whole
 
 
 _MOST_TEXT = 400_000

@@ -18,6 +18,7 @@ from msgspec.structs import asdict
 
 from nanobot.bus.state import StateStore
 from nanobot.clock import Clock
+from nanobot.commands import Operation, text_argument
 from nanobot.errors import NanobotError, StorageError
 from nanobot.tasks import Background
 from nanobot.text import printable
@@ -86,6 +87,23 @@ class State(Struct, frozen=True):
     runs: bool
     trouble: str
 
+    def as_json(self) -> dict[str, object]:
+        """For `nanobot mcp …`."""
+        server, listing = self.server, self.listing or Listing("")
+        wanted = [c for c in listing.offered if not server.tools or c.name in server.tools]
+        return {
+            "name": server.name,
+            "where": server.shown,
+            "sandbox": bool(server.command) and server.sandbox,
+            "people": server.people,
+            "known": self.listing is not None,
+            "running": self.runs,
+            "trouble": self.trouble,
+            "tools": list(self.names),
+            "left_out": len(wanted) - len(self.names),
+            "waiting": [card.name for card in listing.waiting],
+        }
+
 
 class McpServers:
     """`servers` have different names. Their tools are offered in `registry`, `store` holds
@@ -146,9 +164,42 @@ class McpServers:
         """What is offered now."""
         return tuple(self._offered.values())
 
-    def states(self) -> tuple[State, ...]:
-        """How they are doing, in the order of the configuration."""
-        return tuple(self.state(name) for name in self._servers)
+    def table(self) -> Mapping[str, Operation]:
+        """The operations for `nanobot mcp …`, by name. Whoever reaches these is the owner of the
+        home. What a server says about itself is shown whole, with nothing hidden in it, and never
+        taken for more than its words. All but `mcp.list` take a `server`, and `mcp.approve` the
+        `digest` of what was looked at."""
+
+        async def approve(given: Mapping[str, object]) -> object:
+            name, digest = text_argument(given, "server"), text_argument(given, "digest")
+            return (await self.accept(name, digest)).as_json()
+
+        async def check(given: Mapping[str, object]) -> object:
+            return (await self.check(text_argument(given, "server"))).as_json()
+
+        async def listed(_: Mapping[str, object]) -> object:
+            states = [self.state(name).as_json() for name in self._servers]
+            return {"servers": states, "trouble": self.trouble}
+
+        return {
+            "mcp.list": listed,
+            "mcp.check": check,
+            "mcp.waiting": self._show_waiting,
+            "mcp.approve": approve,
+        }
+
+    async def _show_waiting(self, given: Mapping[str, object]) -> object:
+        """Which of its tools wait to be accepted, as they were and as they would be. `digest`
+        stands for just that; it is empty where nothing waits. One that was never asked for its
+        tools is started."""
+        name = text_argument(given, "server")
+        listing = self.state(name).listing or (await self.check(name)).listing or Listing("")
+        before = {card.name: asdict(card) for card in listing.accepted}
+        waiting = [
+            {"name": card.name, "before": before.get(card.name), "now": asdict(card)}
+            for card in listing.waiting
+        ]
+        return {"server": name, "digest": listing.digest, "waiting": waiting}
 
     def state(self, name: str) -> State:
         """How one is doing. Raises `NanobotError` where there is none of that name."""
@@ -272,79 +323,3 @@ def _waiting(name: str, listing: Listing) -> str:
         f"The MCP server {name} has {tools}, not used until you accept: run "
         f"`nanobot mcp approve {name}` in a terminal."
     )
-
-
-Request = Mapping[str, object]
-
-
-class McpOperations:
-    """The operations named `mcp.…`, for `nanobot mcp …`. Request and results are JSON.
-
-    Whoever reaches these is the owner of the home. What a server says about itself is shown whole,
-    with nothing hidden in it, and never taken for more than its words.
-    """
-
-    def __init__(self, servers: McpServers) -> None:
-        self._servers = servers
-
-    def table(self) -> Mapping[str, Callable[[Request], Awaitable[object]]]:
-        """By name, as they are called over the socket. All but `mcp.list` take a `server`."""
-        return {
-            "mcp.list": self._list,
-            "mcp.check": self._check,
-            "mcp.waiting": self._waiting,
-            "mcp.approve": self._approve,
-        }
-
-    async def _list(self, _: Request) -> dict[str, object]:
-        """All servers, as they are known; none is started."""
-        servers = self._servers
-        return {"servers": [_fields(it) for it in servers.states()], "trouble": servers.trouble}
-
-    async def _check(self, arguments: Request) -> dict[str, object]:
-        """Start it, and see its tools."""
-        return _fields(await self._servers.check(_text(arguments, "server")))
-
-    async def _waiting(self, arguments: Request) -> dict[str, object]:
-        """Which of its tools wait to be accepted, as they were and as they would be. `digest`
-        stands for just that; it is empty where nothing waits. One that was never asked for its
-        tools is started."""
-        state = self._servers.state(_text(arguments, "server"))
-        if state.listing is None:
-            state = await self._servers.check(state.server.name)
-        listing = state.listing or Listing("")
-        before = {card.name: asdict(card) for card in listing.accepted}
-        waiting = [
-            {"name": card.name, "before": before.get(card.name), "now": asdict(card)}
-            for card in listing.waiting
-        ]
-        return {"server": state.server.name, "digest": listing.digest, "waiting": waiting}
-
-    async def _approve(self, arguments: Request) -> dict[str, object]:
-        """With the `digest` of what was looked at: from now on those tools are offered."""
-        name, digest = _text(arguments, "server"), _text(arguments, "digest")
-        return _fields(await self._servers.accept(name, digest))
-
-
-def _fields(state: State) -> dict[str, object]:
-    listing, chosen = state.listing, state.server.tools
-    wanted = [c for c in listing.offered if not chosen or c.name in chosen] if listing else []
-    return {
-        "name": state.server.name,
-        "where": state.server.shown,
-        "sandbox": bool(state.server.command) and state.server.sandbox,
-        "people": state.server.people,
-        "known": listing is not None,
-        "running": state.runs,
-        "trouble": state.trouble,
-        "tools": list(state.names),
-        "left_out": len(wanted) - len(state.names),
-        "waiting": [card.name for card in listing.waiting] if listing else [],
-    }
-
-
-def _text(arguments: Request, key: str) -> str:
-    value = arguments.get(key)
-    if not isinstance(value, str) or not value:
-        raise NanobotError(f"the operation needs a text in {key!r}")
-    return value

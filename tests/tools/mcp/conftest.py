@@ -19,7 +19,7 @@ from nanobot.security.sandbox.finding import Found
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.mcp.connections import Bounds, Connections, Programs
+from nanobot.tools.mcp.connections import Bounds, Connections
 from nanobot.tools.mcp.servers import McpServers
 from nanobot.tools.mcp.values import McpServer
 from tests.doubles.state import MemoryState
@@ -82,8 +82,7 @@ class Gate:
 
     def __init__(self, house: House, servers: tuple[McpServer, ...], bounds: Bounds | None) -> None:
         self.registry, self.told = ToolRegistry(), dict[str, str]()
-        programs = Programs(house.home / "mcp", no_sandbox, Egress())
-        connections = Connections(programs, no_way, bounds)
+        connections = Connections(house.home / "mcp", no_sandbox, Egress(), no_way, bounds)
         self.servers = McpServers(
             servers, connections, self.registry, house.state, house.clock, self._tell
         )

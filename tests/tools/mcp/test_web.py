@@ -19,7 +19,7 @@ from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.mcp.connections import Connections, Programs
+from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.servers import McpServers
 from nanobot.tools.mcp.values import McpServer
 from tests.doubles.server import Served
@@ -36,8 +36,7 @@ async def reaching(
     url: str, home: Path, way: Callable[[McpServer], Egress] = own_exception
 ) -> AsyncIterator[tuple[McpServers, ToolRegistry]]:
     registry, clock = ToolRegistry(), FakeClock()
-    programs = Programs(home / "mcp", no_sandbox, Egress())
-    connections = Connections(programs, way)
+    connections = Connections(home / "mcp", no_sandbox, Egress(), way)
     entry = McpServer("far", url=url, headers={"Authorization": "Bearer for-this-server"})
     servers = McpServers([entry], connections, registry, MemoryState(), clock)
     servers.load()
