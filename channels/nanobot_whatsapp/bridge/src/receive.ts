@@ -16,11 +16,9 @@ import {
   type WAMessage,
 } from 'baileys'
 import { type Auth, type Keys, seenChange } from './auth.js'
-import type { Groups } from './connection.js'
 import { type Content, contentOf, excerpt, NOTHING, unwrapped } from './content.js'
 import { bare, isGroup, isLid, isOurs, isPublic, otherId, type Own } from './jids.js'
 import { type EventQuote, isMessageId, type Jid, type MessageEvent } from './protocol.js'
-import { partsOf } from './repository.js'
 import { keepNewest, type Log } from './runtime.js'
 import type { SentStore } from './send.js'
 import type { Spool } from './spool.js'
@@ -43,7 +41,13 @@ export type Envelope = Pick<
 export interface Surroundings {
   readonly auth: Pick<Auth, 'own' | 'otherOf'> & { readonly keys: Pick<Keys, 'seen'> }
   readonly sent: Pick<SentStore, 'has' | 'messageTo'>
-  readonly groups: Pick<Groups, 'nameOf'>
+  readonly groups: { nameOf(group: Jid): string }
+}
+
+/** The encrypted parts of a stanza. */
+export function partsOf(stanza: BinaryNode): readonly BinaryNode[] {
+  const { content } = stanza
+  return Array.isArray(content) ? content.filter(({ tag }) => tag === 'enc') : []
 }
 
 export class Receiver {

@@ -25,7 +25,7 @@ import {
   unpadRandomMax16,
 } from 'baileys'
 import { isGroup } from './jids.js'
-import type { Receiver } from './receive.js'
+import { partsOf, type Receiver } from './receive.js'
 
 /** Lets work through until it is closed, and knows when all of it has ended. */
 export class Gate {
@@ -163,12 +163,6 @@ export function keeping(
 function isOver(stanza: BinaryNode, type: Encrypted, receiver: Receiver): boolean {
   if (receiver.has(stanza)) return true
   return type !== 'skmsg' && partsOf(stanza).some((part) => part.attrs['type'] === 'skmsg')
-}
-
-/** The encrypted parts of a stanza. */
-export function partsOf(stanza: BinaryNode): readonly BinaryNode[] {
-  const { content } = stanza
-  return Array.isArray(content) ? content.filter(({ tag }) => tag === 'enc') : []
 }
 
 function decoded(padded: Uint8Array): proto.IMessage | null {

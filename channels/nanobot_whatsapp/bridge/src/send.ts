@@ -14,12 +14,12 @@ import {
   type AnyMessageContent,
   type BinaryNode,
   generateWAMessage,
+  type GroupMetadata,
   proto,
   type SocketConfig,
   type WAMessage,
   type WASocket,
 } from 'baileys'
-import type { Groups } from './connection.js'
 import { AppendLog, type LogState } from './disk.js'
 import { refusalOf, RequestFailed, wordsOf } from './errors.js'
 import { bare, isGroup, isLid, isNumber, same, userOf } from './jids.js'
@@ -36,7 +36,7 @@ export interface SenderParts {
   readonly sent: SentStore
   readonly clock: Clock
   readonly logger: SocketConfig['logger']
-  readonly groups: Groups
+  readonly groups: { metadata(group: Jid): Promise<GroupMetadata> }
 }
 
 export class Sender {
