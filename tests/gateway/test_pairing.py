@@ -89,7 +89,7 @@ async def test_nobody_else_gets_to_try_a_code(desk: Desk) -> None:
 
 async def test_a_chat_makes_and_unmakes_no_owner(desk: Desk) -> None:
     code = await asks(desk.access, BOB)
-    assert f"`nanobot pair approve {code} --owner`" in await desk.types(f"/pair {code} --owner")
+    assert "`nanobot pair approve CODE --owner`" in await desk.types(f"/pair {code} --owner")
     assert not lets_in(desk.access, BOB)
     await desk.operations["pair.approve"]({"code": code, "owner": True})
     assert "nanobot pair revoke telegram:8" in await desk.types("/pair revoke telegram:8")
