@@ -28,7 +28,6 @@ from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Oper
 from nanobot.config.load import SECRETS_FILE, entries, with_entries
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
-from nanobot.gateway.channels import ChannelOperations
 from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
@@ -68,7 +67,7 @@ def build_operations(
         **CronOperations(toolbox.cron, base.known, base.clock).table(),
         **toolbox.mcp.table(),
         **upkeep.operations.table(),
-        **ChannelOperations((), platforms.supervisor, base.background, base.clock).table(),
+        **platforms.supervisor.table(),
         "commands": commands,
     }
 

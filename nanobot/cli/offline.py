@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from nanobot.app.base import (
@@ -22,7 +24,7 @@ from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
-from nanobot.gateway.channels import ChannelOperations
+from nanobot.gateway.channels import ChannelState
 from nanobot.gateway.lock import home_lock
 from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
@@ -51,6 +53,11 @@ def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> o
         return asyncio.run(_operate(settings, op, arguments))
 
 
+async def _channels_at_rest(names: Sequence[str], _: Mapping[str, object]) -> Mapping[str, object]:
+    states = (ChannelState(name, "stopped", "no gateway runs") for name in names)
+    return {"running": False, "channels": [state.as_json(0.0) for state in states]}
+
+
 async def _operate(settings: Settings, op: str, arguments: dict[str, object]) -> object:
     """The parts of a gateway that operations need, without its channels and what runs by itself:
     messages and replies stay in the journal for the next gateway."""
@@ -72,7 +79,7 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
         **CronOperations(toolbox.cron, base.known, clock, runs=False).table(),
         **toolbox.mcp.table(),
         **BackupOperations(settings.home, journal, clock, live=False).table(),
-        **ChannelOperations(base.reachable, None, base.background, clock).table(),
+        "channels.status": partial(_channels_at_rest, base.reachable),
     }
     if op not in table:
         raise NanobotError(f"there is no operation {op!r}")

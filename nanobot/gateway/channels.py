@@ -304,15 +304,27 @@ class Host:
             logger.warning("a stranger was not answered: {}", error)
 
 
+LEASE_SECONDS = 30.0
+"""How long a channel is lent if its borrower says nothing more."""
+
+
+class _Lease(Struct):
+    """Who has a channel, and until when on the monotonic clock."""
+
+    by: str
+    until: float = 0.0
+
+
 class Supervisor:
-    """Runs every channel until stopped, and tells the owner of one that stays off. `rng` spreads
-    the restarts."""
+    """Runs every channel until stopped, lends them, and tells the owner of one that stays off.
+    `rng` spreads the restarts."""
 
     def __init__(self, channels: Mapping[str, Channel], parts: HostParts, rng: Random) -> None:
         self._channels, self._clock, self._rng = channels, parts.clock, rng
         self._warn, self._redact = parts.warn, parts.redactor.redact
         self._tasks = Background()
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._leases: dict[str, _Lease] = {}
         self.states = {name: ChannelState(name) for name in channels}
         self.hosts = {name: Host(state, parts) for name, state in self.states.items()}
 
@@ -321,25 +333,70 @@ class Supervisor:
         for name in self._channels:
             self._start(name)
 
-    async def lend(self, name: str) -> None:
-        """Stop a channel, so that somebody else may use its account and its folder, until
-        `take_back`."""
-        running = self._running[name]
-        running.cancel()
-        await asyncio.wait([running])
-        state = self.states[name]
-        state.state, state.detail, state.who = "lent", "somebody signs in", ""
-
-    def take_back(self, name: str) -> None:
-        """Start a channel that was lent."""
-        if self.states[name].state == "lent":
-            self._start(name)
-
     async def stop(self) -> None:
         """Stop intake at once."""
         await self._tasks.drain(0.0)
         for state in self.states.values():
             state.state = "stopped"
+
+    def table(self) -> Mapping[str, Operation]:
+        """The operations `channels.…`, as they are called over the socket."""
+        return {
+            "channels.status": self.status,
+            "channels.borrow": self.borrow,
+            "channels.return": self.take_back,
+        }
+
+    async def status(self, _: Mapping[str, object]) -> dict[str, object]:
+        """How each channel is doing."""
+        now = self._clock.monotonic()
+        return {"running": True, "channels": [one.as_json(now) for one in self.states.values()]}
+
+    async def borrow(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Stop a channel for `LEASE_SECONDS`, so that `by` may use its account and its folder;
+        where they have it already, for so long from now.
+
+        Raises `NanobotError` while somebody else has it.
+        """
+        name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
+        if name not in self.states:
+            return {"lent": False}
+        lease = self._leases.get(name)
+        if lease is None:
+            lease = self._leases[name] = _Lease(by)
+            await self._end(name)  # whatever it takes: the lease begins when it has stopped
+            state = self.states[name]
+            state.state, state.detail, state.who = "lent", "somebody signs in", ""
+            self._running[name] = self._tasks.start(self._expire(name, lease), name=name)
+        elif lease.by != by:
+            raise NanobotError(
+                f"somebody else signs in at {name} right now",
+                hint="Wait until that has ended, or end it.",
+            )
+        lease.until = self._clock.monotonic() + LEASE_SECONDS
+        return {"lent": True}
+
+    async def take_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Start a channel that `by` has borrowed again."""
+        name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
+        lease = self._leases.get(name)
+        if lease is not None and lease.by == by:
+            await self._end(name)
+            if self._leases.pop(name, None) is lease:
+                self._start(name)
+        return {"lent": False}
+
+    async def _expire(self, name: str, lease: _Lease) -> None:
+        """Run a channel again when its lease is over."""
+        while (left := lease.until - self._clock.monotonic()) > 0:
+            await self._clock.sleep(left)
+        del self._leases[name]
+        await self._keep_running(self._channels[name], self.states[name])
+
+    async def _end(self, name: str) -> None:
+        running = self._running[name]
+        running.cancel()
+        await asyncio.wait([running])
 
     def _start(self, name: str) -> None:
         running = self._keep_running(self._channels[name], self.states[name])
@@ -381,90 +438,3 @@ class Supervisor:
             reason = "it ended by itself"
         logger.error("channel {}: {}", channel.name, reason)
         return reason
-
-
-LEASE_SECONDS = 30.0
-"""How long a channel is lent if its borrower says nothing more."""
-
-
-class ChannelOperations:
-    """The operations `channels.…`. `configured` are the names of the channels that are set up;
-    `supervisor` is None where no gateway runs, and nothing has to be borrowed there."""
-
-    def __init__(
-        self,
-        configured: Sequence[str],
-        supervisor: Supervisor | None,
-        background: Background,
-        clock: Clock,
-    ) -> None:
-        self._configured, self._supervisor = configured, supervisor
-        self._background, self._clock = background, clock
-        self._leases: dict[str, _Lease] = {}
-
-    def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
-        return {
-            "channels.status": self.status,
-            "channels.borrow": self.borrow,
-            "channels.return": self.give_back,
-        }
-
-    async def status(self, _: Mapping[str, object]) -> dict[str, object]:
-        """How each channel is doing."""
-        live, now = self._supervisor, self._clock.monotonic()
-        states = (
-            list(live.states.values())
-            if live
-            else [ChannelState(name, "stopped", "no gateway runs") for name in self._configured]
-        )
-        channels = [state.as_json(now) for state in states]
-        return {"running": live is not None, "channels": channels}
-
-    async def borrow(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Stop a channel for `LEASE_SECONDS`; where `by` has it already, for so long from now.
-
-        Raises `NanobotError` while somebody else has it.
-        """
-        name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
-        live = self._supervisor
-        if live is None or name not in live.states:
-            return {"lent": False}
-        lease = self._leases.get(name)
-        if lease is not None and lease.by != by:
-            raise NanobotError(
-                f"somebody else signs in at {name} right now",
-                hint="Wait until that has ended, or end it.",
-            )
-        if lease is None:
-            self._leases[name] = lease = _Lease(by)
-            await live.lend(name)  # whatever it takes: the lease begins when it has stopped
-            self._background.start(self._expire(live, name, lease), name=f"{name} is lent")
-        lease.until = self._clock.monotonic() + LEASE_SECONDS
-        return {"lent": True}
-
-    async def give_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Start a channel that `by` has borrowed again."""
-        name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
-        lease = self._leases.get(name)
-        if self._supervisor is not None and lease is not None and lease.by == by:
-            del self._leases[name]
-            self._supervisor.take_back(name)
-        return {"lent": False}
-
-    async def _expire(self, live: Supervisor, name: str, lease: _Lease) -> None:
-        """Start it again when its time is over."""
-        while self._leases.get(name) is lease:
-            left = lease.until - self._clock.monotonic()
-            if left > 0:
-                await self._clock.sleep(left)
-            else:
-                del self._leases[name]
-                live.take_back(name)
-
-
-class _Lease(Struct):
-    """Who has a channel, and until when on the monotonic clock."""
-
-    by: str
-    until: float = 0.0

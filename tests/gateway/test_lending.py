@@ -11,8 +11,7 @@ import pytest
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import ChannelHost
 from nanobot.errors import ChannelOff, NanobotError
-from nanobot.gateway.channels import LEASE_SECONDS, ChannelOperations, Supervisor
-from nanobot.tasks import Background
+from nanobot.gateway.channels import LEASE_SECONDS, Supervisor
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from tests.gateway.core import host_parts
@@ -43,7 +42,7 @@ class Office:
     """A supervisor with one channel, and what is asked of it."""
 
     def __init__(self, home: Path) -> None:
-        self.clock, self.background = FakeClock(), Background()
+        self.clock = FakeClock()
         self.channel = Account()
         self.told: list[tuple[str, str]] = []
         parts = host_parts(
@@ -53,9 +52,7 @@ class Office:
             warn=lambda name, why: self.told.append((name, why)),
         )
         self.supervisor = Supervisor({"fake": self.channel}, parts, Random(1))
-        self.operations = ChannelOperations(
-            (), self.supervisor, self.background, self.clock
-        ).table()
+        self.operations = self.supervisor.table()
 
     async def ask(self, operation: str, **arguments: object) -> object:
         """Do one operation, and let what it starts begin."""
@@ -66,8 +63,6 @@ class Office:
     async def close(self) -> None:
         """End everything."""
         await self.supervisor.stop()
-        self.background.cancel()
-        await self.background.drain(0)
 
 
 async def test_a_borrowed_channel_rests_until_it_is_given_back(tmp_path: Path) -> None:
@@ -120,14 +115,6 @@ async def test_a_channel_that_does_not_run_need_not_be_borrowed(tmp_path: Path) 
     assert await office.ask("channels.borrow", name="other", by="me") == {"lent": False}
     with pytest.raises(NanobotError, match="needs a text in 'name'"):
         await office.ask("channels.borrow")
-    alone = ChannelOperations(("fake",), None, office.background, office.clock).table()
-    assert await alone["channels.borrow"]({"name": "fake", "by": "me"}) == {"lent": False}
-    assert await alone["channels.return"]({"name": "fake", "by": "me"}) == {"lent": False}
-    status = await alone["channels.status"]({})
-    assert status == {
-        "running": False,
-        "channels": [{"name": "fake", "state": "stopped", "detail": "no gateway runs", **NOBODY}],
-    }
 
 
 async def test_that_one_stays_off_is_told_once(tmp_path: Path) -> None:
