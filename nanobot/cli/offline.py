@@ -20,6 +20,7 @@ from nanobot.app.base import (
 )
 from nanobot.app.memory import Remembering
 from nanobot.app.tools import Toolbox
+from nanobot.commands import Operation
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.cron.tool import CronOperations
@@ -70,7 +71,7 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
         model_name(settings.model),
         prices(settings),
     )
-    table = {
+    table: dict[str, Operation] = {
         **Status(about(settings), journal, stores.sessions, cost, clock, None).table(),
         **Operations(model, cost, journal, stores.sessions, None).table(),
         **memory.service.table(),
