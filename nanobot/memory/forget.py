@@ -40,7 +40,7 @@ from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory.documents import ALL_FACTS, PENDING
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.lines import blocks_of
+from nanobot.memory.lines import blocks_of, numbered_blocks
 from nanobot.memory.matcher import LEAST
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store import MemoryStore
@@ -166,11 +166,8 @@ def _entries_of(memory: Memory) -> Iterator[Line]:
     folder = memory.root.place("memory")
     names = [entry.name for entry in folder.entries()] if folder.stat() else []
     for path in (PENDING, *(f"memory/{name}" for name in names if _NOTE.fullmatch(name))):
-        number = 1
-        for block in blocks_of(memory.store.read(path)):
-            if block.strip() and not block.startswith("#"):
-                yield Line(path, number, block.rstrip())
-            number += block.count("\n")
+        for number, block in numbered_blocks(memory.store.read(path)):
+            yield Line(path, number, block)
 
 
 async def _take_out(store: MemoryStore, path: str, texts: set[str]) -> tuple[int, set[str]]:

@@ -135,7 +135,7 @@ def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
         first=first if 0 <= first <= last < MOST else 0,
         last=last if 0 <= first <= last < MOST else 0,
         summary=found.summary,
-        key_facts=found.key_facts,
+        key_facts=tuple(filter(None, found.key_facts)),
         operations=tuple(step for step in found.operations if step.old or step.new),
         origin=found.origin,
     )

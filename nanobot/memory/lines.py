@@ -87,6 +87,15 @@ def blocks_of(text: str) -> list[str]:
     return blocks
 
 
+def numbered_blocks(text: str) -> Iterator[tuple[int, str]]:
+    """The pieces that say something, without headings, each with the number of its first line."""
+    number = 1
+    for block in blocks_of(text):
+        if block.strip() and not block.startswith("#"):
+            yield number, block.rstrip()
+        number += block.count("\n")
+
+
 class Operation(Struct, frozen=True, omit_defaults=True):
     """Adds (`old` empty), removes (`new` empty) or rewords one line.
 

@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from loguru import logger
+
 VERSION = 6
 STREAM_BITS = 24
 TOOLS_FROM = 1 << 23
@@ -122,6 +124,24 @@ def _prepare(db: sqlite3.Connection) -> None:
         db.executescript(f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
 
 
+def is_damaged(error: Exception) -> bool:
+    """Whether the file is no use and has to be built again."""
+    damaged = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in damaged
+
+
+@contextmanager
+def unless_refused() -> Iterator[None]:
+    """Go on where another process is writing to the file, or the disk refuses: the next refresh
+    makes up for it."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if is_damaged(error):
+            raise
+        logger.warning("the memory index: {}; the newest messages may be missing", error)
+
+
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
     """All that is done within, or nothing of it; other processes do not write meanwhile."""
@@ -141,6 +161,7 @@ def remove(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
+@unless_refused()
 def purge(db: sqlite3.Connection) -> None:
     """Leave nothing of deleted text in the file or beside it; cheap where none was deleted."""
     if not db.execute("SELECT 1 FROM setting WHERE name = 'purge'").fetchone():

@@ -20,9 +20,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,14 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ProviderGarbage, ProviderRejected, StorageError
 from nanobot.io import storage_errors
 from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
-from nanobot.memory.search.database import Interrupted, connect, purge, remove
+from nanobot.memory.search.database import (
+    Interrupted,
+    connect,
+    is_damaged,
+    purge,
+    remove,
+    unless_refused,
+)
 from nanobot.memory.search.ingest import Ingest
 from nanobot.memory.search.searching import Search, Vector, Waiting
 
@@ -42,7 +48,6 @@ _EMBEDDED_AT_ONCE = 64
 _LOOKED_UP_AT_ONCE = 2_048
 
 _PLAIN = "hello"
-_DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 T = TypeVar("T")
 
@@ -88,7 +93,7 @@ class MemoryIndex:
     async def refresh(self) -> None:
         """Take in what changed in the files, overwrite what was taken out, and embed what has no
         vector yet; costs next to nothing where nothing changed."""
-        await self._run(_purge)
+        await self._run(lambda index: purge(index.db))
         while await self._embed_some(_LOOKED_UP_AT_ONCE, patient=True):
             pass
 
@@ -119,13 +124,13 @@ class MemoryIndex:
         for is_last in (False, True):
             try:
                 index = self._open()
-                with _unless_refused():
+                with unless_refused():
                     index.ingest.refresh()
                 return work(index)
             except Interrupted as error:
                 raise StorageError(self._path, "the index was closed meanwhile") from error
             except (sqlite3.Error, OSError) as error:
-                if is_last or _code(error) not in _DAMAGED:
+                if is_last or not is_damaged(error):
                     self._close()
                     raise StorageError(self._path, str(error)) from error
                 logger.warning("{}: {}; the index is built again", self._path, error)
@@ -168,14 +173,15 @@ class MemoryIndex:
         if self._embedding is None or self._is_embedding.locked():
             return False
         async with self._is_embedding:
-            waiting = await self._run(partial(_waiting, most=most))
+            waiting = await self._run(lambda index: index.search.vectors.waiting(most))
             for start in range(0, len(waiting), _EMBEDDED_AT_ONCE):
                 batch = waiting[start : start + _EMBEDDED_AT_ONCE]
                 texts = [line.text for line in batch]
                 vectors = await self._embedding.vectors_of(texts, patient=patient)
                 if not vectors:
                     return False
-                await self._run(partial(_store, lines=batch, vectors=vectors))
+                found = list(zip(batch, vectors, strict=True))
+                await self._run(partial(_store, found))
         return bool(waiting)
 
 
@@ -187,38 +193,8 @@ class _Opened(NamedTuple):
     search: Search
 
 
-def _purge(index: _Opened) -> None:
-    with _unless_refused():
-        purge(index.db)
-
-
-def _waiting(index: _Opened, most: int) -> list[Waiting]:
-    found = list[Waiting]()
-    with _unless_refused():
-        found += index.search.vectors.waiting(most)
-    return found
-
-
-def _store(index: _Opened, lines: Sequence[Waiting], vectors: Sequence[Vector | None]) -> None:
-    with _unless_refused():
-        index.search.vectors.store(lines, vectors)
-
-
-@contextmanager
-def _unless_refused() -> Iterator[None]:
-    """Go on where another process is writing to the file, or the disk refuses: the next refresh
-    makes up for it."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if _code(error) in _DAMAGED:
-            raise
-        logger.warning("the memory index: {}; the newest messages may be missing", error)
-
-
-def _code(error: Exception) -> int:
-    """What SQLite says happened, without the details; 0 for what is not its error."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+def _store(found: Sequence[tuple[Waiting, Vector | None]], index: _Opened) -> None:
+    index.search.vectors.store(found)
 
 
 class Embedding:

@@ -21,25 +21,19 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from datetime import date, timedelta
-from functools import cache
 
 from msgspec import Struct
-
-
-def late(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
-    """What gives the compiled pattern, always the same one. Raises `re.error` at the first use."""
-    return cache(lambda: re.compile(pattern, flags))
-
 
 _CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u30fa\u30fc-\u30ff"
     "\u3100-\u312f\u3131-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f"
     "\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
-_RUN = late(f"[{_CJK}]+")
-_PIECE = late(f"[{_CJK}]+|(?:(?![{_CJK}])[^\\W_])+")
+# Compiled at their first use, which `re` remembers: that takes time which a start does not have.
+_RUN = f"[{_CJK}]+"
+_PIECE = f"[{_CJK}]+|(?:(?![{_CJK}])[^\\W_])+"
 _KANA = re.compile(r"[\u3040-\u309f]+\Z")
 
 _STOP_WORDS = """
@@ -63,14 +57,14 @@ def prepared(text: str) -> str:
     """`text` as it is given to the full-text table."""
     if text.isascii():
         return text
-    return _RUN().sub(_spelled_out, unicodedata.normalize("NFKC", text))
+    return re.sub(_RUN, _spelled_out, unicodedata.normalize("NFKC", text))
 
 
 def words_of(text: str) -> list[str]:
     """The words of a question in order, lower case, CJK runs as the keys that find them."""
     found: list[str] = []
-    for piece in _PIECE().findall(unicodedata.normalize("NFKC", text).lower()):
-        found.extend(_keys(piece) if _RUN().match(piece) else [piece])
+    for piece in re.findall(_PIECE, unicodedata.normalize("NFKC", text).lower()):
+        found.extend(_keys(piece) if re.match(_RUN, piece) else [piece])
     return found
 
 
@@ -111,18 +105,15 @@ _MONTH = (
 )
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
-_DATES = [
-    late(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"\b(?:on )?{_YEAR}-(?P<month>\d\d?)-(?P<day>\d\d?)\b",
-        rf"{_YEAR}年(?P<month>\d\d?)月(?:(?P<day>\d\d?)[日号號])?",
-        rf"\b(?:on )?(?:the )?{_DAY} (?:of )?{_MONTH}\b\.?(?:,? {_YEAR}\b)?",
-        rf"\b(?:on )?{_MONTH}\.? {_DAY}\b(?:,? {_YEAR}\b)?",
-        rf"\b(?:in |during |of )?{_MONTH},? (?:of )?{_YEAR}\b",
-        rf"\b(?:(?P<last>last)|in|during|since|this past) {_MONTH}\b",
-        rf"\b(?:in |during |of |since ){_YEAR}\b",
-    )
-]
+_DATES = (
+    rf"\b(?:on )?{_YEAR}-(?P<month>\d\d?)-(?P<day>\d\d?)\b",
+    rf"{_YEAR}年(?P<month>\d\d?)月(?:(?P<day>\d\d?)[日号號])?",
+    rf"\b(?:on )?(?:the )?{_DAY} (?:of )?{_MONTH}\b\.?(?:,? {_YEAR}\b)?",
+    rf"\b(?:on )?{_MONTH}\.? {_DAY}\b(?:,? {_YEAR}\b)?",
+    rf"\b(?:in |during |of )?{_MONTH},? (?:of )?{_YEAR}\b",
+    rf"\b(?:(?P<last>last)|in|during|since|this past) {_MONTH}\b",
+    rf"\b(?:in |during |of |since ){_YEAR}\b",
+)
 """The ways to name days, longer ones first: what one takes, the next does not see."""
 
 
@@ -145,7 +136,7 @@ def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
         return " "
 
     for pattern in _DATES:
-        question = pattern().sub(taken, question)
+        question = re.sub(pattern, taken, question, flags=re.IGNORECASE)
     return tuple(found), question
 
 

@@ -29,6 +29,7 @@ from nanobot.memory.files import text_of
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import MOST
 from nanobot.memory.history import decode as decode_entry
+from nanobot.memory.lines import numbered_blocks
 from nanobot.memory.notes import day_of
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Source, Sources
@@ -335,7 +336,7 @@ def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]
     day, origin = day_of(name), ""
     if day is None:
         return
-    for number, (line, passage) in enumerate(_blocks(text), 1):
+    for number, (line, passage) in enumerate(numbered_blocks(text), 1):
         bullet = _BULLET.match(passage)
         hour, minute = (int(bullet[1]), int(bullet[2])) if bullet and bullet[1] else (0, 0)
         said_at = time(hour, minute) if hour < 24 and minute < 60 else time()
@@ -347,20 +348,6 @@ def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]
 
 def _fact_passages(path: str, text: str, template: str) -> Iterator[Entry]:
     """The facts of the long-term file at `path`, beyond its template."""
-    for number, (line, passage) in enumerate(_blocks(text), 1):
+    for number, (line, passage) in enumerate(numbered_blocks(text), 1):
         if fact_lines(passage, template):
             yield Entry(number, passage, place=f"{path}:{line}")
-
-
-def _blocks(text: str) -> Iterator[tuple[int, str]]:
-    """Bullets with what is indented under them, and paragraphs, each with its line number."""
-    begun, block = 0, list[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        fresh = not line.strip() or line.startswith("#") or _BULLET.match(line)
-        if fresh and block:
-            yield begun, "\n".join(block)
-            block = []
-        if line.strip() and not line.startswith("# "):
-            begun, block = (begun if block else number), [*block, line]
-    if block:
-        yield begun, "\n".join(block)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import MOST
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
-from nanobot.memory.search.database import STREAM_BITS, transaction
+from nanobot.memory.search.database import STREAM_BITS, transaction, unless_refused
 from nanobot.memory.search.question import Question, parse
 from nanobot.memory.search.ranking import Candidate, Segments, rank, reach
 from nanobot.session.records import JsonValue
@@ -308,8 +308,10 @@ class Vectors:
         dropped first."""
         row = self._db.execute("SELECT value FROM setting WHERE name = 'embedder'").fetchone()
         if row is None or row[0] != self._name:
-            self._db.execute("DELETE FROM vector")
-            self._db.execute("INSERT OR REPLACE INTO setting VALUES ('embedder', ?)", (self._name,))
+            with unless_refused(), transaction(self._db):
+                self._db.execute("DELETE FROM vector")
+                setting = "INSERT OR REPLACE INTO setting VALUES ('embedder', ?)"
+                self._db.execute(setting, (self._name,))
         if self._complete == (version := _changes(self._db)):
             return []
         rows = self._db.execute(
@@ -321,20 +323,17 @@ class Vectors:
         self._complete = self._complete if found else version
         return found
 
-    def store(self, lines: Sequence[Waiting], vectors: Sequence[Vector | None]) -> None:
+    @unless_refused()
+    def store(self, found: Iterable[tuple[Waiting, Vector | None]]) -> None:
         """Keep the vectors of lines; None is for one that can have none, which then no longer waits
         for one."""
         with transaction(self._db):
-            for line, vector in zip(lines, vectors, strict=True):
+            for line, vector in found:
                 numbers = _unit(vector or ())
-                self._db.execute(
-                    "INSERT OR REPLACE INTO vector VALUES (?, ?, ?)",
-                    (
-                        line.hash,
-                        _signs(numbers) if numbers else b"",
-                        array("f", numbers).tobytes(),
-                    ),
-                )
+                signs = _signs(numbers) if numbers else b""
+                data = array("f", numbers).tobytes()
+                insert = "INSERT OR REPLACE INTO vector VALUES (?, ?, ?)"
+                self._db.execute(insert, (line.hash, signs, data))
 
     def count(self) -> int:
         """How many passages have a vector."""
