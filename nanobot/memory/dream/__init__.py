@@ -28,9 +28,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 
 from loguru import logger
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.bus.state import StateStore
@@ -48,25 +48,24 @@ __all__ = ["Dream", "DreamLimits", "DreamReport", "DreamSchedule"]
 
 OnDigest = Callable[[DreamReport], Awaitable[None]]
 OnTrouble = Callable[[str], Awaitable[None]]
+NextDue = Callable[[datetime], datetime | None]
+"""The due time after a moment, None for never again."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(minutes=10), timedelta(days=1)
 _TROUBLE = 3
 """Failures in a row after which the owner is told."""
 
+START_DELAY = 60.0
+"""Seconds after the start, so that the first messages do not wait for a Dream."""
+
+_LONGEST_WAIT = timedelta(hours=6)
+"""Notes of a day become readable at midnight, and clocks are set."""
+
+_PAUSE = timedelta(hours=1)
+"""Between runs that do not wait for their time, so that the budget of a run bounds an hour."""
+
 _EVERYONE = ""
 """Whom a failure concerns where the model could not be asked."""
-
-
-class Due(Struct, frozen=True):
-    """What a schedule goes by. Since when the next run is awaited: the end of the last run, or the
-    time of the first entry where there was none; None where there is nothing to read. `last_run`
-    is when one came to its end, `unread` counts history entries, and before `not_before` none is
-    tried."""
-
-    since: datetime | None = None
-    last_run: datetime | None = None
-    unread: int = 0
-    not_before: datetime | None = None
 
 
 class Dream:
@@ -99,22 +98,31 @@ class Dream:
 
     def unread(self, scope: str) -> int:
         """How many history entries of `scope` it has not read. Blocks."""
-        return self.due_from(scope).unread
+        reader = Reader(self._memories.of(scope), self._evidence, self._clock.now())
+        return sum(key.isdecimal() for key in reader.waiting(self._state.of(scope)))
 
-    def due_from(self, scope: str) -> Due:
-        """What a schedule needs to know of `scope`. Times that a clock which was wrong left far in
-        the future count as unknown. Blocks."""
+    def next_run(self, scope: str, next_due: NextDue, max_unread: int) -> datetime | None:
+        """When `scope` is due: when `next_due` says after the end of the last run (or the time of
+        the first entry where there was none), sooner where so many entries are unread, and not
+        before a pause after failures is over. None where there is nothing to read.
+
+        Times that a clock which was wrong left far in the future count as unknown. Blocks.
+        """
         memory, state, now = self._memories.of(scope), self._state.of(scope), self._clock.now()
         waiting = Reader(memory, self._evidence, now).waiting(state)
+        if not waiting and not state.plan:
+            return None
         cursors = [int(key) for key in waiting if key.isdecimal()]
-        last_run, since = _credible(_moment(state.last_run), now), None
-        if waiting or state.plan:
-            first = memory.history.get(cursors[0]) if cursors else None
-            since = last_run or _credible(first.timestamp if first else None, now)
-            since = since or now - timedelta(days=1)
+        first = memory.history.get(cursors[0]) if cursors else None
+        last_run = _credible(_moment(state.last_run), now)
+        since = last_run or _credible(first.timestamp if first else None, now)
+        times = [next_due(since or now - timedelta(days=1))]
+        if len(cursors) >= max_unread:
+            times.append(last_run + _PAUSE if last_run else now)
+        due = min(filter(None, times), default=None)
         failed = [self._failures[name] for name in (scope, _EVERYONE) if name in self._failures]
-        until = (_credible(moment, now) for _, moment in failed)
-        return Due(since, last_run, len(cursors), max(filter(None, until), default=None))
+        pauses = (_credible(moment, now) for _, moment in failed)
+        return max([due, *filter(None, pauses)]) if due else None
 
     @asynccontextmanager
     async def forgetting(self) -> AsyncIterator[None]:
@@ -256,26 +264,15 @@ def _credible(when: datetime | None, now: datetime) -> datetime | None:
     return when if when is not None and when <= now + _LONGEST_PAUSE else None
 
 
-START_DELAY = 60.0
-"""Seconds after the start, so that the first messages do not wait for a Dream."""
-
-_LONGEST_WAIT = timedelta(hours=6)
-"""Notes of a day become readable at midnight, and clocks are set."""
-
-_PAUSE = timedelta(hours=1)
-"""Between runs that do not wait for their time, so that the budget of a run bounds an hour."""
-
-
 class DreamSchedule:
-    """Runs every scope when it is due. `next_due` gives the due time after a moment, None for never
-    again. A scope with `max_unread` unread entries is due at once; `nudge` says that there may be
-    one. It outlives any error."""
+    """Runs every scope when it is due. A scope with `max_unread` unread entries is due at once;
+    `nudge` says that there may be one. It outlives any error."""
 
     def __init__(
         self,
         dream: Dream,
         memories: Memories,
-        next_due: Callable[[datetime], datetime | None],
+        next_due: NextDue,
         clock: Clock,
         max_unread: int,
     ) -> None:
@@ -310,19 +307,9 @@ class DreamSchedule:
     async def _run_if_due(self, scope: str) -> datetime | None:
         """Dream for `scope` if its time has come; when it is due next, None where that is not in
         sight."""
-        when = await asyncio.to_thread(self._due, scope)
+        due = partial(self._dream.next_run, scope, self._next_due, self._max_unread)
+        when = await asyncio.to_thread(due)
         if when is not None and when <= self._clock.now() and not self._stopping:
             await self._dream.run(scope)
-            when = await asyncio.to_thread(self._due, scope)
+            when = await asyncio.to_thread(due)
         return when
-
-    def _due(self, scope: str) -> datetime | None:
-        """When `scope` is due. Blocks."""
-        due = self._dream.due_from(scope)
-        if due.since is None:
-            return None
-        times = [when] if (when := self._next_due(due.since)) else []
-        if due.unread >= self._max_unread:
-            times.append(due.last_run + _PAUSE if due.last_run else self._clock.now())
-        first = min(times, default=None)
-        return max(first, due.not_before) if first and due.not_before else first

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from nanobot.errors import ContextTooLong, ProviderError, ProviderRejected, ProviderUnavailable
+from nanobot.memory.dream import Dream
 from nanobot.providers.port import Prompt, Usage
 from nanobot.testing import fails, says
 from nanobot.testing.model import Line
@@ -14,6 +15,11 @@ from tests.memory.dream.support import LONG_TERM, World, found
 
 LIVES = "Lives in Porto since May 2026"
 PORTO = {"text": LIVES, "entry": 0}
+
+
+def due(dream: Dream) -> datetime | None:
+    """When it is tried next, were it due at any time."""
+    return dream.next_run("owner", lambda since: since, 100)
 
 
 async def test_a_budget_of_calls_bounds_a_run_and_the_next_goes_on(world: World) -> None:
@@ -56,7 +62,7 @@ async def test_a_failing_model_leaves_the_cursor_and_the_person_hears_of_the_thi
     for _ in range(4):
         report = await dream.run("owner")
         assert "the server is not reached" in report.text
-        not_before = dream.due_from("owner").not_before
+        not_before = due(dream)
         assert not_before is not None
         pauses.append((not_before - world.clock.now()).total_seconds() / 60)
     assert pauses == [10, 20, 40, 80]
@@ -70,8 +76,9 @@ async def test_after_a_success_failures_are_counted_anew(world: World) -> None:
     dream, model = world.dream(fails(ProviderUnavailable("down")), found())
     await dream.run("owner")
     await dream.run("owner")
-    due = dream.due_from("owner")
-    assert (due.since, due.not_before) == (None, None)
+    assert due(dream) is None
+    world.remembers("More.")
+    assert due(dream) == world.clock.now()
     assert model.left == 0
 
 
@@ -148,9 +155,8 @@ async def test_an_unexpected_error_is_a_failure_like_any_other(world: World) -> 
     for _ in range(3):
         report = await dream.run("owner")
     assert report.problem == "an error of mine, Defect: of its own"
-    due = dream.due_from("owner")
-    assert due.unread == 1
-    assert due.not_before == world.clock.now() + timedelta(minutes=40)
+    assert dream.unread("owner") == 1
+    assert due(dream) == world.clock.now() + timedelta(minutes=40)
     assert len(world.troubles) == 1
 
 

@@ -33,7 +33,7 @@ def dreaming(home: RealHome, stored: MemoryState, *scopes: str) -> Dream:
         limits=DreamLimits(),
         state=stored,
     )
-    assert all(dream.due_from(scope).since is not None for scope in scopes)  # it knows of it
+    assert all(dream.next_run(scope, lambda since: since, 9) for scope in scopes)  # it knows of it
     return dream
 
 
