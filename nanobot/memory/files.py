@@ -46,6 +46,15 @@ def _decoded(line: bytes) -> str:
         return line.decode("latin-1")
 
 
+def bytes_of(text: str, before: bytes | None) -> bytes:
+    """`text` in UTF-8, to be written in place of `before`; a line of that which is in another
+    encoding, and stands in `text` as `text_of` reads it, keeps its bytes."""
+    kept = {_decoded(line): line for line in (before or b"").split(b"\n")}
+    return b"\n".join(
+        kept.get(line) or line.encode("utf-8", "replace") for line in text.split("\n")
+    )
+
+
 def lines_in(content: bytes, is_line: Callable[[bytes], bool]) -> Iterator[tuple[int, bytes]]:
     """The whole lines and where each begins, blank ones left out; what follows the last newline
     only if it is a line, which an editor may leave so."""

@@ -25,7 +25,7 @@ from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory import guard
 from nanobot.memory.documents import FACTS, LONG_TERM, PERSONAL, RETIRED, RULES, TRACKED
-from nanobot.memory.files import redact_file, text_of
+from nanobot.memory.files import bytes_of, redact_file, text_of
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation, apply_operations, split
 from nanobot.memory.notes import retired_in, with_note, with_retired
@@ -342,7 +342,7 @@ class MemoryStore:
         self._guard(write)
         if write.text == write.expected and not write.change.cursors:
             return None
-        return place, current, write.text.encode("utf-8", "replace")
+        return place, current, bytes_of(write.text, current)
 
     def _guard(self, write: _Write) -> None:
         """Raises `ToolError` where the text may not replace the one before."""

@@ -60,16 +60,17 @@ async def test_a_file_in_utf_16_is_read_and_written_as_utf_8(
     assert (workspace / "USER.md").read_text() == "- wohnt in K\xf6ln\n- \u8336\n- likes tea\n"
 
 
-async def test_lines_in_another_encoding_are_read_as_latin_1_and_written_as_utf_8(
+async def test_lines_in_another_encoding_are_read_as_latin_1_and_keep_their_bytes(
     store: MemoryStore, workspace: Path
 ) -> None:
     lines = ["# Memory", "", "- Müller wohnt in Köln", "- 茶"]
     before = [line.encode("utf-8" if "茶" in line else "latin-1") for line in lines]
-    (workspace / MEMORY).write_bytes(b"\r\n".join([*before, b""]))
-    assert store.facts(MEMORY) == lines[2:]
-    await store.apply(MEMORY, [Operation(new="- Likes tea")], CHANGE)
-    after = (workspace / MEMORY).read_bytes().decode()
-    assert after == "\r\n".join([*lines, "- Likes tea", ""])
+    before += ["- 住在北京".encode("gbk"), b""]
+    (workspace / MEMORY).write_bytes(b"\r\n".join(before))
+    assert store.facts(MEMORY)[:2] == lines[2:]
+    await store.apply(MEMORY, [Operation("- 茶", "- Likes tea")], CHANGE)
+    after = [*before[:3], b"- Likes tea", *before[4:]]
+    assert (workspace / MEMORY).read_bytes() == b"\r\n".join(after)
 
 
 async def test_a_byte_order_mark_is_no_fact_and_goes_with_the_next_write(
@@ -163,8 +164,8 @@ async def test_notes_are_bullets_under_the_day_with_their_lines_indented(
     )
     (workspace / "memory/2026-11-21.md").write_bytes(b"typed by hand \xff, no newline")
     await store.append_today("and \ud83d this")
-    assert (workspace / "memory/2026-11-21.md").read_text() == (
-        "typed by hand ÿ, no newline\n- 14:10 and ? this\n"
+    assert (workspace / "memory/2026-11-21.md").read_bytes() == (
+        b"typed by hand \xff, no newline\n- 14:10 and ? this\n"
     )
     with pytest.raises(ToolError, match="empty"):
         await store.append_today(" \n")
