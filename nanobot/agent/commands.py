@@ -18,7 +18,7 @@ from nanobot.bus.events import NANOBOT, TERMINAL, Media
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
 from nanobot.providers.discovery import ServedModels
-from nanobot.text import counted
+from nanobot.text import counted, shortened
 from nanobot.tooling.approvals import Approvals
 from nanobot.tools.undo import Outcome, UndoLog
 
@@ -229,16 +229,12 @@ def _origin(asked: Sequence[Message]) -> str:
 def _history_line(message: Message) -> str:
     stamp = f"{message.timestamp:%Y-%m-%d %H:%M}" if message.timestamp else "?"
     who = {"user": "you", "assistant": "nanobot"}.get(message.role, message.role)
-    text = " ".join(message.content.split())
-    if len(text) > _HISTORY_CHARACTERS:
-        text = f"{text[:_HISTORY_CHARACTERS]}…"
-    return f"[{stamp}] {who}: {text}"
+    return f"[{stamp}] {who}: {shortened(message.content, _HISTORY_CHARACTERS)}"
 
 
 def _undo_text(messages: tuple[Message, ...], files: list[tuple[str, Outcome]]) -> str:
     asked = next((message.content for message in _asked(messages)), "")
-    first = " ".join(asked.split())[:80]
-    lines = [f"Took back the last turn (“{first}”)."]
+    lines = [f"Took back the last turn (“{shortened(asked, 80)}”)."]
     lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It had changed no files."]
     return "\n".join(lines)
 

@@ -32,7 +32,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.truncation import shorten, shortened
+from nanobot.agent.truncation import truncated, truncated_prompt
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
@@ -59,6 +59,7 @@ from nanobot.skills.folder import Skill
 from nanobot.skills.loader import SkillsLoader
 from nanobot.skills.prompt import Triggers, active_section, summary_section
 from nanobot.templates import render
+from nanobot.text import duration, shortened
 from nanobot.tooling.registry import ToolRegistry
 
 
@@ -94,10 +95,7 @@ def header(stamp: datetime | None, session_key: str, today: date, style: Timesta
 def late_notice(waited: timedelta) -> str:
     """`[late: sent 3 h 5 min before this answer]`."""
     minutes = int(waited.total_seconds() // 60)
-    days, rest = divmod(minutes, 24 * 60)
-    parts = zip((days, *divmod(rest, 60)), ("days", "h", "min"), strict=True)
-    words = " ".join([f"{number} {unit}" for number, unit in parts if number][:2])
-    return f"[late: sent {words} before this answer]"
+    return f"[late: sent {duration(60 * minutes)} before this answer]"
 
 
 def memory_notice(before: str, after: str) -> str:
@@ -123,8 +121,7 @@ def _lines(text: str) -> Sequence[str]:
 
 
 def _short(line: str) -> str:
-    text = line.replace('"', "'")
-    return text if len(text) <= _NOTICE_CHARACTERS else f"{text[: _NOTICE_CHARACTERS - 1]}…"
+    return shortened(line.replace('"', "'"), _NOTICE_CHARACTERS)
 
 
 _CUT = "[cut here to save room: read_file {path} start_line={line} shows the rest]"
@@ -324,7 +321,9 @@ class PromptRoom:
         tokens = await self._counter.count(text, prompt.tokens, self._budget, kind)
         if tokens <= self._budget:
             return prompt
-        return shortened(prompt, round(self._budget * _TARGET * prompt.tokens / max(1, tokens)))
+        return truncated_prompt(
+            prompt, round(self._budget * _TARGET * prompt.tokens / max(1, tokens))
+        )
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -427,7 +426,7 @@ class ContextBuilder:
         """A message in the form it is sent; the same bytes every time within one cache."""
         text = message.content
         if len(text) > self._max_characters:
-            text = shorten(text, self._max_characters)
+            text = truncated(text, self._max_characters)
         if message.role == "assistant":
             return assistant_message(text, message.tool_calls)
         if message.role == "tool":

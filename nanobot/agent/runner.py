@@ -204,13 +204,9 @@ OUT_OF = (
 
 
 class Turn(Struct, frozen=True):
-    """What a run produced: all its new messages, the final text among them as the last.
+    """How a run ended: its final text; all messages before it are in the log. `finish` is the
+    finish reason of `model`, which gave the answer; `steps` counts model calls."""
 
-    `finish` is the finish reason of `model`, which gave the answer; `steps` counts model
-    calls.
-    """
-
-    new_messages: tuple[Message, ...]
     text: str
     usage: Usage = field(default_factory=Usage)
     finish: str = "stop"
@@ -269,13 +265,12 @@ class AgentRunner(Struct, frozen=True):
         """Answer `prompt`. Raises a `ProviderError` when the model could not; what had been done
         until then is in `log`."""
         run = _Run(self, prompt, caller, log or TurnLog(), hook or Hooks(), render)
-        options, begun, steps = options or CallOptions(), begun or Begun(), 0
-        if begun.messages:
-            steps = sum(message.role == "assistant" for message in begun.messages)
-            await run.resume(begun)
+        options, begun = options or CallOptions(), begun or Begun()
+        await run.resume(begun)
+        limit = f"{self.max_iterations} steps"
+        steps = sum(message.role == "assistant" for message in begun.messages)
         for _ in range(steps, self.max_iterations):
-            if steered := await run.log.steered():
-                run.add(steered)
+            run.add(await run.log.steered())
             reply = await self._ask(run, options)
             if reply.tool_calls:
                 await run.act(reply)
@@ -283,12 +278,13 @@ class AgentRunner(Struct, frozen=True):
                 run.add(corrections)
                 run.show_text("", restart=True)  # the answer is to what was asked before
             else:
-                return run.finish(reply)
+                return run.end(reply)
             if 0 < self.max_tokens <= run.usage.prompt + run.usage.completion:
                 limit = f"{self.max_tokens:,} tokens"
-                return await self._last_answer_without_tools(run, options, limit)
-        limit = f"{self.max_iterations} steps"
-        return await self._last_answer_without_tools(run, options, limit)
+                break
+        notice = Message("user", OUT_OF.format(limit), self.clock.now(), origin="nanobot")
+        await run.tell(notice)
+        return run.end(await self._ask(run, replace(options, tool_choice="none")))
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
         """One model call. A reply with neither text nor calls is asked for once more."""
@@ -304,15 +300,9 @@ class AgentRunner(Struct, frozen=True):
                 return reply
         raise ProviderGarbage("the model gave an empty answer, twice")
 
-    async def _last_answer_without_tools(self, run: _Run, options: CallOptions, limit: str) -> Turn:
-        notice = Message("user", OUT_OF.format(limit), self.clock.now(), origin="nanobot")
-        run.add((notice,))
-        await run.log.told(notice)
-        return run.finish(await self._ask(run, replace(options, tool_choice="none")))
-
 
 class _Run(Struct):
-    """The state of one run: the growing prompt and the new messages, always in step."""
+    """The state of one run: the prompt that grows, and what it has used."""
 
     runner: AgentRunner
     prompt: Prompt
@@ -320,14 +310,18 @@ class _Run(Struct):
     log: TurnLog
     hook: AgentHook
     render: Render
-    new: list[Message] = field(default_factory=list)
     usage: Usage = Usage()
     steps: int = 0
 
     def add(self, messages: Sequence[Message]) -> None:
-        """More messages, in the prompt as in what is new."""
-        self.new.extend(messages)
-        self.prompt = self.prompt.plus([self.render(message) for message in messages])
+        """More messages, which the log has already, in the prompt."""
+        if messages:
+            self.prompt = self.prompt.plus([self.render(message) for message in messages])
+
+    async def tell(self, message: Message) -> None:
+        """A message more, in the prompt and in the log."""
+        self.add((message,))
+        await self.log.told(message)
 
     def show_text(self, delta: str, restart: bool) -> None:
         """The model's text as it streams."""
@@ -335,10 +329,9 @@ class _Run(Struct):
         place = (caller.channel, caller.chat_id, caller.turn_id)
         self.hook(TextDelta(*place, delta, restart, thread_id=caller.thread_id), caller)
 
-    def finish(self, reply: Reply) -> Turn:
+    def end(self, reply: Reply) -> Turn:
         """The final answer."""
-        new = (*self.new, Message("assistant", reply.text, self.runner.clock.now()))
-        return Turn(new, reply.text, self.usage, reply.finish, self.steps, reply.model)
+        return Turn(reply.text, self.usage, reply.finish, self.steps, reply.model)
 
     async def resume(self, begun: Begun) -> None:
         """Take up what an earlier process did, and give its open calls an outcome."""
@@ -352,11 +345,8 @@ class _Run(Struct):
 
     async def act(self, reply: Reply) -> None:
         """Run the tools that a reply calls, in order; neighbours that may, side by side."""
-        message = Message(
-            "assistant", reply.text, self.runner.clock.now(), tool_calls=reply.tool_calls
-        )
-        self.add((message,))
-        await self.log.told(message)
+        now = self.runner.clock.now()
+        await self.tell(Message("assistant", reply.text, now, tool_calls=reply.tool_calls))
         await self._call_all(reply.tool_calls)
 
     async def _call_all(self, calls: Sequence[ToolCall]) -> None:
@@ -367,8 +357,7 @@ class _Run(Struct):
                 await self._record(call, result, seconds)
                 images.extend(await self._image_message(call, result))
         for message in images:
-            self.add((message,))
-            await self.log.told(message)
+            await self.tell(message)
 
     async def _call(self, call: ToolCall) -> tuple[ToolResult, float]:
         """The result, and the seconds that the tool ran; none where it was not let to."""

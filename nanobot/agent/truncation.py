@@ -25,7 +25,7 @@ _LEVELS = (4_000, 1_000, 200, 0)
 LEFT_OUT = "[nanobot: {} earlier messages are left out here to fit; they are stored]"
 
 
-def shortened(prompt: Prompt, target: int) -> Prompt:
+def truncated_prompt(prompt: Prompt, target: int) -> Prompt:
     """The prompt with about `target` estimated tokens, or as near as can be."""
     messages = list(prompt.messages)
     excess = prompt.tokens - target
@@ -46,7 +46,7 @@ def shortened(prompt: Prompt, target: int) -> Prompt:
 
 def _cut(message: PromptMessage, limit: int) -> PromptMessage:
     """The message with at most about `limit` characters, and without images; calls stay."""
-    text = shorten(message.text, limit)
+    text = truncated(message.text, limit)
     text = text if len(text) < len(message.text) else message.text
     if message.role == "tool":
         return tool_message(message.tool_call_id, text)
@@ -55,7 +55,7 @@ def _cut(message: PromptMessage, limit: int) -> PromptMessage:
     return assistant_message(text, message.tool_calls)
 
 
-def shorten(text: str, limit: int) -> str:
+def truncated(text: str, limit: int) -> str:
     """`text`, or its head and tail with a note between them where it is longer than `limit`."""
     if len(text) <= limit:
         return text

@@ -112,7 +112,7 @@ async def test_history_shows_the_latest_messages(tmp_path: Path) -> None:
             "you: first",
             "nanobot: one",
             "you: second line",
-            f"nanobot: {'x' * 400}…",
+            f"nanobot: {'x' * 399}…",
         ]
         assert (await channel.ask("/history 1")).endswith("…")
         for wrong in ("0", "-1", "101", "many", "²"):

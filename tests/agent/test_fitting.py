@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.agent.prompt import PromptRoom
-from nanobot.agent.truncation import shorten, shortened
+from nanobot.agent.truncation import truncated, truncated_prompt
 from nanobot.messages import ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (
@@ -44,7 +44,7 @@ def paired(messages: tuple[PromptMessage, ...]) -> bool:
 
 @given(st.text(), st.integers(1, 50))
 def test_shortening_keeps_what_fits_and_both_ends_of_the_rest(text: str, limit: int) -> None:
-    short = shorten(text, limit)
+    short = truncated(text, limit)
     if len(text) <= limit:
         assert short == text
     else:
@@ -84,5 +84,5 @@ async def test_the_oldest_results_give_way_first() -> None:
 
 
 def test_what_is_left_out_altogether_is_said() -> None:
-    fitted = shortened(turn([(2_000, 2_000)] * 60), 1_000)
+    fitted = truncated_prompt(turn([(2_000, 2_000)] * 60), 1_000)
     assert any("earlier messages are left out" in message.text for message in fitted.messages)

@@ -77,7 +77,7 @@ def test_a_long_notice_is_cut_and_says_where_the_rest_is() -> None:
     [
         (timedelta(minutes=5), "[late: sent 5 min before this answer]"),
         (timedelta(hours=3, minutes=5), "[late: sent 3 h 5 min before this answer]"),
-        (timedelta(days=2, minutes=1), "[late: sent 2 days 1 min before this answer]"),
+        (timedelta(days=2, minutes=1), "[late: sent 2 d 1 min before this answer]"),
     ],
 )
 def test_what_waited_is_shown_with_its_age(waited: timedelta, notice: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,7 +17,6 @@ from nanobot.agent.runner import (
     AgentRunner,
     Begun,
     Hooks,
-    Turn,
     TurnEvent,
     TurnLog,
 )
@@ -37,6 +37,14 @@ def prompt(tools: ToolRegistry, text: str = "hi") -> Prompt:
     return Prompt(messages, Toolset.of(tools.specs()))
 
 
+class Ran(NamedTuple):
+    """What came of a run: all messages of the turn, with the final text as the last."""
+
+    new_messages: tuple[Message, ...]
+    text: str
+    steps: int
+
+
 async def run(
     model: ScriptedModel,
     *tools: Probe,
@@ -44,11 +52,15 @@ async def run(
     begun: Begun | None = None,
     hook: AgentHook | None = None,
     log: TurnLog | None = None,
-) -> Turn:
+) -> Ran:
     registry = ToolRegistry()
     registry.register_all(tools)
     runner = AgentRunner(model, registry, FakeClock(), max_iterations=most, media=Names(Path()))
-    return await runner.run(prompt(registry), CALLER, begun=begun, hook=hook, log=log)
+    log = log or TurnLog()
+    turn = await runner.run(prompt(registry), CALLER, begun=begun, hook=hook, log=log)
+    earlier = begun.messages if begun else ()
+    new = (*earlier, *log.messages, Message("assistant", turn.text))
+    return Ran(new, turn.text, turn.steps)
 
 
 class Names(MediaStore):
@@ -293,7 +305,9 @@ async def test_steps_of_an_earlier_process_count_towards_the_limit() -> None:
 async def test_what_is_steered_in_stands_behind_the_results() -> None:
     class Steering(TurnLog):
         async def steered(self) -> Sequence[Message]:
-            return (Message("user", "and this too"),) if len(model.prompts) == 1 else ()
+            joined = [Message("user", "and this too")] if len(model.prompts) == 1 else []
+            self.messages += joined
+            return joined
 
     model = ScriptedModel(calls("probe", text="a"), says("both"))
     turn = await run(model, Probe(), log=Steering())
