@@ -1,8 +1,8 @@
 """YAML that a person wrote: read into a document that remembers lines, and changed in place.
 
-Nodes are composed by PyYAML's safe loader, never built into objects; anchors, tags and several
-documents are refused, since a configuration needs none. What the parser says about broken YAML is
-jargon and may quote the text, so the explanation is worked out here from the line itself.
+Nodes are composed by PyYAML's safe loader, never built into objects; tags and several documents are
+refused, since a configuration needs none. What the parser says about broken YAML is jargon and may
+quote the text, so only the line is taken from it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ _PLAIN = {
     for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value", "map", "seq")
 }
 _DEEPEST = 20
-_LOOK = "Look at this line and the one above it: the indentation, a missing ':' or quote."
-_QUOTE = "Put the value in quotes."
+_BROKEN = (
+    "is not valid YAML",
+    "Look at this line and the one above it: the indentation (by spaces, not tabs), a missing ':'"
+    " or quote. A value that holds ': ' or begins with one of @ ` % * ! & [ { must be in quotes.",
+)
 
 
 def parse_config(text: str, document: Document) -> None:
@@ -62,13 +65,16 @@ def _compose(text: str, place: Place, document: Document) -> yaml.Node | None:
     try:
         return yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        line, message, hint = _explained(error, text.splitlines())
+        # A quote or a bracket that is not closed is found at the end, and begins elsewhere.
+        is_open = re.search("quoted|flow", error.context or "")
+        mark = error.context_mark if is_open else error.problem_mark
+        line = mark.line + 1 if mark else 0
     except (yaml.YAMLError, RecursionError):
-        line, message, hint = 0, "is not valid YAML", _LOOK
+        line = 0
     if place.variable:
-        document.problem_at(place, place.variable, message, hint)
+        document.problem_at(place, place.variable, *_BROKEN)
     else:
-        document.broken(Place(place.file, line), message, hint)
+        document.broken(Place(place.file, line), *_BROKEN)
     return None
 
 
@@ -77,24 +83,17 @@ class _Reader:
     document records the place of each key."""
 
     def __init__(self, document: Document, *, keeps_places: bool = False) -> None:
-        self._document = document
-        self._keeps_places = keeps_places
-        self._seen: set[int] = set()
+        self._document, self._keeps_places = document, keeps_places
 
     def read(self, node: yaml.Node, place: Place, path: KeyPath) -> Value:
         """The value of a node; what a configuration may not hold is an empty text and a problem."""
-        if id(node) in self._seen:
-            self._refuse(place, path, "is a YAML reference (*name)", "Write the value out.")
-        elif len(path) > _DEEPEST:
-            self._refuse(place, path[:2], "is nested too deeply", _LOOK)
-        elif node.tag not in _PLAIN:
-            self._refuse(place, path, "starts with '!', which YAML reads as a tag", _QUOTE)
-        else:
-            self._seen.add(id(node))
-            return self._value(node, place, path)
-        return ""
-
-    def _value(self, node: yaml.Node, place: Place, path: KeyPath) -> Value:
+        if len(path) > _DEEPEST:
+            self._document.problem_at(place, label(place, path[:2]), "is nested too deeply")
+            return ""
+        if node.tag not in _PLAIN:
+            message = "starts with '!', which YAML reads as a tag"
+            self._document.problem_at(place, label(place, path), message, "Put it in quotes.")
+            return ""
         if isinstance(node, yaml.MappingNode):
             return self._section(node, place, path)
         if isinstance(node, yaml.SequenceNode):
@@ -106,20 +105,16 @@ class _Reader:
 
     def _section(self, node: yaml.MappingNode, place: Place, path: KeyPath) -> dict[str, Value]:
         values: dict[str, Value] = {}
-        lines: dict[str, int] = {}
         for key_node, value_node in node.value:
-            key = key_node.value
+            key, where = key_node.value, self._place(key_node, place)
             if not isinstance(key_node, yaml.ScalarNode):
-                where = self._place(key_node, place)
-                self._refuse(where, path, "has a key that is not a plain word", _LOOK)
+                message = "has a key that is not a plain word"
+                self._document.problem_at(where, label(where, path), message)
             elif key in values:
-                where = self._place(key_node, place)
-                message = f"stands here a second time; the first is in line {lines[key]}"
-                name = label(where, (*path, key))
-                self._document.broken(where, message, "Keep one of the two.", name)
+                hint, name = "Keep one of the two.", label(where, (*path, key))
+                self._document.broken(where, "stands here a second time", hint, name)
             else:
                 where = self._place(key_node, place, (*path, key))
-                lines[key] = where.line
                 values[key] = self.read(value_node, where, (*path, key))
         return values
 
@@ -131,33 +126,6 @@ class _Reader:
         if path:
             self._document.places[path] = place
         return place
-
-    def _refuse(self, place: Place, path: KeyPath, message: str, hint: str) -> None:
-        self._document.problem_at(place, label(place, path), message, hint)
-
-
-def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, str, str]:
-    """Line (1-based), message and hint."""
-    opened = error.context_mark
-    if opened is not None and _at(lines, opened.line)[opened.column] in "\"'[{":
-        hint = "Close it; a value that begins with a quote or a bracket must be quoted as a whole."
-        return opened.line + 1, "a quote or a bracket that begins here does not end well", hint
-    mark = error.problem_mark or opened
-    if mark is None:
-        return 0, "is not valid YAML", _LOOK
-    for index in (mark.line, mark.line - 1):
-        if re.match(r" *\t", _at(lines, index)):
-            hint = "Replace each tab by two spaces."
-            return index + 1, "is indented with a tab, which YAML does not allow", hint
-    value = _at(lines, mark.line).partition(": ")[2].strip()
-    if value[:1] in ("@", "`", "%", "*") or ": " in value or value.endswith(":"):
-        return mark.line + 1, "the value holds what has a meaning of its own in YAML", _QUOTE
-    return mark.line + 1, "is not valid YAML", _LOOK
-
-
-def _at(lines: list[str], index: int) -> str:
-    """One line, and a blank, as what the parser stumbles on may be the line's end."""
-    return f"{lines[index] if 0 <= index < len(lines) else ''} "
 
 
 Setting = str | bool | int | tuple[str, ...]

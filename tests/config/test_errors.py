@@ -17,9 +17,10 @@ from tests.config.homes import Home
 from tests.privileges import without_privileges
 
 SECTION_HINT = "Write `{0}:` and beneath it, indented, its keys."
-UNENDED = (
-    "a quote or a bracket that begins here does not end well\n"
-    "  Close it; a value that begins with a quote or a bracket must be quoted as a whole."
+BROKEN = (
+    "is not valid YAML\n"
+    "  Look at this line and the one above it: the indentation (by spaces, not tabs), a missing ':'"
+    " or quote. A value that holds ': ' or begins with one of @ ` % * ! & [ { must be in quotes."
 )
 MODEL_LINES = "model:\n  name: m\n  api_key: k\n"
 MODEL = "model: {name: m, api_key: k}\n"
@@ -64,14 +65,12 @@ MODEL = "model: {name: m, api_key: k}\n"
         ),
         pytest.param(
             "log:\n  level: info\n\nlog:\n  level: debug\n",
-            "HOME/config.yaml:4: log: stands here a second time; the first is in line 1\n"
-            "  Keep one of the two.",
+            "HOME/config.yaml:4: log: stands here a second time\n  Keep one of the two.",
             id="duplicate key",
         ),
         pytest.param(
             "model:\n  name: a\n\nmodel:\n  base_url: http://127.0.0.1:1/v1\n",
-            "HOME/config.yaml:4: model: stands here a second time; the first is in line 1\n"
-            "  Keep one of the two.",
+            "HOME/config.yaml:4: model: stands here a second time\n  Keep one of the two.",
             id="duplicate section, and nothing about what stands in the second",
         ),
         pytest.param(
@@ -234,77 +233,64 @@ def test_a_wrong_key_or_value_is_named_with_its_line_and_the_fix(
     [
         pytest.param(
             "agent:\n\ton_busy: queue\n",
-            "HOME/config.yaml:2: is indented with a tab, which YAML does not allow\n"
-            "  Replace each tab by two spaces.",
+            f"HOME/config.yaml:2: {BROKEN}",
             id="tab",
         ),
         pytest.param(
             "model:\n  name: m\n  api_key: a: b\n",
-            "HOME/config.yaml:3: the value holds what has a meaning of its own in YAML\n"
-            "  Put the value in quotes.",
+            f"HOME/config.yaml:3: {BROKEN}",
             id="colon in a value",
         ),
         pytest.param(
             "model:\n  api_key: @canary\n",
-            "HOME/config.yaml:2: the value holds what has a meaning of its own in YAML\n"
-            "  Put the value in quotes.",
+            f"HOME/config.yaml:2: {BROKEN}",
             id="reserved character",
         ),
         pytest.param(
             "model:\n  api_key: *canary\n",
-            "HOME/config.yaml:2: the value holds what has a meaning of its own in YAML\n"
-            "  Put the value in quotes.",
+            f"HOME/config.yaml:2: {BROKEN}",
             id="reference to nothing",
         ),
         pytest.param(
             "model:\n  api_key: !canary\n",
             "HOME/config.yaml:2: model.api_key: starts with '!', which YAML reads as a tag\n"
-            "  Put the value in quotes.",
+            "  Put it in quotes.",
             id="tag",
         ),
         pytest.param(
             "model: !!python/object/apply:os.system [canary]\n",
             "HOME/config.yaml:1: model: starts with '!', which YAML reads as a tag\n"
-            "  Put the value in quotes.",
+            "  Put it in quotes.",
             id="tag that would run code",
         ),
         pytest.param(
-            "model: &a {name: m, api_key: k}\nagent: *a\n",
-            "HOME/config.yaml:2: agent: is a YAML reference (*name)\n  Write the value out.",
-            id="reference",
-        ),
-        pytest.param(
             "model:\n  name: 'canary\nlog:\n  level: info\n",
-            f"HOME/config.yaml:2: {UNENDED}",
+            f"HOME/config.yaml:2: {BROKEN}",
             id="open quote",
         ),
         pytest.param(
             "model:\n  fallbacks: [a, b\nlog:\n  level: info\n",
-            f"HOME/config.yaml:2: {UNENDED}",
+            f"HOME/config.yaml:2: {BROKEN}",
             id="open bracket",
         ),
         pytest.param(
             "model:\n  name: m\n api_key: k\n",
-            "HOME/config.yaml:3: is not valid YAML\n"
-            "  Look at this line and the one above it: the indentation, a missing ':' or quote.",
+            f"HOME/config.yaml:3: {BROKEN}",
             id="indentation",
         ),
         pytest.param(
             "model\nlog:\n  level: info\n",
-            "HOME/config.yaml:2: is not valid YAML\n"
-            "  Look at this line and the one above it: the indentation, a missing ':' or quote.",
+            f"HOME/config.yaml:2: {BROKEN}",
             id="missing colon",
         ),
         pytest.param(
             "log:\n  level: info\n---\nlog: {}\n",
-            "HOME/config.yaml:3: is not valid YAML\n"
-            "  Look at this line and the one above it: the indentation, a missing ':' or quote.",
+            f"HOME/config.yaml:3: {BROKEN}",
             id="two documents",
         ),
         pytest.param(
             "log:\n  ? [a]\n  : b\n",
-            "HOME/config.yaml:2: log: has a key that is not a plain word\n"
-            "  Look at this line and the one above it: the indentation, a missing ':' or quote.",
+            "HOME/config.yaml:2: log: has a key that is not a plain word",
             id="list as a key",
         ),
         pytest.param(
@@ -443,10 +429,7 @@ def test_several_problems_are_reported_together_in_reading_order(home: Home) -> 
 def test_what_a_broken_file_lacks_is_not_reported_as_well(home: Home) -> None:
     home.write("model:\n  name: m\n\tbase_url: http://127.0.0.1:1/v1\n")
     home.write_secrets("K=k\n")
-    assert home.complaint(NANOBOT_MODEL__API_KEY="k") == (
-        "HOME/config.yaml:3: is indented with a tab, which YAML does not allow\n"
-        "  Replace each tab by two spaces."
-    )
+    assert home.complaint(NANOBOT_MODEL__API_KEY="k") == (f"HOME/config.yaml:3: {BROKEN}")
 
 
 def test_the_error_carries_its_parts_as_data(home: Home) -> None:
