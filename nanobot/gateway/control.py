@@ -126,7 +126,7 @@ class ControlServer:
             if _peer_uid(writer) == os.geteuid():
                 await self._read(reader, connection)
             else:
-                connection.send(_failure(None, "this gateway belongs to another user"))
+                connection.send(_failure("this gateway belongs to another user"))
         except OSError as error:  # the client is gone, perhaps in the middle of a line
             logger.debug("control connection ended: {}", error)
         finally:
@@ -139,7 +139,7 @@ class ControlServer:
             try:
                 line = await reader.readuntil(b"\n")
             except asyncio.LimitOverrunError:
-                connection.send(_failure(None, f"a request may have {MAX_FRAME} bytes, not more"))
+                connection.send(_failure(f"a request may have {MAX_FRAME} bytes, not more"))
                 return
             except asyncio.IncompleteReadError:
                 return
@@ -150,24 +150,24 @@ class ControlServer:
             task.add_done_callback(lambda _: room.release())
 
     async def _answer(self, line: bytes, connection: ControlConnection) -> None:
-        request_id: object = None
+        tag: dict[str, object] = {}
         try:
             request = _parse(line)
-            request_id = request.get("id")
-            operation = request.get("op")
+            tag = {"id": request["id"]} if request.get("id") is not None else {}
+            operation = request.pop("op", None)
             if operation == "chat":
                 await self._chat(request, connection)
                 return
             data = await self._operate(operation, request)
-            connection.send(_with_id(request_id, {"ok": True, "data": data}))
+            connection.send({"ok": True, "data": data, **tag})
         except NanobotError as error:
-            connection.send(_failure(request_id, str(error), error.hint))
+            connection.send({**_failure(str(error), error.hint), **tag})
         except Exception as error:  # noqa: BLE001 - the boundary: one request fails, the rest goes on
             logger.opt(exception=error).error("control request failed")
             text = f"internal error: {type(error).__name__}: {error}"
-            connection.send(_failure(request_id, text, "The gateway's log has the details."))
+            connection.send({**_failure(text, "The gateway's log has the details."), **tag})
 
-    async def _operate(self, name: object, request: Mapping[str, object]) -> object:
+    async def _operate(self, name: object, arguments: Mapping[str, object]) -> object:
         operation = self._operations.get(name) if isinstance(name, str) else None
         if operation is None:
             known = ", ".join(sorted([*self._operations, "chat"]))
@@ -175,7 +175,7 @@ class ControlServer:
                 f"the gateway knows no operation {name!r}",
                 hint=f"It knows: {known}. A gateway of another version may still run: restart it.",
             )
-        return await operation({key: value for key, value in request.items() if key != "op"})
+        return await operation(arguments)
 
 
 def _parse(line: bytes) -> dict[str, object]:
@@ -188,12 +188,8 @@ def _parse(line: bytes) -> dict[str, object]:
     return request
 
 
-def _failure(request_id: object, error: str, hint: str = "") -> dict[str, object]:
-    return _with_id(request_id, {"ok": False, "error": error, "hint": hint})
-
-
-def _with_id(request_id: object, answer: dict[str, object]) -> dict[str, object]:
-    return answer if request_id is None else {**answer, "id": request_id}
+def _failure(error: str, hint: str = "") -> dict[str, object]:
+    return {"ok": False, "error": error, "hint": hint}
 
 
 def _peer_uid(writer: asyncio.StreamWriter) -> int:

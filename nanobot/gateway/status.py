@@ -206,71 +206,57 @@ class Status:
         }
 
 
-_GAUGES = (
-    ("uptime_seconds", "Since the start.", "uptime_seconds"),
-    ("turns_running", "Turns under way.", "turns_running"),
-    ("resident_bytes", "Memory of the process.", "process.resident"),
-    ("descriptors", "Open file descriptors.", "process.descriptors"),
-    ("tasks", "Tasks of the event loop.", "process.tasks"),
-    ("sessions", "Conversations.", "sessions"),
-    ("today_cost", "Cost of the tokens since midnight, by model.prices.", "today.cost"),
-)
-"""Metrics of one value: name, meaning, and where the status has it."""
-
-
 def exposition(status: Mapping[str, Any]) -> bytes:
     """A status in the text format of Prometheus, version 0.0.4."""
     from prometheus_client import generate_latest  # only where somebody asks for it
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector, CollectorRegistry
 
-    def labelled(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
-        kind = CounterMetricFamily if name in {"turns", "tokens", "logged"} else GaugeMetricFamily
-        family = kind(f"nanobot_{name}", meaning, labels=(label,))
-        for key, value in values.items():
-            family.add_metric((key,), value)
-        return family
-
     class Once(Collector):
         def collect(self) -> Iterator[Metric]:
-            for name, meaning, path in _GAUGES:
-                if (value := _at(status, path)) is not None:
-                    yield GaugeMetricFamily(f"nanobot_{name}", meaning, value=value)
-            for name, meaning, label, values in _labelled(status):
-                yield labelled(name, meaning, label, values)
+            for name, meaning, label, values in _metrics(status):
+                kind = CounterMetricFamily if name in _COUNTERS else GaugeMetricFamily
+                family = kind(f"nanobot_{name}", meaning, labels=(label,) if label else ())
+                for key, value in values.items():
+                    if value is not None:
+                        family.add_metric((key,) if label else (), value)
+                yield family
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Once())
     return generate_latest(registry)
 
 
-def _at(status: Mapping[str, Any], path: str) -> float | None:
-    """A number of a status, None where it has none there."""
-    first, _, rest = path.partition(".")
-    value = status.get(first)
-    return _at(value or {}, rest) if rest else value
+_COUNTERS = {"turns", "tokens", "logged"}
 
 
-def _labelled(
+def _metrics(
     status: Mapping[str, Any],
-) -> Iterator[tuple[str, str, str, Mapping[str, float]]]:
-    """Metrics of several values: name, meaning, label, and the values by it."""
+) -> Iterator[tuple[str, str, str, Mapping[str, float | None]]]:
+    """Name, meaning, label, and the values by it; of one value only, without a label."""
+    today = status.get("today", {})
+    yield "sessions", "Conversations.", "", {"": status["sessions"]}
+    meaning = "Cost of the tokens since midnight, by model.prices."
+    yield "today_cost", meaning, "", {"": today.get("cost")}
     yield "queue", "Rows that are not at their end.", "state", status["queue"]
     yield "size_bytes", "What lies in the home.", "what", status["sizes"]
-    if today := status.get("today"):
-        kinds = ("prompt", "cached", "completion", "memory")
-        tokens = {kind: today[f"{kind}_tokens"] for kind in kinds}
-        yield "today_tokens", "Tokens used since midnight.", "kind", tokens
+    kinds = [kind for kind in ("prompt", "cached", "completion", "memory") if today]
+    tokens = {kind: today[f"{kind}_tokens"] for kind in kinds}
+    yield "today_tokens", "Tokens used since midnight.", "kind", tokens
     if not status["running"]:
         return
-    state, since = status["health"]["state"], status["since_start"]
+    state, since, process = status["health"]["state"], status["since_start"], status["process"]
+    yield "uptime_seconds", "Since the start.", "", {"": status["uptime_seconds"]}
+    yield "turns_running", "Turns under way.", "", {"": status["turns_running"]}
+    yield "resident_bytes", "Memory of the process.", "", {"": process["resident"]}
+    yield "descriptors", "Open file descriptors.", "", {"": process["descriptors"]}
+    yield "tasks", "Tasks of the event loop.", "", {"": process["tasks"]}
     states = {name: int(name == state) for name in ("ok", "degraded", "failing")}
     yield "health", "1 for what the health is now.", "state", states
     channels = {one["name"]: one for one in status["channels"] if one["name"] != TERMINAL}
     up = {name: int(one["state"] == "running") for name, one in channels.items()}
     yield "channel_up", "Whether a channel runs.", "channel", up
     heard = {name: one["heard_seconds"] for name, one in channels.items()}
-    heard = {name: seconds for name, seconds in heard.items() if seconds is not None}
     meaning = "Seconds since something last came from a platform."
     yield "channel_heard_seconds", meaning, "channel", heard
     yield "turns", "Turns that ended.", "outcome", since["turns"]

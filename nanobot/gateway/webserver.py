@@ -24,6 +24,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from loguru import logger
 
@@ -37,15 +38,14 @@ MAX_BODY = 3_000_000
 """Bytes of a request's body; beyond it the answer is status 413."""
 
 _METHODS = ("GET", "POST")
-_MAX_UNDER_WAY = 1_000
 _MAX_HELD = 64_000_000
-"""Requests handled at once, and bytes of their bodies; beyond it the answer is status 503, and the
-platform tries again."""
-_MAX_READING = 1_000
+"""Bytes of bodies that are handled at once; beyond it the answer is status 503, and the platform
+tries again."""
 _MAX_EXPECTED = 192_000_000
-"""Bodies on their way at once, and the bytes that they may have; beyond it the one that takes
-longest is given up. A platform's comes at once, so whoever sends slowly, which takes no secret,
-keeps nobody out."""
+"""Bytes that bodies on their way may have; beyond it the one that takes longest is given up. A
+platform's comes at once, so whoever sends slowly, which takes no secret, keeps nobody out."""
+_LEAST_SIZE = 16_000
+"""What a request counts for at least, so that there are never too many of them."""
 _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
 _NAMED = 8
@@ -82,7 +82,7 @@ class WebServer:
         self._handlers: dict[str, WebhookHandler] = {}
         self._served: set[str] = set()
         self._refused: set[str] = set()
-        self._under_way = self._held = 0
+        self._held = 0
         self._reading: dict[asyncio.Timeout, int] = {}
         self._runner: web.AppRunner | None = None
         self._starting = asyncio.Lock()
@@ -163,12 +163,12 @@ class WebServer:
             return WebhookReply(404)
         if http.method not in _METHODS:
             return WebhookReply(405, headers={"Allow": ", ".join(_METHODS)})
-        if path not in self._handlers or self._under_way >= _MAX_UNDER_WAY:
-            return _BUSY
-        return None
+        if (http.content_length or 0) > MAX_BODY:
+            return WebhookReply(413)
+        return None if path in self._handlers else _BUSY
 
     def _is_ours(self, host: str) -> bool:
-        name = _without_port(host).lower()
+        name = _name_of(host)
         if name == "localhost" or name in self._names or _is_address(name):
             return True
         if name not in self._refused and len(self._refused) < _NAMED:
@@ -182,24 +182,22 @@ class WebServer:
         body = await self._body(http)
         if isinstance(body, WebhookReply):
             return body
-        if self._under_way >= _MAX_UNDER_WAY or self._held + len(body) > _MAX_HELD:
+        path, size = _served_at(http.path, self._handlers), max(len(body), _LEAST_SIZE)
+        if path is None or self._held + size > _MAX_HELD:  # None: the channel went meanwhile
             return _BUSY
-        self._under_way += 1
-        self._held += len(body)
+        self._held += size
         try:
-            return await self._passed_on(http, body)
+            return await self._passed_on(http, path, body)
         finally:
-            self._under_way -= 1
-            self._held -= len(body)
+            self._held -= size
 
     async def _body(self, http: web.Request) -> bytes | WebhookReply:
         from aiohttp import web
 
-        if (http.content_length or 0) > MAX_BODY:
-            return WebhookReply(413)
         try:
             async with asyncio.timeout(self._patience) as time:
-                with self._among_those_read(time, http.content_length or MAX_BODY):
+                size = max(http.content_length or MAX_BODY, _LEAST_SIZE)
+                with self._among_those_read(time, size):
                     return await http.read()
         except TimeoutError:
             return WebhookReply(408, headers={"Connection": "close"})
@@ -212,9 +210,7 @@ class WebServer:
     def _among_those_read(self, time: asyncio.Timeout, size: int) -> Iterator[None]:
         """Make room for one more body of at most `size` bytes, and count it while inside. `time`
         ends the reading."""
-        while self._reading and (
-            len(self._reading) >= _MAX_READING or sum(self._reading.values()) + size > _MAX_EXPECTED
-        ):
+        while self._reading and sum(self._reading.values()) + size > _MAX_EXPECTED:
             oldest = next(iter(self._reading))
             del self._reading[oldest]
             if not oldest.expired():
@@ -225,10 +221,7 @@ class WebServer:
         finally:
             self._reading.pop(time, None)
 
-    async def _passed_on(self, http: web.Request, body: bytes) -> WebhookReply:
-        path = _served_at(http.path, self._handlers)
-        if path is None:  # the channel went while the body came
-            return _BUSY
+    async def _passed_on(self, http: web.Request, path: str, body: bytes) -> WebhookReply:
         request = WebhookRequest(
             method=http.method,
             path=http.path.removeprefix(path).removeprefix("/"),
@@ -279,14 +272,18 @@ def _joined(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     return joined
 
 
-def _without_port(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdecimal() and "]" not in port else host
+def _name_of(host: str) -> str:
+    """A `Host` header without its port, in small letters; empty where it is none."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+    return "" if set("@/?#") & set(host) else name
 
 
 def _is_address(name: str) -> bool:
     try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        ipaddress.ip_address(name)
     except ValueError:
         return False
     return True

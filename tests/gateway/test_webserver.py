@@ -151,6 +151,7 @@ async def test_a_channel_that_is_away_for_a_moment_is_tried_again(web: WebServer
         ("POST", "/hook", {"Host": "evil.example.org"}, 421),
         ("POST", "/hook", {"Host": ""}, 421),
         ("POST", "/hook", {"Host": "127.0.0.1.evil.example.org:8087"}, 421),
+        ("POST", "/hook", {"Host": "evil.example.org@127.0.0.1"}, 421),
         ("POST", "/hook", {"Host": "localhost:8087"}, 200),
         ("POST", "/hook", {"Host": "[::1]:8087"}, 200),
         ("POST", "/hook", {"Host": "192.168.1.7"}, 200),
