@@ -8,9 +8,8 @@ a task of its own that survives whoever waits for it. A second caller waits, loo
 finds the work done.
 
 A model that is out delays nobody and loses nothing: what can wait stays in the prompt, and when
-room must be made for a turn the range is archived raw, for Dream to read. A range of turns that no
-person began or spoke in (runs of a schedule) is archived raw as well: it says nothing about the
-person and stays searchable. A range without any content is only marked.
+room must be made for a turn the range is archived raw, for Dream to read. A range without any
+content is only marked.
 
 Sessions that nobody uses are looked after as well, each minute: those that were left behind, and
 those that rest, each once.
@@ -20,9 +19,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -110,10 +108,8 @@ class MemoryConsolidator:
     async def seal(self, session: Session) -> None:
         """Put away what `/new` sealed, read from disk; where the model is out, `idle` tries on."""
         self._left_behind.add(session.key)
-        try:
+        with suppress(NanobotError):  # which is logged
             await self._one_by_one(session, lambda: self._seal(session, "patient"))
-        except NanobotError as error:
-            logger.warning("{}: what was sealed waits: {}", session.key, error)
 
     async def recover(self) -> None:
         """Finish what a crash cut short; for the start. Turns may run meanwhile.
@@ -129,7 +125,7 @@ class MemoryConsolidator:
         if self._summariser.is_resting:
             return
         await self._settle()
-        await self._put_left_behind_away()
+        await self._for_each(sorted(self._left_behind), self.seal)
         if self._gauge.limits.idle_minutes > 0:
             await self._put_resting_away()
 
@@ -144,7 +140,7 @@ class MemoryConsolidator:
                     await self._archivist.catch_up(session)
                     return await work()
                 except NanobotError as error:
-                    logger.warning("a consolidation did not get through: {}", error)
+                    logger.warning("{}: not put away: {}", session.key, error)
                     return error  # for who waits, if anybody still does
 
         task = self._background.start(locked(), name=f"consolidate {session.key}")
@@ -252,29 +248,29 @@ class MemoryConsolidator:
             }
 
         self._left_behind |= await asyncio.to_thread(left_behind)
-        await self._put_left_behind_away()
-
-    async def _put_left_behind_away(self) -> None:
-        for key in sorted(self._left_behind):
-            if self._summariser.is_resting:
-                return
-            try:
-                await self.seal(await self._sessions.get_or_create(key))
-            except NanobotError as error:
-                logger.warning("{}: what was sealed waits: {}", key, error)
+        await self._for_each(sorted(self._left_behind), self.seal)
 
     async def _put_resting_away(self) -> None:
         """Sessions in which nothing was said for long enough, each once while it rests."""
         before = self._clock.now() - timedelta(minutes=self._gauge.limits.idle_minutes)
         infos = await asyncio.to_thread(self._sessions.list_sessions)
         resting = (info for info in infos if info.updated_at <= before and not is_own(info.key))
-        due = [info for info in resting if self._rested.get(info.key) != info.updated_at]
-        for info in due[:_IDLE_AT_ONCE]:
+        due = {i.key: i.updated_at for i in resting if self._rested.get(i.key) != i.updated_at}
+
+        async def rest(session: Session) -> None:
+            if await self._one_by_one(session, lambda: self._rest(session)):
+                self._rested[session.key] = due[session.key]
+
+        await self._for_each(list(due)[:_IDLE_AT_ONCE], rest)
+
+    async def _for_each(
+        self, keys: Iterable[str], work: Callable[[Session], Awaitable[None]]
+    ) -> None:
+        """Until the model fails too often."""
+        for key in keys:
             if self._summariser.is_resting:
                 return
             try:
-                session = await self._sessions.get_or_create(info.key)
-                if await self._one_by_one(session, partial(self._rest, session)):
-                    self._rested[info.key] = info.updated_at
+                await work(await self._sessions.get_or_create(key))
             except NanobotError as error:
-                logger.warning("{}: not put away: {}", info.key, error)
+                logger.warning("{}: not put away: {}", key, error)

@@ -118,13 +118,10 @@ class Archivist:
 
     async def _draft(self, chunk: Chunk, memory: Memory, haste: Haste) -> Draft | None:
         """None where the range has to wait for the model."""
-        if haste == "raw" or chunk.is_unattended:
-            return self._summariser.raw(chunk)
-        if haste == "patient":
-            return await self._summariser.summarise(chunk, memory)
-        if self._summariser.is_out:
-            return self._summariser.raw(chunk)
-        return await self._summariser.summarise(chunk, memory) or self._summariser.raw(chunk)
+        draft = None
+        if haste == "patient" or (haste == "urgent" and not self._summariser.is_out):
+            draft = await self._summariser.summarise(chunk, memory)
+        return draft if draft or haste == "patient" else self._summariser.raw(chunk)
 
     async def _commit(self, session: Session, chunk: Chunk, memory: Memory, draft: Draft) -> bool:
         """Commit the entry and carry out its changes, which never fail; False where the range no

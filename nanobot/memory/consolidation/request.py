@@ -84,27 +84,14 @@ class Chunk(Struct, frozen=True):
 
     @property
     def shown(self) -> tuple[Message, ...]:
-        """Those that a model is shown."""
-        return tuple(message for message in self.messages if is_shown(message))
-
-    @property
-    def is_unattended(self) -> bool:
-        """Whether its turns are all begun by nanobot itself and no person said anything.
-
-        The rest of a turn whose beginning is put away already is not.
-        """
-        has_turn = any(message.role == "user" for message in self.messages)
-        return has_turn and not any(message.role == "user" for message in self.shown)
+        """Those that have content which memory is about."""
+        spoken = (message for message in self.messages if message.origin != "nanobot")
+        return tuple(message for message in spoken if message.content.strip() or message.media)
 
     @property
     def origins(self) -> tuple[str, ...]:
         """Where content came from that is neither the person's own nor nanobot's."""
         return tuple(sorted(origins_of(self.messages)))
-
-
-def is_shown(message: Message) -> bool:
-    """Whether a message has content that memory is about."""
-    return message.origin != "nanobot" and bool(message.content.strip() or message.media)
 
 
 def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:

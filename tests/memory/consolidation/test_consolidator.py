@@ -282,22 +282,6 @@ async def test_a_long_conversation_always_fits_and_every_message_is_in_one_place
     await home.close()
 
 
-async def test_without_a_person_in_it_a_range_is_put_away_without_a_model(home: Home) -> None:
-    runs = [
-        part
-        for n in range(8)
-        for part in (
-            Message("user", "run the job", turn_id=f"{n}", origin="nanobot"),
-            Message("assistant", "The report is ready. " * 100, turn_id=f"{n}"),
-        )
-    ]
-    session = await home.add(*runs)
-    await home.consolidator.maybe_consolidate_by_tokens(session)
-    assert [entry.type for entry in home.entries] == ["raw"]
-    assert "The report is ready." in home.entries[0].summary
-    assert home.nowhere(session) == []
-
-
 async def test_new_seals_a_range_that_is_consolidated_from_disk(
     home: Home, model: ScriptedModel
 ) -> None:
