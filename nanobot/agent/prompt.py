@@ -258,7 +258,7 @@ class ScopedSources:
     def _bootstrap(self, memory: MemoryStore, name: str) -> str:
         """A file of the workspace, empty where it is an untouched template or cannot be read."""
         try:
-            if memory.is_untouched(name):
+            if not memory.facts(name):
                 return ""
             return cut_at_line(memory.read(name).strip(), self._file_budget, _CUT, name)
         except NanobotError as error:

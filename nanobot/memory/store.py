@@ -10,6 +10,7 @@ and cost one system call per file when nothing changed. So they are fit for the 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import date, timedelta
@@ -28,8 +29,7 @@ from nanobot.memory.documents import FACTS, LONG_TERM, PERSONAL, RETIRED, RULES,
 from nanobot.memory.files import bytes_of, redact_file, text_of
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation, apply_operations, split
-from nanobot.memory.notes import retired_in, with_note, with_retired
-from nanobot.memory.taint import unconfirmed_in
+from nanobot.memory.taint import mark_of, unconfirmed_in
 from nanobot.memory.version import Author, Change
 from nanobot.security.paths import Place, Root
 
@@ -118,15 +118,11 @@ class MemoryStore:
 
     def today_path(self, ago: int = 0) -> str:
         """Where today's notes lie, or those of so many days ago."""
-        return f"memory/{self.today() - timedelta(days=ago)}.md"
+        return note_path(self.today() - timedelta(days=ago))
 
     def facts(self, path: str) -> list[str]:
-        """The facts that a document states, beyond its template."""
+        """The facts that a document states beyond its template; no prompt needs it without any."""
         return guard.fact_lines(self.read(path), self.template_of(path))
-
-    def is_untouched(self, path: str) -> bool:
-        """Whether a document says nothing beyond its template, so that no prompt needs it."""
-        return not self.facts(path)
 
     def fact_ages(self, path: str) -> dict[str, int]:
         """How many days ago each line of a document was written as it stands. Blocks.
@@ -145,7 +141,7 @@ class MemoryStore:
         One that stands again (its retirement was undone) is none, whatever the file still lists.
         """
         try:
-            found = retired_in(self.read(RETIRED))
+            found = _retired_in(self.read(RETIRED))
             texts = (self.read(path) for path in FACTS) if found else ()
             standing = {guard.bare(line) for text in texts for line in guard.fact_lines(text)}
         except NanobotError as error:
@@ -257,11 +253,15 @@ class MemoryStore:
         """
         if not text.strip():
             raise ToolError("the note is empty")
-        path, now = self.today_path(), self._clock.now()
-        named = tuple(origins)
-        await self.edit(
-            path, lambda notes: with_note(notes, now, text, named), Change("agent"), before=before
-        )
+        path, now, mark = self.today_path(), self._clock.now(), mark_of(origins)
+        first, *more = (line.rstrip() for line in text.strip().splitlines())
+        lines = [f"- {now:%H:%M} {mark}{first}", *(f"  {line}".rstrip() for line in more)]
+
+        def with_note(notes: str) -> str:
+            begun = notes if notes.strip() else f"# {now.date().isoformat()}\n\n"
+            return _with_lines(begun, lines)
+
+        await self.edit(path, with_note, Change("agent"), before=before)
         return path
 
     async def rewrite(self, redact: Callable[[str], str]) -> int:
@@ -295,7 +295,7 @@ class MemoryStore:
             await asyncio.to_thread(self._guard, write)
             # The operations and their evidence belong to the version of the file itself.
             retiring = altered(change, cursors=(), operations=())
-            await self._edit(RETIRED, lambda now: with_retired(now, self.today(), going), retiring)
+            await self._edit(RETIRED, lambda now: _with_retired(now, self.today(), going), retiring)
         return await self._put(write), applied.left
 
     async def _edit(
@@ -380,3 +380,45 @@ def _going(before: str, after: str, retired: Sequence[str]) -> tuple[str, ...]:
     standing = {line.strip() for line in split(after)}
     lines = dict.fromkeys(line.strip() for line in split(before))
     return tuple(one for one in lines if one not in standing and guard.bare(one) in named)
+
+
+def note_path(day: date) -> str:
+    """Where the notes of `day` lie."""
+    return f"memory/{day.isoformat()}.md"
+
+
+def day_of(name: str) -> date | None:
+    """The day whose notes a file of this name holds; None where no day has that name."""
+    try:
+        day = date.fromisoformat(name.removesuffix(".md"))
+    except ValueError:
+        return None
+    return day if name == f"{day.isoformat()}.md" else None
+
+
+def _with_lines(text: str, lines: Iterable[str]) -> str:
+    end = "" if text.endswith("\n") else "\n"
+    return text + end + "\n".join(lines) + "\n"
+
+
+_RETIRED = re.compile(r"- (\d{4}-\d\d-\d\d): (.*)")
+
+
+def _with_retired(text: str, today: date, lines: Iterable[str]) -> str:
+    """`text` with the facts on `lines` after it; what was retired today already stays as is."""
+    standing = set(split(text))
+    marked = dict.fromkeys(f"- {today.isoformat()}: {guard.bare(line)}" for line in lines)
+    new = [line for line in marked if line not in standing]
+    return _with_lines(text if text.strip() else "# Retired facts\n\n", new) if new else text
+
+
+def _retired_in(text: str) -> list[tuple[date, str]]:
+    """The retired facts and the days of their retirement, in the order in which they stand."""
+    found = []
+    for line in split(text):
+        if match := _RETIRED.fullmatch(line.strip()):
+            try:
+                found.append((date.fromisoformat(match[1]), match[2]))
+            except ValueError:
+                continue  # a day that no calendar has, typed by hand
+    return found

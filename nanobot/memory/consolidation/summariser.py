@@ -218,7 +218,7 @@ class Summariser:
         at most as much of it as takes half a request."""
         try:
             text = memory.store.read(LONG_TERM)
-            if memory.store.is_untouched(LONG_TERM):
+            if not memory.store.facts(LONG_TERM):
                 return text, ""
         except NanobotError as error:
             logger.warning("a consolidation goes without the memory so far: {}", error)

@@ -21,8 +21,8 @@ from nanobot.memory.dream.state import ScopeState
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import split
-from nanobot.memory.notes import day_of, note_path
 from nanobot.memory.scopes import Memory
+from nanobot.memory.store import day_of, note_path
 from nanobot.memory.taint import NOTE, is_foreign, is_unconfirmed, origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens

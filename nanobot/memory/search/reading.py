@@ -30,10 +30,10 @@ from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import MOST
 from nanobot.memory.history import decode as decode_entry
 from nanobot.memory.lines import numbered_blocks
-from nanobot.memory.notes import day_of
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Source, Sources
 from nanobot.memory.search.library import documents, passages
+from nanobot.memory.store import day_of
 from nanobot.memory.taint import NOTE, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.security.paths import Place, Root

@@ -23,13 +23,13 @@ from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter, Forgotten
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import lines_of
-from nanobot.memory.notes import day_of
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
 from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import retired_matching
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report
+from nanobot.memory.store import day_of
 from nanobot.memory.sync import sync
 from nanobot.memory.version import Change, Version, scope_of
 from nanobot.memory.why import Explainer

@@ -258,9 +258,9 @@ def test_only_what_was_touched_is_worth_a_place_in_a_prompt(
     store: MemoryStore, workspace: Path
 ) -> None:
     files = ["AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "HEARTBEAT.md", MEMORY]
-    assert all(map(store.is_untouched, files))
+    assert not any(map(store.facts, files))
     (workspace / "USER.md").write_text("# User\n\n## Basics\n\nAna, Lisbon\n")
-    assert not store.is_untouched("USER.md")
+    assert store.facts("USER.md")
 
 
 def test_a_store_without_a_template_takes_placeholders_for_nothing(
