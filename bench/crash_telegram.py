@@ -241,12 +241,12 @@ def _gateway(home: Path, link: socket.socket, platform: Platform) -> Gateway:
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     """Every call in every way, then twice, random moments, and what came meanwhile."""
     if not step:
-        few = campaign.of(Backlog(60, 6))
+        few = campaign.of(Backlog(30, 5))
         return {
             "at a handful of calls": lambda: campaign.one_after_another(*_HANDFUL),
-            "after 60 messages came meanwhile": lambda: few.at_random(1, rng, 0.6),
+            "after 30 messages came meanwhile": lambda: few.at_random(1, rng, 0.6),
             "while connections are reset for 3 s": campaign.of(outage(3)).unharmed,
-            "beside a chat whose model hangs": lambda: campaign.of(HANGING).at_random(2, rng, 1),
+            "beside a chat whose model hangs": lambda: campaign.of(HANGING).at_random(1, rng, 1),
             "while messages are edited": lambda: campaign.of(EDITS).at_random(1, rng, 1),
             "a new session behind a message": lambda: campaign.of(RENEWAL).at_random(1, rng, 1),
         }

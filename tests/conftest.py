@@ -21,7 +21,7 @@ from loguru import logger
 from tests import encodings
 from tests.privileges import without_privileges
 
-EXAMPLES = 40
+EXAMPLES = 25
 """Each run tries others, except where a test says that they are always the same."""
 
 

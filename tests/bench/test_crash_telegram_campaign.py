@@ -14,7 +14,7 @@ def test_killed_between_telegram_and_the_agent_every_update_is_answered_in_order
     figures = short("bench.crash_telegram", tmp_path)
     assert figures["failures"] == []
     assert figures["kills at a handful of calls"] == 2
-    assert figures["kills after 60 messages came meanwhile"] >= 1
-    assert figures["kills beside a chat whose model hangs"] >= 2
+    assert figures["kills after 30 messages came meanwhile"] >= 1
+    assert figures["kills beside a chat whose model hangs"] >= 1
     assert figures["kills while messages are edited"] >= 1
     assert figures["replies sent twice, while connections are reset for 3 s"] == 0

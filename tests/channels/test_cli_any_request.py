@@ -45,7 +45,7 @@ async def answers(lines: Sequence[bytes]) -> tuple[list[object], list[tuple[obje
         return [*said], rows(home / "journal.db", "SELECT event_id FROM inbox")
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_every_request_is_answered_and_the_next_one_is_taken(seed: int) -> None:
     rnd = Random(seed)

@@ -137,7 +137,7 @@ async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | Non
         return rows(home / "journal.db", "SELECT event_id, chat_id FROM inbox"), cursor
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_no_update_stops_the_others_or_the_cursor(seed: int) -> None:
     rnd = Random(seed)

@@ -40,10 +40,10 @@ def test_moves_of_strangers_push_out_only_each_other(tmp_path: Path) -> None:
     chats = Chats(tmp_path)
     chats.admit_group("-1")
     chats.note_move("-1", "-1001")
-    for number in range(10_000, 20_000):
+    for number in range(10_000, 10_600):
         chats.note_move(f"-{number}", f"-100{number}")
     chats.note_move("-9", "-1001")  # somebody else's
-    known = [chats.canonical(f"-100{number}") != f"-100{number}" for number in (10_000, 19_999)]
+    known = [chats.canonical(f"-100{number}") != f"-100{number}" for number in (10_000, 10_599)]
     assert known == [False, True]
     chats.flush()
     for kept in (chats, Chats(tmp_path)):

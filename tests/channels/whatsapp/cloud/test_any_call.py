@@ -81,7 +81,7 @@ async def posted(bodies: Sequence[bytes]) -> tuple[list[int], list[tuple[str, st
         return answers, stored(Path(folder))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_no_message_stops_those_beside_and_behind_it(seed: int) -> None:
     rnd = Random(seed)
@@ -104,7 +104,7 @@ async def test_what_is_no_call_at_all_does_not_come_again_and_harms_nothing(tmp_
     assert stored(tmp_path) == [("wamid.behind", "15550009999")]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_who_wrote_in_private_is_answered_whatever_it_held(seed: int) -> None:
     rnd = Random(seed)

@@ -68,7 +68,7 @@ def event(seq: int, body: object) -> bytes:
     return as_body({"type": "event", "seq": seq, "event": body})
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_no_event_stops_those_beside_and_behind_it(seed: int) -> None:
     rnd = Random(seed)
@@ -80,7 +80,7 @@ def test_no_event_stops_those_beside_and_behind_it(seed: int) -> None:
     assert ("B1", "15550009999") in asyncio.run(taken(lines, 6))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_who_wrote_in_private_is_answered_whatever_it_held(seed: int) -> None:
     rnd = Random(seed)
