@@ -35,7 +35,7 @@ from msgspec import Struct
 from nanobot.bus.journal import Journal
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
-from nanobot.memory.forget import ForgetPlan, Forgetter, items
+from nanobot.memory.forget import ForgetPlan, Forgetter, Outcome, items
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
@@ -234,87 +234,39 @@ def _without_links(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-class ErasePlan(Struct, frozen=True):
-    """What `/forget --erase` would change."""
-
-    occurrences: tuple[Occurrence, ...]
-    forgets: ForgetPlan
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no file holds the text and nothing remembered says it."""
-        return not self.occurrences and self.forgets.is_empty
-
-    @property
-    def _changing(self) -> list[str]:
-        return [one.shown for one in self.occurrences if one.changes]
-
-    @property
-    def _by_hand(self) -> list[str]:
-        return [f"{one.shown}: {one.stays}" for one in self.occurrences if one.stays]
-
-    @property
-    def text(self) -> str:
-        """For people: which files; never the text itself."""
-        if self.is_empty:
-            return "This text stands nowhere in my files."
-        count = counted(len(self._changing), "file")
-        lines = [f"To be erased from {count} of all memories:", *items(self._changing)]
-        if not self.forgets.is_empty:
-            lines.append(f"Also forgotten, as with /forget: {self.forgets.counts}.")
-        if self._by_hand:
-            lines += ["This stays and has to be changed by hand:", *items(self._by_hand)]
-        return "\n".join([*lines, "This cannot be undone. It does not reach:", *items(BEYOND)])
-
-    def as_json(self) -> dict[str, JsonValue]:
-        """For machines."""
-        return {
-            "found": not self.is_empty,
-            "files": list[JsonValue](self._changing),
-            "by_hand": list[JsonValue](self._by_hand),
-            "forgets": self.forgets.counts,
-            "beyond_reach": list(BEYOND),
-        }
+def _planned(found: Sequence[Occurrence], forgets: ForgetPlan) -> Outcome:
+    """What an erasure would do; never the text itself."""
+    files = [one.shown for one in found if one.changes]
+    by_hand = [f"{one.shown}: {one.stays}" for one in found if one.stays]
+    lines = [f"To be erased from {counted(len(files), 'file')} of all memories:", *items(files)]
+    if not forgets.is_empty:
+        lines.append(f"Also forgotten, as with /forget: {forgets.counts}.")
+    if by_hand:
+        lines += ["This stays and has to be changed by hand:", *items(by_hand)]
+    lines += ["This cannot be undone. It does not reach:", *items(BEYOND)]
+    if is_empty := not found and forgets.is_empty:
+        lines = ["This text stands nowhere in my files."]
+    data: dict[str, JsonValue] = {"files": [*files], "by_hand": [*by_hand]}
+    data |= {"found": not is_empty, "forgets": forgets.counts, "beyond_reach": [*BEYOND]}
+    return Outcome("\n".join(lines), data)
 
 
-class EraseReport(Struct, frozen=True):
+def done(before: Sequence[Occurrence], left: Sequence[Occurrence], refused: str = "") -> Outcome:
     """What an erasure changed (`before`), what still holds the text (`left`), and why the versions
-    of memory refused to be rewritten, empty where they did not."""
-
-    before: tuple[Occurrence, ...]
-    left: tuple[Occurrence, ...]
-    refused: str = ""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing in the home holds the text any more."""
-        return not self.left and not self.refused
-
-    @property
-    def _reasons(self) -> list[str]:
-        again = "where it is in the id of a chat or person it stays, else try again"
-        reasons = [f"{one.shown}: {one.stays or again}" for one in self.left]
-        return [*reasons, *([f"the versions of memory: {self.refused}"] if self.refused else [])]
-
-    @property
-    def text(self) -> str:
-        """For people; never the text itself."""
-        gone = {one.path for one in self.before} - {one.path for one in self.left}
-        lines = [f"Erased from {counted(len(gone), 'file')}; {ERASED} stands in its place."]
-        if self.is_complete:
-            lines.append("I looked at every byte of every file in my home: none holds it any more.")
-        else:
-            lines += ["It still stands here:", *items(self._reasons)]
-        return "\n".join([*lines, "This does not reach:", *items(BEYOND)])
-
-    def as_json(self) -> dict[str, JsonValue]:
-        """For machines."""
-        return {
-            "complete": self.is_complete,
-            "files": [one.shown for one in self.before],
-            "left": list[JsonValue](self._reasons),
-            "beyond_reach": list(BEYOND),
-        }
+    of memory refused to be rewritten, empty where they did not. It is complete where nothing in
+    the home holds the text any more."""
+    again = "where it is in the id of a chat or person it stays, else try again"
+    reasons = [f"{one.shown}: {one.stays or again}" for one in left]
+    reasons += [f"the versions of memory: {refused}"] if refused else []
+    gone = {one.path for one in before} - {one.path for one in left}
+    lines = [f"Erased from {counted(len(gone), 'file')}; {ERASED} stands in its place."]
+    if reasons:
+        lines += ["It still stands here:", *items(reasons)]
+    else:
+        lines.append("I looked at every byte of every file in my home: none holds it any more.")
+    lines += ["This does not reach:", *items(BEYOND)]
+    data: dict[str, JsonValue] = {"complete": not reasons, "files": [one.shown for one in before]}
+    return Outcome("\n".join(lines), data | {"left": [*reasons], "beyond_reach": [*BEYOND]})
 
 
 class Eraser:
@@ -341,7 +293,7 @@ class Eraser:
         self._forgetter, self._rebuild_index = forgetter, rebuild_index
         self._running = asyncio.Lock()
 
-    async def plan(self, text: str) -> ErasePlan:
+    async def plan(self, text: str) -> Outcome:
         """What erasing `text` would change; changes nothing.
 
         Raises `NanobotError` for a text that is too short to search for.
@@ -349,9 +301,9 @@ class Eraser:
         matcher = TextMatcher(text)
         forgets = await self._what_to_forget(text)
         occurrences = await asyncio.to_thread(self._home.occurrences, matcher)
-        return ErasePlan(tuple(occurrences), forgets)
+        return _planned(occurrences, forgets)
 
-    async def apply(self, text: str, *, forgets: bool = True) -> EraseReport:
+    async def apply(self, text: str, *, forgets: bool = True) -> Outcome:
         """Erase a text; with `forgets` also what says it in other words is forgotten, otherwise the
         conversations that hold it go on without it.
 
@@ -366,7 +318,7 @@ class Eraser:
                 await _trying(matcher, self._forgetter.apply(plan))
             async with self._forgetter.pause_learning():
                 left, refused = await self._erase(matcher)
-        return EraseReport(tuple(before), tuple(left), refused)
+        return done(before, left, refused)
 
     async def _what_to_forget(self, text: str) -> ForgetPlan:
         """A memory that cannot be read is no reason to erase nothing."""

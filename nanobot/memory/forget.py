@@ -222,7 +222,8 @@ class ForgetPlan(Struct, frozen=True):
         found += [f"history {cursor}" for cursor in self.entries]
         return "\n".join([f"To be forgotten: {self.counts}.", *items(found)])
 
-    def as_json(self) -> dict[str, JsonValue]:
+    @property
+    def data(self) -> dict[str, JsonValue]:
         """For machines."""
         return {
             "scope": self.scope,
@@ -232,29 +233,24 @@ class ForgetPlan(Struct, frozen=True):
         }
 
 
-class ForgetReport(Struct, frozen=True):
+class Outcome(Struct, frozen=True):
+    """What was done, or would be: `text` for people, `data` for machines."""
+
+    text: str
+    data: Mapping[str, JsonValue]
+
+
+def _forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Outcome:
     """What was done: `plan` has the lines that did go, `versions` are those that the files
     became."""
-
-    plan: ForgetPlan
-    versions: tuple[int, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """For people."""
-        if self.plan.is_empty:
-            return self.plan.text
-        undo = " and ".join(f"/dream-restore --version {number}" for number in self.versions)
-        back = f" Lines of long-term files can be brought back with {undo}." if undo else ""
-        return (
-            f"Forgotten: {self.plan.counts}. They are out of memory, search and prompts, and will "
-            f"not be learned again from what was said so far.{back} The conversation files and "
-            "earlier versions still hold the words; /forget --erase removes them there, too."
-        )
-
-    def as_json(self) -> dict[str, JsonValue]:
-        """For machines."""
-        return self.plan.as_json() | {"versions": list(self.versions)}
+    undo = " and ".join(f"/dream-restore --version {number}" for number in versions)
+    back = f" Lines of long-term files can be brought back with {undo}." if undo else ""
+    text = (
+        f"Forgotten: {plan.counts}. They are out of memory, search and prompts, and will not be "
+        f"learned again from what was said so far.{back} The conversation files and earlier "
+        "versions still hold the words; /forget --erase removes them there, too."
+    )
+    return Outcome(plan.text if plan.is_empty else text, plan.data | {"versions": [*versions]})
 
 
 def items(lines: Sequence[str]) -> list[str]:
@@ -295,14 +291,14 @@ class Forgetter:
             )
         return await asyncio.to_thread(self._plan, text.strip(), scope)
 
-    async def apply(self, plan: ForgetPlan) -> ForgetReport:
+    async def apply(self, plan: ForgetPlan) -> Outcome:
         """Carry out a plan. Repeated after a crash, with a new plan, it finishes the rest."""
         if plan.is_empty:
-            return ForgetReport(plan)
+            return _forgotten(plan, ())
         async with self.pause_learning():
             return await self._apply(plan)
 
-    async def _apply(self, plan: ForgetPlan) -> ForgetReport:
+    async def _apply(self, plan: ForgetPlan) -> Outcome:
         memory = self._memories.of(plan.scope)
         numbers = defaultdict[str, list[int]](list)
         for said in plan.messages:
@@ -321,7 +317,7 @@ class Forgetter:
                 version, went = await _take_out(memory.store, path, {one.text for one in wanted})
                 versions += [version] if version else []
                 gone += [line for line in wanted if line.text in went]
-            return ForgetReport(replace(plan, lines=tuple(gone)), tuple(versions))
+            return _forgotten(replace(plan, lines=tuple(gone)), versions)
         finally:  # some lines may be gone where another could not be taken out
             self._memories.forgotten += 1
 

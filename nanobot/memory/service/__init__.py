@@ -265,15 +265,15 @@ class MemoryService:
         if erase:
             erasing = await self._eraser.plan(text)
             erased = erasing if plan_only else await self._eraser.apply(text)
-            return Report(erased.text, {"found": not erasing.is_empty, **erased.as_json()})
+            return Report(erased.text, {"found": erasing.data["found"], **erased.data})
         plan = await self._forgetter.plan(text, scope)
         done = plan if plan_only else await self._forgetter.apply(plan)
-        return Report(done.text, {"found": not plan.is_empty, **done.as_json()})
+        return Report(done.text, {"found": not plan.is_empty, **done.data})
 
     async def strike(self, text: str) -> Report:
         """Erase a text alone, in all scopes: nothing that was said with it is forgotten."""
         done = await self._eraser.apply(text, forgets=False)
-        return Report(done.text, {"found": True, **done.as_json()})
+        return Report(done.text, {"found": True, **done.data})
 
     async def rebuild(self) -> Report:
         """Build a new search index."""

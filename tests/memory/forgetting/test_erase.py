@@ -129,7 +129,7 @@ async def test_no_byte_of_the_home_holds_the_text(home: RealHome) -> None:
     report = await home.eraser.apply(SECRET)
 
     assert places(home.folder) == []
-    assert report.is_complete
+    assert report.data["complete"]
     assert "none holds it any more" in report.text
 
 
@@ -171,13 +171,15 @@ async def test_the_plan_names_the_files_and_tells_nothing(home: RealHome) -> Non
 
     plan = await home.eraser.plan(SECRET)
 
-    assert len(plan.occurrences) > 20
-    for one in plan.occurrences[:20]:
-        assert f"- {one.shown}\n" in plan.text
+    files = plan.data["files"]
+    assert isinstance(files, list)
+    assert len(files) > 20
+    for one in files[:20]:
+        assert f"- {one}\n" in plan.text
     assert "- and " in plan.text
     assert "backups" in plan.text
     assert "Qopuvi" not in plan.text
-    assert "Qopuvi" not in json.dumps(plan.as_json())
+    assert "Qopuvi" not in json.dumps(dict(plan.data))
     assert {path: path.read_bytes() for path in home.folder.rglob("*.md")} == before
 
 
@@ -201,7 +203,7 @@ async def test_what_it_does_not_change_is_named(home: RealHome) -> None:
 
     assert "config.yaml: your settings" in report.text
     assert "scan.bin: it is no text file" in report.text
-    assert not report.is_complete
+    assert not report.data["complete"]
     named = await home.eraser.plan("Qopuvi")
     assert "rename it" in named.text
     assert "Qopuvi" not in named.text
@@ -218,7 +220,7 @@ async def test_broken_and_leftover_conversation_files_are_cleaned(home: RealHome
 
     report = await home.eraser.apply(SECRET)
 
-    assert report.is_complete
+    assert report.data["complete"]
     assert places(home.folder) == []
     (message,) = home.sessions.read_messages("telegram:6")
     assert message.content == "[erased]"
@@ -240,7 +242,7 @@ async def test_a_text_too_short_is_refused(home: RealHome, text: str) -> None:
 
 async def test_nothing_to_erase_says_so(home: RealHome) -> None:
     plan = await home.eraser.plan(SECRET)
-    assert plan.is_empty
+    assert not plan.data["found"]
     assert "nowhere" in plan.text
 
 
@@ -263,7 +265,7 @@ async def test_killed_at_any_point_it_leaves_whole_files_and_can_be_finished(
                 "I call it [erased], remember", "I like tea", "I call it [erased], remember",
             ]  # fmt: skip
             report = await home.eraser.apply(SECRET)
-            assert report.is_complete
+            assert report.data["complete"]
         assert places(tmp_path / str(last)) == []
 
 
@@ -285,4 +287,4 @@ async def test_whose_conversation_it_is_stays_and_is_said_to_stay(home: RealHome
         "- sessions/whatsapp_[erased].jsonl: its name says it: where that is the id" in report.text
     )
     assert number not in report.text
-    assert not report.is_complete
+    assert not report.data["complete"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.erase import EraseReport, Home, Kind
+from nanobot.memory.erase import Home, Kind, done
 from nanobot.memory.matcher import TextMatcher
 
 SECRET = "Zarnetka Qopuvi"
@@ -23,8 +23,8 @@ def write(path: Path) -> None:
 
 def test_a_folder_that_cannot_be_read_is_named(closed_home: Path) -> None:
     (held,) = Home(closed_home.parent, closed_home).occurrences(TextMatcher(SECRET))
-    report = EraseReport((), (held,))
-    assert not report.is_complete
+    report = done((), (held,))
+    assert not report.data["complete"]
     assert "- home: it cannot be read" in report.text
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.erase import EraseReport
+from nanobot.memory.forget import Outcome
 from nanobot.testing import FakeClock
 from tests.memory.homes import GUEST, RealHome, living
 
@@ -23,7 +23,7 @@ async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
         yield made
 
 
-async def erased(home: RealHome) -> EraseReport:
+async def erased(home: RealHome) -> Outcome:
     return await home.eraser.apply(SECRET)
 
 
@@ -47,7 +47,7 @@ async def test_a_file_or_folder_in_the_place_of_another(
     async with living(tmp_path / "home", FakeClock()) as home:
         await home.say("telegram:1", SECRET)
         report = await erased(home)
-    assert report.is_complete
+    assert report.data["complete"]
     assert holding(home.folder) == []
 
 
@@ -64,7 +64,7 @@ async def test_a_link_in_the_place_of_a_file(home: RealHome, name: str) -> None:
 async def test_a_file_with_a_second_name_is_made_anew(home: RealHome) -> None:
     elsewhere = write(home.folder.parent / "theirs.md")
     os.link(elsewhere, home.folder / "workspace" / "USER.md")
-    assert (await erased(home)).is_complete
+    assert (await erased(home)).data["complete"]
     assert (home.folder / "workspace" / "USER.md").read_text() == "- [erased]\n- Likes tea\n"
     assert "Qopuvi" in elsewhere.read_text()
 
@@ -74,7 +74,7 @@ async def test_versions_that_cannot_be_rewritten_are_named(home: RealHome) -> No
     for path in [path for path in objects.rglob("*") if path.is_file()]:
         path.unlink()
     report = await erased(home)
-    assert not report.is_complete
+    assert not report.data["complete"]
     assert "the versions of memory:" in report.text
 
 

@@ -80,7 +80,7 @@ async def test_a_dream_cut_short_in_any_scope_does_not_write_back_what_was_erase
             rebuild_index=home.index.rebuild,
         )
         report = await eraser.apply(SECRET)
-        assert report.left == ()
+        assert report.data["left"] == []
         for scope in ("owner", guest):
             assert not (await dream.run(scope)).learned
             assert SECRET not in home.memory(scope).store.read(FILE)
