@@ -17,15 +17,15 @@ import fcntl
 import os
 import signal
 import socket
-import struct
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import (
-    AbstractContextManager,
     AsyncExitStack,
+    ExitStack,
     asynccontextmanager,
     closing,
+    contextmanager,
     suppress,
 )
 from io import FileIO
@@ -52,7 +52,6 @@ _POLL_SECONDS = 0.1
 _MAX_LINES_LOGGED = 100
 _LINE_CHARACTERS = 300
 _LINES_QUOTED = 5
-_UCRED = struct.Struct("3i")
 
 
 @asynccontextmanager
@@ -71,6 +70,7 @@ async def helper_running(
     `HelperFailed`. Raises `StorageError` if the folder cannot be used.
     """
     async with AsyncExitStack() as stack:
+        door = stack.enter_context(ExitStack())
         with storage_errors(folder):
             ours = stack.enter_context(_open_lock(folder / "daemon.lock"))
             if not _locked(ours):
@@ -81,7 +81,7 @@ async def helper_running(
             _write_pid(ours, os.getpid())
             lock = stack.enter_context(_open_lock(folder / "helper.lock"))
             await _lock_helper(lock, folder, clock)
-            listener = stack.enter_context(Listener(folder))
+            listener = door.enter_context(listening(folder))
         process = await _start(folder, program, lock)
         stack.push_async_callback(_end, process, clock)
         _write_pid(lock, process.pid)
@@ -91,10 +91,11 @@ async def helper_running(
                 tasks = [group.create_task(_watch(process))]
                 try:
                     with closing(await _connect(listener, welcome, clock, ingest)) as link:
+                        door.close()  # there is no second connection
                         tasks.append(group.create_task(link.run()))
                         yield link
                 finally:
-                    listener.close()  # one that did not get to connect leaves as well
+                    door.close()  # one that did not get to connect leaves as well
                     for task in tasks:
                         task.cancel()
         except BaseExceptionGroup as errors:
@@ -156,12 +157,12 @@ async def _end(process: Process, clock: Clock) -> None:
 
 
 async def _connect(
-    listener: Listener, welcome: Welcome, clock: Clock, ingest: IngestEvents | None
+    listener: socket.socket, welcome: Welcome, clock: Clock, ingest: IngestEvents | None
 ) -> BridgeLink:
     """Wait for the helper, and greet it. Raises `HelperFailed`, also after `START_SECONDS`."""
 
     async def connected() -> BridgeLink:
-        reader, writer = await listener.accept()
+        reader, writer = await accept(listener)
         try:
             await greet(reader, writer, welcome, clock)
         except BaseException:
@@ -176,51 +177,32 @@ async def _connect(
         raise HelperFailed(late) from None
 
 
-class Listener(AbstractContextManager["Listener"]):
-    """Listens on `folder`/bridge.sock while inside, or until one has connected. Bound through
-    `/proc/self/fd`: an address may have 107 bytes, and a folder's path more."""
+@contextmanager
+def listening(folder: Path) -> Iterator[socket.socket]:
+    """A socket that listens on `folder`/bridge.sock; a name that a dead process left is replaced.
+    Bound through `/proc/self/fd`: an address may have 107 bytes, and a folder's path more. Raises
+    `OSError`."""
+    directory = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    address = Path(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            address.unlink(missing_ok=True)
+            listener.bind(str(address))
+            try:
+                address.chmod(0o600)  # before anyone can connect: it does not listen yet
+                listener.setblocking(False)
+                listener.listen(1)
+                yield listener
+            finally:
+                address.unlink(missing_ok=True)
+    finally:
+        os.close(directory)
 
-    def __init__(self, folder: Path) -> None:
-        """Raises `OSError`. A socket that a dead process left is replaced."""
-        self._directory = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._is_open = True
-        try:
-            self._unlink()
-            address = f"/proc/self/fd/{self._directory}/{SOCKET_NAME}"
-            self._socket.bind(address)
-            Path(address).chmod(0o600)  # before anyone can connect: it does not listen yet
-            self._socket.setblocking(False)
-            self._socket.listen(1)
-        except OSError:
-            self.close()
-            raise
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def accept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The first connection of our own user; there is no second one."""
-        while True:
-            peer, _ = await asyncio.get_running_loop().sock_accept(self._socket)
-            credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-            if _UCRED.unpack(credentials)[1] == os.geteuid():
-                self.close()
-                return await asyncio.open_unix_connection(sock=peer, limit=MAX_LINE)
-            logger.warning("whatsapp: a process of another user connected to {}", SOCKET_NAME)
-            peer.close()
-
-    def close(self) -> None:
-        """Stop listening; idempotent."""
-        if self._is_open:
-            self._is_open = False
-            self._unlink()
-            self._socket.close()
-            os.close(self._directory)
-
-    def _unlink(self) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(SOCKET_NAME, dir_fd=self._directory)
+async def accept(listener: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The first connection."""
+    peer, _ = await asyncio.get_running_loop().sock_accept(listener)
+    return await asyncio.open_unix_connection(sock=peer, limit=MAX_LINE)
 
 
 async def _lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
