@@ -87,7 +87,7 @@ async def test_a_bad_item_harms_none_that_came_with_it(
 
 
 @pytest.mark.parametrize("starting", [False, True])
-async def test_two_hundred_calls_at_once_are_all_taken_once(
+async def test_many_calls_at_once_are_all_taken_once(
     tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock, starting: bool
 ) -> None:
     known = graph.hang("number") if starting else None  # Meta does not say yet which number it is
@@ -105,7 +105,7 @@ async def test_two_hundred_calls_at_once_are_all_taken_once(
                     contacts=[],
                 )
             )
-            for n in range(200)
+            for n in range(60)
         ]
         posts = [graph.webhook.post(body, {SIGNATURE: graph.webhook.sign(body)}) for body in bodies]
         assert set(await asyncio.gather(*posts)) == {200}
@@ -113,7 +113,7 @@ async def test_two_hundred_calls_at_once_are_all_taken_once(
             known.set()
         stored = rows(tmp_path / "state" / "journal.db", "SELECT event_id FROM inbox")
     assert sorted(row for row in stored if "wamid.n" in str(row)) == sorted(
-        (f"wamid.n{n}",) for n in range(200)
+        (f"wamid.n{n}",) for n in range(60)
     )
 
 
