@@ -61,7 +61,8 @@ class AgentLoop:
         asks = asks and message.awaited and not (turn is not None and turn.includes(entry))
         if turn is not None and asks and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
-        held = self._queue.held(key) if asks or (match and match[0].ordered) else None
+        behind = key in self._queue.paused and (asks or (match and match[0].ordered))
+        held = self._queue.held(key) if behind else None
         if held is not None:
             self._background.start(self._tell_of_the_queue(entry, held), name=f"queued {entry.id}")
         self._queue.enter(entry)

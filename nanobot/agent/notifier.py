@@ -55,28 +55,29 @@ class MessageSplitter:
         return found.limits if found else Limits()
 
     def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
-        """The parts of a message; none where there is nothing to say."""
-        limits = self.limits_of(message.channel)
-        if not message.content and not message.media and not limits.closing:
+        """The parts of a message; none where there is nothing to say. Raises `StorageError` where a
+        file cannot be kept."""
+        channel = self._channels.get(message.channel)
+        limits = channel.limits if channel else Limits()
+        text, fits = message.content, limits.fits
+        if not text and not message.media and not limits.closing:
             return ()
         try:
+            is_short = 2 * len(text) <= limits.text and not message.media
+            if is_short and (not fits or fits(text, limits.text)):
+                return (message,)
             return self._split(message, limits)
+        except StorageError:
+            raise
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
             logger.opt(exception=error).error("{} could not judge a text", message.channel)
             return self._split(message, replace(limits, fits=None))
 
     def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
-        most = limits.parts * limits.text
-        if not most or utf16_length(message.content) <= most:  # else cutting it takes long
-            parts = split_message(message, limits)
-            if not most or len(parts) <= limits.parts + len(message.media):
-                return parts
-        try:
-            content = message.content.encode("utf-8", "replace")
-            file = self._media.put_outgoing(content, "answer.md")
-        except StorageError as error:
-            logger.warning("a long answer goes out in many parts: {}", error)
+        most, length = limits.parts * limits.text, utf16_length(message.content)
+        if not most or length <= most:
             return split_message(message, limits)
+        file = self._media.put_outgoing(message.content.encode("utf-8", "replace"), "answer.md")
         rest = _AS_FILE.format(len(message.content))
         room = limits.text - utf16_length(rest)
         beginning = split_text(message.content[:room], room, limits.fits)[0]

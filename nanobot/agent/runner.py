@@ -266,11 +266,13 @@ class AgentRunner(Struct, frozen=True):
         until then is in `log`."""
         run = _Run(self, prompt, caller, log or TurnLog(), hook or Hooks(), render)
         options, begun = options or CallOptions(), begun or Begun()
-        await run.resume(begun)
+        if begun.messages:
+            await run.resume(begun)
         limit = f"{self.max_iterations} steps"
         steps = sum(message.role == "assistant" for message in begun.messages)
         for _ in range(steps, self.max_iterations):
-            run.add(await run.log.steered())
+            if steered := await run.log.steered():
+                run.add(steered)
             reply = await self._ask(run, options)
             if reply.tool_calls:
                 await run.act(reply)
@@ -315,8 +317,7 @@ class _Run(Struct):
 
     def add(self, messages: Sequence[Message]) -> None:
         """More messages, which the log has already, in the prompt."""
-        if messages:
-            self.prompt = self.prompt.plus([self.render(message) for message in messages])
+        self.prompt = self.prompt.plus([self.render(message) for message in messages])
 
     async def tell(self, message: Message) -> None:
         """A message more, in the prompt and in the log."""

@@ -97,7 +97,8 @@ class RunningTurn(TurnLog):
         self.milliseconds: dict[str, int] = {}
         self.started_at = parts.clock.monotonic()
         self._journal, self._queue, self._intake = parts.journal, parts.queue, parts.intake
-        self._clock, self._steps = parts.clock, list(entry.steps)
+        self._clock, self._key = parts.clock, entry.message.session_key
+        self._steps = list(entry.steps)
         self._steer, self._newest = parts.on_busy == "steer", parts.queue.newest
 
     @property
@@ -122,14 +123,14 @@ class RunningTurn(TurnLog):
             self.messages[0] = replace(self.messages[0], notice=notice)
         if self.inbound.group_id:  # items come one by one, and nothing says which is the last
             here = -1
-            while here != (here := sum(map(self.includes, self._waiting))):
+            while here != (here := sum(map(self.includes, self._queue.waiting(self._key)))):
                 await self._clock.sleep(ALBUM_SECONDS)
                 self.refuse_if_ended()
         first = await self._fetched(self.inbound, notice)
         self.refuse_if_ended()
         self.messages[0] = first
-        if not self.begun.messages and (joined := await self._take_in(self.includes)):
-            self.begun = Begun(tuple(joined))  # else they join later, behind open calls
+        if not self.begun.messages:  # else they join later, behind open calls
+            self.begun = Begun(tuple(await self.corrections()))
 
     async def _fetched(self, inbound: InboundMessage, notice: str = "") -> Message:
         waited = self._clock.now() - inbound.timestamp
@@ -185,12 +186,12 @@ class RunningTurn(TurnLog):
         """See `TurnLog`. Only what arrived after the turn began, and nothing past a command; and
         what is part of this anyway."""
         self.refuse_if_ended()
-        waiting = self._waiting
+        waiting = self._queue.waiting(self._key)
         joining = {entry.id for entry in waiting if self.includes(entry)}
         if self._steer:
             new = takewhile(self._is_new, waiting)
             joining |= {e.id for e in new if not e.message.edits and not e.message.unanswered}
-        joined = await self._take_in(lambda entry: entry.id in joining)
+        joined = await self._take_in(lambda entry: entry.id in joining) if joining else ()
         if self.entries[0].recovered:
             await self._journal.asking(self.id)
         self.has_asked.set()
@@ -199,15 +200,11 @@ class RunningTurn(TurnLog):
     async def corrections(self) -> Sequence[Message]:
         """See `TurnLog`."""
         self.refuse_if_ended()
-        return await self._take_in(self.includes)
-
-    @property
-    def _waiting(self) -> tuple[InboxEntry, ...]:
-        return self._queue.waiting(self.inbound.session_key)
+        return await self._take_in(self.includes) if self._queue.waiting(self._key) else ()
 
     async def _take_in(self, wanted: Callable[[InboxEntry], bool]) -> Sequence[Message]:
         """Make waiting messages part of the turn, durably; what they are in the conversation."""
-        taken = self._queue.take(self.inbound.session_key, wanted) if self._waiting else ()
+        taken = self._queue.take(self._key, wanted)
         if not taken:
             return ()
         first = len(self.messages)
