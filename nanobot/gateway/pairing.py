@@ -14,12 +14,12 @@ from nanobot.bus.events import Address
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
 from nanobot.errors import NanobotError
 from nanobot.security.access import Access, Approved, Request, Revoked
-from nanobot.security.pairing import Asked, Known, address, argument, who
+from nanobot.security.pairing import Grant, PairingRequest, address, argument, who
 
 _NAMES = "Names are what people call themselves: approve the code that somebody gives you."
 
 
-def _welcome_text(known: Known) -> str:
+def _welcome_text(known: Grant) -> str:
     """For those who were let in."""
     if known.kind == "group":
         return "Everyone in this group can talk to me now: mention me, or reply to me."
@@ -49,7 +49,7 @@ def _revoked_text(revoked: Revoked) -> str:
     return f"{text}{still}" if revoked.still_in else text
 
 
-def _listing(requests: Iterable[Request], known: Iterable[Known], trouble: str) -> str:
+def _listing(requests: Iterable[Request], known: Iterable[Grant], trouble: str) -> str:
     """Who asked and who was let in, as Markdown for a chat."""
     asked = [_request_line(one) for one in requests]
     roles = {"group": ", a group", "person": ""}
@@ -75,7 +75,7 @@ def _quoted(addresses: Iterable[str]) -> str:
     return ", ".join(f"`{one}`" for one in addresses)
 
 
-def _fields(one: Asked | Known) -> dict[str, object]:
+def _fields(one: PairingRequest | Grant) -> dict[str, object]:
     """Who it is, for machines."""
     names = ("channel", "kind", "id", "name")
     return {**{name: getattr(one, name) for name in names}, "address": address(one)}
@@ -93,7 +93,7 @@ def _request_fields(request: Request) -> dict[str, object]:
     }
 
 
-def _known_fields(known: Known) -> dict[str, object]:
+def _known_fields(known: Grant) -> dict[str, object]:
     """Somebody who was let in, for machines."""
     since = known.since.isoformat(timespec="seconds")
     return {**_fields(known), "owner": known.owner, "since": since}

@@ -67,12 +67,12 @@ class Report(Struct):
     changes: list[str] = field(default_factory=list)
     todo: list[str] = field(default_factory=list)
 
-    def changed(self, text: str) -> None:
+    def add_change(self, text: str) -> None:
         """Something is not as it was; said once."""
         if text not in self.changes:
             self.changes.append(text)
 
-    def ask(self, text: str) -> None:
+    def add_todo(self, text: str) -> None:
         """Something that a person has to do; said once. Commands in it are for the new home."""
         text = _COMMAND.sub(lambda _: self.command, text)
         if text not in self.todo:
@@ -284,7 +284,7 @@ class Transfer:
             return _content_of(found.place, limit) if found else b""
         return b""
 
-    def take(self, kind: Kind, found: Found, target: str) -> None:
+    def copy(self, kind: Kind, found: Found, target: str) -> None:
         """Copy a file to `target`."""
         try:
             with open_file(found.place) as file:
@@ -293,11 +293,11 @@ class Transfer:
                     (self._folder / target).chmod(0o700)
         except OSError as error:
             self.remove(target)
-            self.note(kind, found, "left", why=f"it cannot be read: {error.strerror}")
+            self.record(kind, found, "left", why=f"it cannot be read: {error.strerror}")
         else:
-            self.note(kind, found, "taken", target)
+            self.record(kind, found, "taken", target)
 
-    def note(
+    def record(
         self,
         kind: Kind,
         found: Found | None,

@@ -51,7 +51,7 @@ from nanobot.upkeep.restoring import STAGING, staging_in
 _SYSTEM = ("dream", "heartbeat")
 
 
-def job_of(id: str, given: Fields, people: People, now: datetime) -> Job:
+def convert_job(id: str, given: Fields, people: People, now: datetime) -> Job:
     """An entry of a jobs.json. Raises `NanobotError` for one that becomes no job."""
     payload, when = given.inner("payload"), given.inner("schedule")
     if payload.text("kind") == "system_event" or id in _SYSTEM:
@@ -157,7 +157,7 @@ class Import:
             pairing = Fields.read(self._files.read(found))
         except NotJson:
             return Fields({})
-        self._files.note("settings", found, "converted", "config.yaml")
+        self._files.record("settings", found, "converted", "config.yaml")
         return pairing
 
     def _media(self) -> dict[str, str]:
@@ -166,32 +166,34 @@ class Import:
         for found in self._files.below("home/media/"):
             data = self._files.read(found, _LARGEST_MEDIA)
             if not data:
-                self._files.note("media", found, "left", why="it is too large, empty or unreadable")
+                self._files.record(
+                    "media", found, "left", why="it is too large, empty or unreadable"
+                )
                 continue
             target = f"{FOLDER}/{kept_name(data, '', found.path)}"
             if target not in names.values():
                 self._files.write(target, [data])
             names[found.path.removeprefix("home/media/")] = target
-            self._files.note("media", found, "taken", target)
+            self._files.record("media", found, "taken", target)
         return names
 
     def _settings(self, people: People, groups: Sequence[tuple[str, str]]) -> None:
         problem, report, config = self._source.config_problem, self._report, self._source.config
         secrets, tree = Secrets(), {}
         if problem:
-            report.ask(
+            report.add_todo(
                 f"{CONFIG} could not be used: {problem}. Set nanobot up with `nanobot onboard`."
             )
         else:
             tree = Conversion(config, people, groups, secrets, report).tree()
             found = self._files.get(f"home/{CONFIG}")
-            self._files.note("settings", found, "converted", "config.yaml")
+            self._files.record("settings", found, "converted", "config.yaml")
         self._files.write("config.yaml", [usable(tree, secrets, report).encode()])
         if text := secrets.as_text():
             self._files.write("secrets.env", [text.encode()])
         for name in secrets.awaited:
             if name not in os.environ:
-                report.ask(f"Set the variable {name}, in the environment or in secrets.env.")
+                report.add_todo(f"Set the variable {name}, in the environment or in secrets.env.")
 
     def _memory(self) -> None:
         """The history goes over as it is: lines of the other program become entries when nanobot
@@ -201,12 +203,14 @@ class Import:
         found, text, cursor = (files.get(f"workspace/memory/{name}") for name in _HISTORY)
         content = files.read(found, _LARGEST_HISTORY)
         if content.strip():
-            lines = (_without_numbers(line, zone) for line in content.splitlines(keepends=True))
+            lines = (
+                _without_message_numbers(line, zone) for line in content.splitlines(keepends=True)
+            )
             files.write(_NEW_HISTORY, lines)
-            files.note("memory", found, "converted", _NEW_HISTORY)
+            files.record("memory", found, "converted", _NEW_HISTORY)
             return
         for empty in (found, cursor):
-            files.note("memory", empty, "left")
+            files.record("memory", empty, "left")
         paragraphs = _paragraphs_in(files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace"))
         when = self._now.replace(microsecond=0)
         entries = [
@@ -225,61 +229,61 @@ class Import:
         try:
             entries = Fields.read(self._files.read(store)).items("jobs")
         except NotJson as error:
-            self._report.changed(f"{store.path} holds no jobs that can be read: {error}.")
+            self._report.add_change(f"{store.path} holds no jobs that can be read: {error}.")
             return
         jobs = []
         for number, entry in enumerate(map(Fields, entries)):
             id = entry.text("id") or f"#{number}"
             try:
-                job = job_of(id, entry, people, self._now)
+                job = convert_job(id, entry, people, self._now)
             except NanobotError as error:
                 name = entry.text("name") or id
-                self._report.changed(f"The job “{name}” was not taken: {error}.")
+                self._report.add_change(f"The job “{name}” was not taken: {error}.")
                 continue
             if job.channel not in (TERMINAL, *OURS):
                 job = replace(job, enabled=False)
-                self._report.changed(
+                self._report.add_change(
                     f"The job “{job.name}”: it is paused: there is no channel {job.channel}."
                 )
             jobs.append(job)
         if jobs:
             self._files.write("state/jobs.json", [encoded(jobs)])
         target = "state/jobs.json" if jobs else ""
-        self._files.note("jobs", store, "converted", target, count=len(jobs))
+        self._files.record("jobs", store, "converted", target, count=len(jobs))
 
     def _workspace(self) -> None:
         """What is left of the workspace goes where it was, unless it means something else here."""
         for found in self._files.below("workspace/"):
             if found.problem or f"{found.path}/".startswith(_ASIDE):
-                self._files.note("other", found, "left")
+                self._files.record("other", found, "left")
             else:
-                self._files.take(_kind(found.path), found, found.path)
+                self._files.copy(_kind(found.path), found, found.path)
         for found in self._files.below("home/"):
-            self._files.note("other", found, "left")
+            self._files.record("other", found, "left")
 
     def _advise(self, people: People) -> None:
         report, workspace = self._report, self._source.workspace
         taken = {item.target for item in report.items}
         if workspace is None:
-            report.changed("There is no workspace: no memory, no skills, no files of its own.")
+            report.add_change("There is no workspace: no memory, no skills, no files of its own.")
         elif not self._source.whole:
-            report.ask(
+            report.add_todo(
                 f"The workspace was {workspace}, which holds much else: only what is nanobot's own"
                 " was taken. Copy into workspace/ what the agent is to work with."
             )
         if rules := sorted(name for name in RULES if f"workspace/{name}" in taken):
-            report.ask(
+            report.add_todo(
                 f"Look through {', '.join(rules)} in workspace/: what the other program wrote there"
                 " about itself may not hold here. nanobot makes its own of a file that you delete."
             )
         if skills := sorted({t.split("/")[2] for t in taken if t.startswith("workspace/skills/")}):
-            report.ask(
+            report.add_todo(
                 f"Skills rest until you have looked at them ({', '.join(skills[:10])}):"
                 " `nanobot skills list`, then `nanobot skills enable NAME`."
             )
         unowned = [n for n in OURS if people.allowed.get(n) and not people.owners.get(n)]
         if unowned and not self._owners:
-            report.ask(
+            report.add_todo(
                 f"Say who the owner is: more than one person (or nobody) is let in on"
                 f" {' and '.join(unowned)}, and memory is the owner's alone. Import again with"
                 " --owner, such as --owner telegram:12345, or write it under `owner:`."
@@ -302,7 +306,7 @@ def _time_of(paragraph: str, otherwise: datetime) -> datetime:
     return when.replace(tzinfo=otherwise.tzinfo)
 
 
-def _without_numbers(line: bytes, zone: tzinfo | None) -> bytes:
+def _without_message_numbers(line: bytes, zone: tzinfo | None) -> bytes:
     """A line of a history.jsonl. Where this nanobot made it, which was used in that home before the
     import, the numbers of messages and what became of facts belong to what is left behind."""
     ours = decode(line, zone)

@@ -229,7 +229,7 @@ def import_conversations(
         elif key in keys:
             why = f"an older file of the same conversation as {keys[key]}"
         if why:
-            files.note("conversations", one, "left", why=why)
+            files.record("conversations", one, "left", why=why)
         elif _convert(files, one, Conversation(key, head, media, _metadata(key, people))):
             keys[key] = one.path
     parts = [key.split(":") for key in keys if is_group(key)]
@@ -249,14 +249,14 @@ def _convert(files: Transfer, found: Found, conversation: Conversation) -> bool:
         why = "no message can be read in it"
     if not conversation.messages:
         files.remove(target)
-        files.note("conversations", found, "left", why=why)
+        files.record("conversations", found, "left", why=why)
         return False
     broken = conversation.broken
     notes = [f"{counted(broken, 'broken line')} left out"] if broken else []
     if conversation.head.unfinished:
         notes.append("a turn that was under way does not go on")
     why = "; ".join(notes)
-    files.note("conversations", found, "converted", target, why=why, count=conversation.messages)
+    files.record("conversations", found, "converted", target, why=why, count=conversation.messages)
     return True
 
 

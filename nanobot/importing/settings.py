@@ -120,28 +120,30 @@ class Conversion(Struct):
         tools, hours = config.inner("tools"), _chosen(dream, "interval_h", 2)
         seconds = _chosen(beat, "interval_s", 1_800)
         every = f"{max(1, seconds // 60)}m" if seconds is not None else ""
-        tree = _given(
-            model=self._model(defaults) | _given(transcription=self._transcription()),
-            agent=_given(
+        tree = _without_empty(
+            model=self._model(defaults) | _without_empty(transcription=self._transcription()),
+            agent=_without_empty(
                 max_iterations=_chosen(defaults, "max_tool_iterations", 40, 100, 200),
                 timezone=zone if is_chosen else "",
             ),
-            memory=_given(idle_minutes=_chosen(defaults, "idle_compact_after_minutes", 15)),
+            memory=_without_empty(idle_minutes=_chosen(defaults, "idle_compact_after_minutes", 15)),
             dream=_unless_off(dream, "enabled")
-            | _given(cron=dream.text("cron") or (f"every {hours}h" if hours else "")),
-            tools=_given(
+            | _without_empty(cron=dream.text("cron") or (f"every {hours}h" if hours else "")),
+            tools=_without_empty(
                 exec=_unless_off(tools.inner("exec"), "enable")
-                | _given(timeout_seconds=_chosen(tools.inner("exec"), "timeout", 60)),
+                | _without_empty(timeout_seconds=_chosen(tools.inner("exec"), "timeout", 60)),
                 web=self._web(tools),
             ),
-            mcp=_given(servers=self._mcp(tools.inner("mcp_servers"))),
-            heartbeat=_given(every=every if beat.flag("enabled", otherwise=True) else "off"),
-            skills=_given(disabled=list(defaults.texts("disabled_skills"))),
+            mcp=_without_empty(servers=self._mcp(tools.inner("mcp_servers"))),
+            heartbeat=_without_empty(
+                every=every if beat.flag("enabled", otherwise=True) else "off"
+            ),
+            skills=_without_empty(disabled=list(defaults.texts("disabled_skills"))),
             owner={name: list(ids) for name, ids in self.people.owners.items() if name in OURS},
             channels=self._channels(config.inner("channels")),
         )
         if unfit := self.secrets.unfit:
-            self.report.ask(
+            self.report.add_todo(
                 f"Copy these again by hand: {', '.join(unfit)}. Each holds a line break or another"
                 " invisible character."
             )
@@ -152,7 +154,7 @@ class Conversion(Struct):
         chosen = presets.inner(defaults.text("model_preset")) or defaults
         found = self._server(chosen)
         if not found:
-            self.report.ask(
+            self.report.add_todo(
                 "Choose a model: `nanobot onboard`, or the section `model` of config.yaml."
             )
             return {}
@@ -160,7 +162,7 @@ class Conversion(Struct):
             self._server(presets.inner(one) if isinstance(one, str) else Fields(one))
             for one in defaults.items("fallback_models")
         ]
-        return found | _given(
+        return found | _without_empty(
             context_window=_chosen(chosen, "context_window_tokens", 65_536, 200_000),
             max_completion_tokens=_chosen(chosen, "max_tokens", 8_192),
             fallbacks=[one for one in fallbacks if one],
@@ -176,13 +178,13 @@ class Conversion(Struct):
                 name, chosen.text("provider"), self.config.inner("providers")
             )
         except NoServer as error:
-            self.report.changed(f"The model {name} cannot be used: {error}.")
+            self.report.add_change(f"The model {name} cannot be used: {error}.")
             return {}
         for extra in ("extra_headers", "extra_body", "extra_query", "proxy", "thinking_style"):
             if entry.get(extra):
-                self.report.changed(f"{extra} of the provider {provider} has no counterpart.")
+                self.report.add_change(f"{extra} of the provider {provider} has no counterpart.")
         key = self.secrets.put(f"{provider}_API_KEY", entry.text("api_key"))
-        return {"name": model, "base_url": url} | _given(api_key=key)
+        return {"name": model, "base_url": url} | _without_empty(api_key=key)
 
     def _transcription(self) -> Tree:
         asked, old = self.config.inner("transcription"), self.config.inner("channels")
@@ -191,9 +193,9 @@ class Conversion(Struct):
         if not asked.flag("enabled", otherwise=True) or not entry.text("api_key"):
             return {}
         if name not in _LISTENERS:
-            self.report.changed(f"Transcription by {name} is not supported here.")
+            self.report.add_change(f"Transcription by {name} is not supported here.")
             return {}
-        return _given(
+        return _without_empty(
             base_url=entry.text("api_base").rstrip("/") or _SERVERS.get(name, ""),
             api_key=self.secrets.put(f"{name}_API_KEY", entry.text("api_key")),
             model=asked.text("model") or _LISTENERS[name],
@@ -206,12 +208,12 @@ class Conversion(Struct):
         found: Tree = {}
         if name != "duckduckgo" and (key or name not in ("brave", "tavily")):
             # Without a key the other program searches with DuckDuckGo itself.
-            found = _given(
+            found = _without_empty(
                 provider=name,
                 api_key=self.secrets.put(f"{name}_API_KEY", key),
                 base_url=search.text("base_url"),
             )
-        return _unless_off(web, "enable") | _given(
+        return _unless_off(web, "enable") | _without_empty(
             proxy=self.secrets.put("WEB_PROXY", web.text("proxy")),
             allow_hosts=list(tools.texts("ssrf_whitelist")),
             search=found,
@@ -222,16 +224,16 @@ class Conversion(Struct):
         for name, server in servers.objects():
             ours = _ODD.sub("_", name).strip("_-")[:32] or "server"
             if ours in found:
-                self.report.changed(f"The MCP server {name} was left out: its name is taken.")
+                self.report.add_change(f"The MCP server {name} was left out: its name is taken.")
                 continue
             found[ours] = self._mcp_server(name, server)
         if found:
-            self.report.ask(
+            self.report.add_todo(
                 "MCP servers are sandboxed here, without network and without your folders: give"
                 " them what they need with `network:` and `paths:` (docs/mcp.md)."
             )
             if find_spec("mcp") is None:
-                self.report.ask(
+                self.report.add_todo(
                     "Install the package `mcp`, without which no MCP server starts:"
                     " `pip install --editable '.[mcp]'` in nanobot's folder (docs/mcp.md)."
                 )
@@ -239,19 +241,21 @@ class Conversion(Struct):
 
     def _mcp_server(self, name: str, server: Fields) -> Tree:
         if server.text("type") == "sse" or server.text("auth") or server.text("cwd"):
-            self.report.changed(
+            self.report.add_change(
                 f"The MCP server {name} uses SSE, a sign-in or a folder of its own, which have no"
                 " counterpart."
             )
         wanted = (tool for tool in server.texts("enabled_tools") if tool != "*")
-        common = _given(
+        common = _without_empty(
             tools=[tool.removeprefix(f"mcp_{name}_") for tool in wanted],
             timeout_seconds=_chosen(server, "tool_timeout", 30),
         )
         if url := server.text("url"):
-            return _given(url=url, headers=self._hidden(name, server, "headers")) | common
+            return _without_empty(url=url, headers=self._hidden(name, server, "headers")) | common
         args, variables = list(server.texts("args")), self._hidden(name, server, "env")
-        return {"command": server.text("command")} | _given(args=args, env=variables) | common
+        return (
+            {"command": server.text("command")} | _without_empty(args=args, env=variables) | common
+        )
 
     def _hidden(self, name: str, server: Fields, key: str) -> Tree:
         values, put = server.mapping(key), self.secrets.put
@@ -267,11 +271,13 @@ class Conversion(Struct):
             elif name == "whatsapp" and (on or self.people.allowed.get(name)):
                 found[name] = {"enabled": on} | self._access(name, channel)
                 if on:
-                    self.report.ask("Sign in to WhatsApp again: `nanobot channels login whatsapp`.")
+                    self.report.add_todo(
+                        "Sign in to WhatsApp again: `nanobot channels login whatsapp`."
+                    )
             elif on and name not in (*OURS, _PAGE):
-                self.report.changed(f"The channel {name} does not exist here; it does not run.")
+                self.report.add_change(f"The channel {name} does not exist here; it does not run.")
         for entry in self.people.unclear:
-            self.report.ask(
+            self.report.add_todo(
                 f"Let in again by pairing: {entry} is no id, and names can change hands."
             )
         return found
@@ -279,7 +285,7 @@ class Conversion(Struct):
     def _access(self, name: str, channel: Fields) -> Tree:
         policy = channel.text("group_policy") or ("open" if name == "whatsapp" else "mention")
         owners = self.people.owners.get(name, ())
-        return {"groups": policy if policy == "open" else "mention"} | _given(
+        return {"groups": policy if policy == "open" else "mention"} | _without_empty(
             allow_from=[id for id in self.people.allowed.get(name, ()) if id not in owners],
             allow_groups={id: [] for channel, id in self.groups if channel == name},
         )
@@ -287,7 +293,7 @@ class Conversion(Struct):
     def _telegram(self, channel: Fields) -> Tree:
         webhook = channel.text("webhook_url") if channel.text("mode") == "webhook" else ""
         previews: Tree = {} if channel.flag("streaming", otherwise=True) else {"previews": False}
-        return previews | _given(
+        return previews | _without_empty(
             token=self.secrets.put("TELEGRAM_TOKEN", channel.text("token")),
             proxy=self.secrets.put("TELEGRAM_PROXY", channel.text("proxy")),
             mode="webhook" if webhook else "",
@@ -305,7 +311,7 @@ def _unless_off(fields: Fields, name: str) -> Tree:
     return {} if fields.flag(name, otherwise=True) else {"enabled": False}
 
 
-def _given(**values: object) -> Tree:
+def _without_empty(**values: object) -> Tree:
     """Those of the values that say something."""
     return {name: v for name, v in values.items() if v or (v == 0 and not isinstance(v, bool))}
 
@@ -328,11 +334,11 @@ def usable(tree: Tree, secrets: Secrets, report: Report) -> str:
         problems = _problems(text, secrets)
         left_out = {path: error for error in problems if (path := _without(tree, error.key))}
         for path, error in left_out.items():
-            report.changed(f"{path} was left out: {_reason(error)}.")
+            report.add_change(f"{path} was left out: {_reason(error)}.")
         if not left_out:
             break
     for error in problems:
-        report.ask(f"Fix config.yaml, which cannot be used as it is: {_reason(error)}.")
+        report.add_todo(f"Fix config.yaml, which cannot be used as it is: {_reason(error)}.")
     return text
 
 

@@ -33,11 +33,11 @@ from nanobot.security.pairing import (
     CODE_SECONDS,
     MOST_WRONG,
     REQUEST_SECONDS,
-    Asked,
     Book,
+    Grant,
     Key,
     Kind,
-    Known,
+    PairingRequest,
     address,
     age,
     alike,
@@ -84,7 +84,7 @@ class Request(Struct, frozen=True):
     """Somebody who asked within the hour. `seconds_left` is how long the code still holds, 0 where
     it does not; `namesakes` are the addresses of others whose name looks the same."""
 
-    asked: Asked
+    asked: PairingRequest
     seconds_left: float
     namesakes: tuple[str, ...] = ()
 
@@ -94,7 +94,7 @@ class Approved(Struct, frozen=True):
     and `thread_id` are where they asked, empty where that is not known; `namesakes` as in
     `Request`."""
 
-    known: Known
+    known: Grant
     chat_id: str = ""
     news: bool = True
     namesakes: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class Approved(Struct, frozen=True):
 class Revoked(Struct, frozen=True):
     """Who was shut out. `still_in`: the configuration lets them in all the same."""
 
-    known: Known
+    known: Grant
     still_in: bool = False
 
 
@@ -194,7 +194,7 @@ class Access:
         meanwhile. Raises `StorageError`; they have not asked then."""
         key, code = _key(channel, sender, chat), self._new_code()
         name = tidy_name(chat.title if chat.is_group else sender.name)
-        asked = Asked(*key, name, chat.id, code, self._clock.now(), chat.thread_id)
+        asked = PairingRequest(*key, name, chat.id, code, self._clock.now(), chat.thread_id)
 
         def noted(book: Book) -> Book:
             if key in book.asked or not book.has_room(key[1]):
@@ -214,7 +214,7 @@ class Access:
             if one.key not in book.known
         ]
 
-    def approved(self) -> Sequence[Known]:
+    def approved(self) -> Sequence[Grant]:
         """Who was let in by pairing."""
         return list(self._book.known.values())
 
@@ -235,7 +235,7 @@ class Access:
                 return replace(book, wrong=(*book.wrong, now))
             approved = _approved(key, book, now, owner)
             outcome.append(approved)
-            return book.letting_in(approved.known) if approved.news else book
+            return book.with_grant(approved.known) if approved.news else book
 
         await self._change(let_in)  # where the disk refuses, a guess is told nothing
         if isinstance(outcome[-1], _WrongCode):
@@ -245,7 +245,7 @@ class Access:
     async def revoke(self, channel: str, id: str, *, owners_too: bool = True) -> Revoked:
         """Shut somebody out again, durably. Raises `NanobotError` where pairing has not let them
         in (or made them the owner, without `owners_too`), and `StorageError`."""
-        text, revoked = f"{channel}:{id}", list[Known]()
+        text, revoked = f"{channel}:{id}", list[Grant]()
 
         def shut_out(book: Book) -> Book:
             key = _by_address(text, book.known.values())
@@ -372,7 +372,7 @@ def _approved(key: Key, book: Book, now: datetime, owner: bool) -> Approved:
     chat_id, thread_id = (asked.chat_id, asked.thread_id) if asked else ("", "")
     if before is not None and before.owner >= owner:
         return Approved(before, chat_id, news=False, thread_id=thread_id)
-    known = Known(*key, shown.name, now.replace(microsecond=0), owner)
+    known = Grant(*key, shown.name, now.replace(microsecond=0), owner)
     return Approved(known, chat_id, True, tuple(_namesakes(book, known)), thread_id)
 
 
@@ -389,15 +389,15 @@ def _key(channel: str, sender: Sender, chat: Chat) -> Key:
     return (channel, "group", chat.id) if chat.is_group else (channel, "person", sender.id)
 
 
-def _by_address(text: str, ones: Collection[Asked | Known]) -> Key | None:
+def _by_address(text: str, ones: Collection[PairingRequest | Grant]) -> Key | None:
     """The one whose address `text` is, exactly or as it is shown."""
     exact = (one.key for one in ones if f"{one.channel}:{one.id}" == text)
     shown = (one.key for one in ones if address(one) == text)
     return next(exact, None) or next(shown, None)
 
 
-def _namesakes(book: Book, one: Asked | Known) -> Iterator[str]:
-    others: dict[Key, Asked | Known] = {**book.asked, **book.known}
+def _namesakes(book: Book, one: PairingRequest | Grant) -> Iterator[str]:
+    others: dict[Key, PairingRequest | Grant] = {**book.asked, **book.known}
     name = alike(one.name)
     for key, other in others.items():
         if name and key != one.key and alike(other.name) == name:

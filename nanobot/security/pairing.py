@@ -39,7 +39,7 @@ _MOST_NAME, _MOST_ID = 40, 200
 _Moment = Annotated[datetime, Meta(tz=True)]
 
 
-class Asked(Struct, frozen=True):
+class PairingRequest(Struct, frozen=True):
     """A request to be let in: `code` is what its owner has to be told, empty where none is valid.
     `chat_id` and `thread_id` are where it was made."""
 
@@ -63,7 +63,7 @@ class Asked(Struct, frozen=True):
         return 0.0 if self.used or not self.code else max(0.0, CODE_SECONDS - age(self.at, now))
 
 
-class Known(Struct, frozen=True):
+class Grant(Struct, frozen=True):
     """A person or a group that was let in, and when. An owner is a person."""
 
     channel: str
@@ -82,8 +82,8 @@ class Known(Struct, frozen=True):
 class Book(Struct, frozen=True):
     """All of it. Every change makes a new one."""
 
-    known: Mapping[Key, Known] = field(default_factory=dict)
-    asked: Mapping[Key, Asked] = field(default_factory=dict)
+    known: Mapping[Key, Grant] = field(default_factory=dict)
+    asked: Mapping[Key, PairingRequest] = field(default_factory=dict)
     wrong: tuple[datetime, ...] = ()
 
     def at(self, now: datetime) -> Book:
@@ -98,7 +98,7 @@ class Book(Struct, frozen=True):
         """Whether one more request is taken."""
         return sum(one.kind == kind for one in self.asked.values()) < MOST_REQUESTS
 
-    def letting_in(self, known: Known) -> Book:
+    def with_grant(self, known: Grant) -> Book:
         """With somebody let in; a code of theirs is used up."""
         used = {k: replace(one, used=True) for k, one in self.asked.items() if k == known.key}
         known_now = {**self.known, known.key: known}
@@ -129,17 +129,17 @@ def alike(name: str) -> str:
     return "".join(c for c in letters if c.isalnum())
 
 
-def address(one: Asked | Known) -> str:
+def address(one: PairingRequest | Grant) -> str:
     """What somebody is called in commands: `telegram:7`, on one line whatever the id is."""
     return printable(f"{one.channel}:{one.id}").replace("`", "'")
 
 
-def argument(one: Asked | Known) -> str:
+def argument(one: PairingRequest | Grant) -> str:
     """The address as it is typed into a shell, so that a strange id is nothing but an id there."""
     return shlex.quote(address(one))
 
 
-def who(one: Asked | Known) -> str:
+def who(one: PairingRequest | Grant) -> str:
     """Name and address, for people. Neither can end its code span, so a name cannot pretend to be
     more than a name, and is no Markdown."""
     return f"`{one.name}` (`{address(one)}`)" if one.name else f"`{address(one)}`"
@@ -178,8 +178,8 @@ def book_in(store: StateStore) -> Document[Book]:
 
 
 class _File(Struct):
-    approved: list[Known]
-    requests: list[Asked]
+    approved: list[Grant]
+    requests: list[PairingRequest]
     wrong_codes: list[_Moment]
 
 

@@ -173,7 +173,7 @@ def make_backup(
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if order.reserve:
             _expect_room(home, target, head.size + order.reserve)
-        with _placed(target) as file, encrypting(file, order.recipient) as out:
+        with _atomic_target(target) as file, encrypting(file, order.recipient) as out:
             files, changed = pack(out, home, head, items, progress)
         size = target.stat().st_size
     except OSError as error:
@@ -200,7 +200,7 @@ def _expect_room(home: Path, target: Path, needed: int) -> None:
 
 
 @contextlib.contextmanager
-def _placed(target: Path) -> Iterator[BinaryIO]:
+def _atomic_target(target: Path) -> Iterator[BinaryIO]:
     """A new file, which becomes `target` when all went well. It is locked while it is written; one
     that is not locked is of an attempt that was killed, and is removed."""
     for path in target.parent.glob(f".*{_PARTIAL}"):

@@ -66,7 +66,7 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
     """Open and read what is in `home`; never raises for what is wrong with it."""
     troubles: list[str] = []
 
-    def tried(read: Callable[..., int], *given: object) -> int:
+    def attempt(read: Callable[..., int], *given: object) -> int:
         try:
             return read(*given)
         except (NanobotError, OSError, ValueError) as error:
@@ -89,9 +89,9 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
     found = HomeContents(
         conversations=len(conversations),
         messages=sum(one.messages for one in conversations),
-        versions=tried(_versions, home / "state" / "memory.git"),
-        history=sum(tried(_history, workspace, scope, clock) for scope in ("", *others)),
-        jobs=tried(_jobs, jobs) if jobs else 0,
+        versions=attempt(_versions, home / "state" / "memory.git"),
+        history=sum(attempt(_history, workspace, scope, clock) for scope in ("", *others)),
+        jobs=attempt(_jobs, jobs) if jobs else 0,
         waiting=counts.received + counts.working + counts.outbox_pending,
         failed=counts.failed + counts.dead,
     )

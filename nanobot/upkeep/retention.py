@@ -102,7 +102,7 @@ class DiskReserve(Periodic):
             )
             if not was_low:
                 self._intake.hold_intake(StorageError(self._home, self.text, hint=self.hint))
-                await self._say(
+                await self._notify_owner(
                     "low",
                     f"My disk is nearly full: {left} are left. New messages wait where they are"
                     f" until there is room again. {self.hint}",
@@ -111,9 +111,9 @@ class DiskReserve(Periodic):
             self.text = ""
             self._intake.resume_intake()
             logger.info("there is room on the disk again: {}", left)
-            await self._say("back", f"There is room on my disk again ({left}); I go on.")
+            await self._notify_owner("back", f"There is room on my disk again ({left}); I go on.")
 
-    async def _say(self, what: str, text: str) -> None:
+    async def _notify_owner(self, what: str, text: str) -> None:
         """Tell the owner, at most once an hour: the process may restart again and again."""
         try:
             await self._tell(text, f"disk-{what}-{self._clock.now():%y%m%d-%H}")
@@ -174,17 +174,17 @@ class Retention(Periodic):
     def _sweep(self, awaited: Container[str]) -> dict[str, int]:
         """How many files went, of each kind."""
         limits, log = self._limits, self._home / "logs" / audit.FILE
-        media = self._thin_out(
+        media = self._prune_folder(
             "media", MEDIA_NAME, limits.media_days, limits.media_megabytes, awaited
         )
-        spill = self._thin_out("spill", _SPILL_NAME, limits.spill_days, 0, ())
+        spill = self._prune_folder("spill", _SPILL_NAME, limits.spill_days, 0, ())
         ended = 0
         if limits.audit_days:
             with storage_errors(log):
                 ended = audit.expire(log, self._clock.now() - timedelta(days=limits.audit_days))
         return {"media": media, "spill": spill, "audit": ended}
 
-    def _thin_out(
+    def _prune_folder(
         self, name: str, ours: re.Pattern[str], days: int, megabytes: int, spare: Container[str]
     ) -> int:
         """Remove what has to go among the files of a folder that are called so; how many went."""

@@ -92,7 +92,7 @@ class BackupOperations:
         lock = locked(self._home / _MEMORY_LOCK, wait=True)
         try:
             async with self._taking:
-                await asyncio.to_thread(_make_anew, folder)
+                await asyncio.to_thread(_make_empty, folder)
                 await asyncio.to_thread(lock.__enter__)
                 try:
                     items, pause = await self._freeze(folder)
@@ -138,7 +138,7 @@ def freeze_home(home: Path) -> list[Item]:
     return frozen
 
 
-def _make_anew(folder: Path) -> None:
+def _make_empty(folder: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(mode=0o700)

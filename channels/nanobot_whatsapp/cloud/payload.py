@@ -262,7 +262,7 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
             edit = object_in(message, "edit")
             original = _message_id(edit, "original_message_id")
             shared = {"id": message.get("id"), "timestamp": message.get("timestamp")}
-            said = _said({**object_in(edit, "message"), **shared}, person, context)
+            said = _incoming({**object_in(edit, "message"), **shared}, person, context)
             # It quotes what the original quoted, under an id that is not always a real one.
             yield replace(said, edits=original, quote=None)
         case "revoke":
@@ -276,7 +276,7 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
             notes = (f"reaction to an earlier message: {emoji}",)
             yield replace(_bare(message, person, context), notes=notes, unanswered=True)
         case _:
-            yield _said(message, person, context)
+            yield _incoming(message, person, context)
 
 
 def _bare(message: Raw, person: Person, context: _Context) -> Incoming:
@@ -284,7 +284,7 @@ def _bare(message: Raw, person: Person, context: _Context) -> Incoming:
     return Incoming(_message_id(message, "id"), person, _time(message, context.now))
 
 
-def _said(message: Raw, person: Person, context: _Context) -> Incoming:
+def _incoming(message: Raw, person: Person, context: _Context) -> Incoming:
     around = object_in(message, "context")
     quoted, quote = text_in(around, "id"), None
     if is_id(quoted):

@@ -125,7 +125,7 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received |
         raise Unreadable(f"unexpected: {where.rstrip('`') if found else 'a field'}") from None
     if not is_id(message.id):
         raise Unreadable("a message without an id")
-    heard = _heard(message, me or Me(), now)
+    heard = _incoming(message, me or Me(), now)
     changes = heard.edits or heard.deletes
     if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
         raise Unreadable("a message that says nothing")
@@ -145,11 +145,11 @@ def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Rece
         return None
     if body.get("kind") != "message" or is_group(message.chat):
         return None
-    heard = replace(_heard(message, me or Me(), now), notes=(UNREADABLE,))
+    heard = replace(_incoming(message, me or Me(), now), notes=(UNREADABLE,))
     return Received(heard, message.chat, message.sender)
 
 
-def _heard(message: _Message, me: Me, now: datetime) -> Incoming:
+def _incoming(message: _Message, me: Me, now: datetime) -> Incoming:
     person = _person(message, me)
     group = message.chat if is_group(message.chat) else ""
     is_called = message.mentions_me or (message.quote is not None and message.quote.ours)

@@ -92,7 +92,7 @@ async def greet(
     """Read the helper's hello and welcome it. Raises `HelperFailed`, also for another version."""
     line = await _next_line(reader)
     if not line:
-        raise await _hung_up(clock)
+        raise await _connection_lost(clock)
     hello = _parsed(line)
     if not isinstance(hello, Hello):
         raise HelperFailed("the WhatsApp helper did not say hello")
@@ -207,7 +207,7 @@ class BridgeLink:
             if (received := _parsed(line)) is not None:
                 self._handle(received)
         self._end()
-        raise await _hung_up(self._clock)
+        raise await _connection_lost(self._clock)
 
     def _handle(self, received: FromHelper) -> None:
         match received:
@@ -287,7 +287,7 @@ async def _next_line(reader: asyncio.StreamReader) -> bytes:
         ) from None
 
 
-async def _hung_up(clock: Clock) -> HelperFailed:
+async def _connection_lost(clock: Clock) -> HelperFailed:
     """The error for a helper that ended the connection. How its process ended is more telling, so
     what watches that goes first."""
     await clock.sleep(_LEAVING_SECONDS)

@@ -100,7 +100,7 @@ class _Dialogue:
             if self._asked:
                 self._say("Linked. Waiting for the phone to finish …")
                 await request.clock.sleep(SETTLING_SECONDS)
-        self._say(_farewell(me, is_new=self._asked, is_set_up=request.is_set_up))
+        self._say(_summary(me, is_new=self._asked, is_set_up=request.is_set_up))
         return True
 
     async def _until_open(self, changes: AsyncIterator[Change]) -> Me | None:
@@ -116,7 +116,7 @@ class _Dialogue:
                 case State(state="logged_out") if not self._asked:
                     return None
                 case State():
-                    self._tell(change)
+                    self._report_state(change)
         raise HelperFailed("the WhatsApp helper hung up")
 
     def _show(self, data: str) -> None:
@@ -138,7 +138,7 @@ class _Dialogue:
             f"Type this code on the phone with the number +{self._number}:\n\n    {code}\n"
         )
 
-    def _tell(self, state: State) -> None:
+    def _report_state(self, state: State) -> None:
         """What stands in the way. Raises `NanobotError` for what waiting does not fix."""
         detail = f" ({state.detail})" if state.detail else ""
         if state.state in _FINAL:
@@ -166,7 +166,7 @@ _FINAL: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _farewell(me: Me, *, is_new: bool, is_set_up: bool) -> str:
+def _summary(me: Me, *, is_new: bool, is_set_up: bool) -> str:
     """Which account is linked, and what to configure if nothing is set up yet."""
     number = id_of(me.number) if me.number else ""
     name = f" ({one_line(me.name)})" if me.name else ""

@@ -76,7 +76,7 @@ class LinkedTransport:
         self._slot: ConnectionSlot[_Connection] = ConnectionSlot()
 
     async def run(self, host: ChannelHost) -> None:
-        """Keep a helper running until cancelled. Raises `ChannelOff`; see `_off`."""
+        """Keep a helper running until cancelled. Raises `ChannelOff`."""
         folder, clock, options = host.state_folder, host.clock, self._options
         program = await asyncio.to_thread(self._find_program, options, folder)
         session = _Session(host, options)
@@ -179,7 +179,7 @@ class _Connection:
                 raise SendLater("WhatsApp is not connected", retry_after=OPEN_SECONDS) from None
 
     async def serve(self) -> None:
-        """Send and receive through the helper, until it ends. Raises `ChannelOff`; see `_off`."""
+        """Send and receive through the helper, until it ends. Raises `ChannelOff`."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.typing.run())
             group.create_task(self.session.inbox.send_receipts(self.link))
@@ -190,7 +190,7 @@ class _Connection:
                         self.is_open.clear()
                         self._changed(change)
                     case Identity(lid=lid, number=number):
-                        self._learn(self.link.me or Me(), (number, lid))
+                        self._note_identity(self.link.me or Me(), (number, lid))
                     case _:
                         logger.debug("whatsapp: the helper wants to link an account unasked")
 
@@ -210,12 +210,12 @@ class _Connection:
             # At the start this is no problem, and later the problem is what led to it.
             if not session.was_open and not health.problems:
                 host.report("connecting to WhatsApp")
-        elif (off := _off(state)) is not None:
+        elif (off := _permanent_error(state)) is not None:
             raise off
         else:
             health.report("connection", _problem(state))
 
-    def _learn(self, me: Me, jids: Sequence[str]) -> None:
+    def _note_identity(self, me: Me, jids: Sequence[str]) -> None:
         """These ids are one person's, unless one of them alone is ours: nobody else is who we are.
         What is not kept now is learned again when they write."""
         ids = {id_of(jid) for jid in jids if jid}
@@ -237,7 +237,7 @@ async def _report_alive(host: ChannelHost, link: BridgeLink) -> None:
         await host.clock.sleep(PING_SECONDS)
 
 
-def _off(state: State) -> ChannelOff | None:
+def _permanent_error(state: State) -> ChannelOff | None:
     """What only a person can fix."""
     detail = f": {state.detail}" if state.detail else ""
     match state.state:

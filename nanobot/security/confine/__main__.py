@@ -62,7 +62,7 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     hears, tells = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
     _leave_watcher(Watcher(spec, autoruns), hears, tells)
-    stage.yield_to_others()
+    stage.lower_priority()
     if spec.kind == "landlock":
         stage.in_landlock(spec, command)
     if spec.kind == "none":

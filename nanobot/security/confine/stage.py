@@ -253,7 +253,7 @@ def _limit_with_all_of_user(limits: Limits) -> None:
     _limit(limits, count + limits.processes if os.getuid() else None)
 
 
-def yield_to_others() -> None:
+def lower_priority() -> None:
     """Be slower than the rest of the machine, and the first to be killed where memory runs out."""
     os.nice(_NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:

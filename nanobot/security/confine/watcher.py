@@ -72,9 +72,9 @@ class Watcher:
             _end_inside(first)
         self._usage.end()
         if reason:
-            _say(f"stopped: {reason}")
+            _report(f"stopped: {reason}")
         for old, new in self._autoruns.retire() if self._autoruns else ():
-            _say(f"{old!r} was made while this command ran and is now called {new!r}")
+            _report(f"{old!r} was made while this command ran and is now called {new!r}")
         if self._spec.temporary:
             import shutil
 
@@ -202,7 +202,7 @@ def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     ready = select.poll()
     ready.register(2, select.POLLOUT)
     with suppress(OSError):

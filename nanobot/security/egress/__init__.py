@@ -25,10 +25,10 @@ from nanobot import __version__
 from nanobot.security.egress.dialling import (
     Dialler,
     Resolve,
-    ask_the_system,
     parse_domains,
     parse_exceptions,
     parse_proxy,
+    resolve_by_system,
 )
 from nanobot.security.egress.urls import EgressError, EgressRefused, Url, parse_url
 
@@ -109,7 +109,7 @@ class Egress:
         self._dialler = Dialler(
             parse_exceptions(allow_hosts),
             parse_proxy(proxy),
-            resolve or ask_the_system,
+            resolve or resolve_by_system,
             parse_domains(domains),
         )
         self._tls = tls
@@ -146,7 +146,7 @@ class Egress:
         url = parse_url(request.url)
         try:
             async with asyncio.timeout(limits.seconds) as time:
-                return await self._followed(url, request, limits)
+                return await self._follow_redirects(url, request, limits)
         except TimeoutError:
             if not time.expired():
                 raise
@@ -160,11 +160,11 @@ class Egress:
             own, self._own = self._own, None
             await own.aclose()
 
-    async def _followed(
+    async def _follow_redirects(
         self, url: Url, request: EgressRequest, limits: EgressLimits
     ) -> EgressResponse:
         for _ in range(limits.redirects + 1):
-            answer = await self._asked(url, request, limits)
+            answer = await self._exchange(url, request, limits)
             if isinstance(answer, EgressResponse):
                 return answer
             status, location = answer
@@ -173,7 +173,7 @@ class Egress:
             url = target
         raise EgressError(f"more than {limits.redirects} redirects, the last one to {url}")
 
-    async def _asked(
+    async def _exchange(
         self, url: Url, request: EgressRequest, limits: EgressLimits
     ) -> EgressResponse | tuple[int, str]:
         """The answer, or the status and target of a redirect."""

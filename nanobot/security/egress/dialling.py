@@ -102,20 +102,20 @@ def parse_domains(entries: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def admitted(
+def checked_addresses(
     host: str,
     port: int,
     addresses: Sequence[IpAddress],
     exceptions: Exceptions,
-    is_mine: Callable[[IpAddress], bool],
+    is_own_address: Callable[[IpAddress], bool],
 ) -> tuple[IpAddress, ...]:
     """The addresses to connect to. One that is not public closes the whole name: an attacker who
     answers with a good and a bad one would choose which is taken. An address of this machine
-    (`is_mine`) is a way round its firewall, however public it is. Raises `EgressRefused`."""
+    (`is_own_address`) is a way round its firewall, however public it is. Raises `EgressRefused`."""
     judged = [it for it in addresses if not exceptions.address(it, port)]
     if exceptions.name(host, port):
         judged = []
-    if not all(is_public(address) and not is_mine(address) for address in judged):
+    if not all(is_public(address) and not is_own_address(address) for address in judged):
         # Which address a name has inside somebody's network is nobody's business.
         raise EgressRefused(
             f"{bracketed(host)}:{port} is not on the public Internet", hint=_ONLY_THE_OWNER
@@ -135,7 +135,7 @@ _MAX_PROXY_ANSWER = 8_192
 NO_PROXY = "the proxy (tools.web.proxy) cannot be reached"
 
 
-async def ask_the_system(host: str) -> Sequence[IpAddress]:
+async def resolve_by_system(host: str) -> Sequence[IpAddress]:
     """The addresses of a name as this machine sees them."""
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(ip_address(answer[4][0]) for answer in found))
@@ -215,7 +215,7 @@ class Dialler:
         except (OSError, UnicodeError) as error:
             problem = f"there is no host {host}, or its name could not be looked up"
             raise EgressError(problem) from error
-        addresses = admitted(host, port, addresses, self._exceptions, is_mine)
+        addresses = checked_addresses(host, port, addresses, self._exceptions, is_own_address)
         problem = "it has no address"
         for address in addresses[:_MOST_ADDRESSES]:
             try:
@@ -261,7 +261,7 @@ class Dialler:
         return await self.dial(host, port, connect)
 
 
-def is_mine(address: IpAddress) -> bool:
+def is_own_address(address: IpAddress) -> bool:
     """Whether a packet to `address` would leave from it. Sends nothing."""
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:

@@ -37,7 +37,7 @@ def _myself() -> str:
     return f"{os.getpid()}:{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
-async def proven(sandbox: Sandbox) -> str:
+async def verify_sandbox(sandbox: Sandbox) -> str:
     """Empty if the sandbox holds, or else what is wrong with it."""
     with tempfile.TemporaryDirectory(prefix="nanobot-canary-") as folder, ExitStack() as stack:
         outside, workspace = Path(folder, "outside"), Path(folder, "workspace")
@@ -88,19 +88,19 @@ async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ())
     save for the workspaces in them. Takes a few tenths of a second and starts processes."""
     if wanted == "none":
         return Found(Sandbox("none"))
-    if problem := _impossible(private):
+    if problem := _unsupported(private):
         return Found(None, problem)
     problems = []
     if wanted in ("auto", "bubblewrap"):
         program = shutil.which("bwrap", path=PATH) or ""
         made = Sandbox("bubblewrap", tuple(private), program)
-        problem = await _tried(made) if program else _INSTALL
+        problem = await _problem_with(made) if program else _INSTALL
         if not problem:
             return Found(made)
         problems.append(problem)
     if wanted in ("auto", "landlock"):
         made = Sandbox("landlock", tuple(private))
-        problem = landlock_lack(landlock_version()) or await _tried(made)
+        problem = landlock_lack(landlock_version()) or await _problem_with(made)
         if not problem:
             return Found(made, "; ".join(problems))
         problems.append(problem)
@@ -128,7 +128,7 @@ FindSandbox = Callable[[], Awaitable[Found]]
 """A `SandboxFinder`, or a test's."""
 
 
-def _impossible(private: Sequence[Path]) -> str:
+def _unsupported(private: Sequence[Path]) -> str:
     machine = os.uname()
     if machine.sysname != "Linux" or machine.machine not in MACHINES:
         return f"there is none for {machine.sysname} on {machine.machine}"
@@ -139,9 +139,9 @@ def _impossible(private: Sequence[Path]) -> str:
     return ""
 
 
-async def _tried(sandbox: Sandbox) -> str:
+async def _problem_with(sandbox: Sandbox) -> str:
     try:
-        problem = await proven(sandbox)
+        problem = await verify_sandbox(sandbox)
     except (OSError, ToolError, TimeoutError) as error:
         problem = str(error) or "it does not answer"
     if not problem:

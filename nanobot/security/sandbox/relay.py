@@ -71,7 +71,7 @@ class _Relay:
                 return
             listener = socket.socket(fileno=descriptors[0])
             self._server = await asyncio.start_server(
-                self._came, sock=listener, limit=_LONGEST_HEAD
+                self._on_connection, sock=listener, limit=_LONGEST_HEAD
             )
             await loop.sock_sendall(way, b"+")
 
@@ -79,7 +79,7 @@ class _Relay:
         if self._server is not None:
             self._server.close()
 
-    def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self.background) > _CONNECTIONS:
             writer.close()
             return
@@ -96,7 +96,9 @@ class _Relay:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_SECONDS_TO_ASK):
-                host, port, confirmation, forwarded = _asked(await reader.readuntil(b"\r\n\r\n"))
+                host, port, confirmation, forwarded = _parse_request(
+                    await reader.readuntil(b"\r\n\r\n")
+                )
             far_reader, far_writer = await self._egress.connect(host, port)
         except asyncio.LimitOverrunError:
             writer.write(_refusal(431, "this head is too long"))
@@ -117,7 +119,7 @@ class _Relay:
             far_writer.close()
 
 
-def _asked(head: bytes) -> tuple[str, int, bytes, bytes]:
+def _parse_request(head: bytes) -> tuple[str, int, bytes, bytes]:
     """Host and port that a request's head names, what tells its sender that they are there, and
     what they have said to the other side so far. Raises `EgressRefused` and `ValueError`."""
     first, *headers = head.removesuffix(b"\r\n\r\n").split(b"\r\n")

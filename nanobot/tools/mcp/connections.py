@@ -79,17 +79,17 @@ class _Conversation:
         self._errors = b""
         self._bytes = self._messages = 0  # that it said since it was last asked for something
 
-    async def listen(self, incoming: Incoming) -> None:
+    async def read_stdout(self, incoming: Incoming) -> None:
         """Hand on what the program says until it ends; then say why that was."""
         async with incoming:
-            if too_much := await self._hand_on(incoming):
+            if too_much := await self._forward(incoming):
                 _signal(self._process, signal.SIGKILL)
-            self._lost(f"was stopped: {too_much}" if too_much else await self._why_it_ended())
+            self._lost(f"was stopped: {too_much}" if too_much else await self._exit_reason())
         with suppress(OSError):  # so that a program which still writes can see the end of its input
             while await self._stdout.read(_CHUNK):
                 pass
 
-    async def speak(self, outgoing: Outgoing) -> None:
+    async def write_stdin(self, outgoing: Outgoing) -> None:
         """Write what is to be said; ends when the program takes no more."""
         from mcp_types import JSONRPCRequest
 
@@ -102,12 +102,12 @@ class _Conversation:
                     self._stdin.write(json.dumps(fields).encode("ascii") + b"\n")
                     await self._stdin.drain()
 
-    async def overhear(self) -> None:
+    async def read_stderr(self) -> None:
         """Keep the end of what the program says on standard error."""
         while chunk := await self._stderr.read(_CHUNK):
             self._errors = (self._errors + chunk)[-_KEPT_ERRORS:]
 
-    async def _hand_on(self, incoming: Incoming) -> str:
+    async def _forward(self, incoming: Incoming) -> str:
         """Until the program ends or nobody listens, or what it said too much of."""
         import anyio
         from mcp.shared.message import SessionMessage
@@ -134,7 +134,7 @@ class _Conversation:
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return ""
 
-    async def _why_it_ended(self) -> str:
+    async def _exit_reason(self) -> str:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), _GRACE)
         code = self._process.returncode
@@ -162,7 +162,7 @@ async def program(
     incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_send, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     talk = _Conversation(process, bounds, lost)
-    for work in (talk.listen(incoming), talk.speak(outgoing), talk.overhear()):
+    for work in (talk.read_stdout(incoming), talk.write_stdin(outgoing), talk.read_stderr()):
         tasks.start(work, name="mcp pipe")
     try:
         yield received, to_send

@@ -30,7 +30,7 @@ LONGEST_PAUSE = 300.0
 _UNKNOWN = "Whether the call did anything is not known: look before you repeat it."
 
 
-class _Life:
+class _Run:
     """From one start of the program to its end."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class _Life:
         self.stale = True
 
 
-class Running:
+class ServerRunner:
     """`listed` hears the server's tools whenever they are asked for."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Running:
         self._clock, self._listed = clock, listed
         self._ours = f"the MCP server {server.name}"
         self._background = Background()
-        self._life: _Life | None = None
+        self._life: _Run | None = None
         self._failures = 0
         self._not_before = 0.0
         self._stopped = False
@@ -115,7 +115,7 @@ class Running:
             self._life.over.set()
         await self._background.drain(grace)
 
-    async def _current(self) -> tuple[_Life, Session]:
+    async def _current(self) -> tuple[_Run, Session]:
         life, session = await self._alive()
         if not life.stale:
             return life, session
@@ -129,7 +129,7 @@ class Running:
             return await self._alive()
         return life, session
 
-    async def _alive(self) -> tuple[_Life, Session]:
+    async def _alive(self) -> tuple[_Run, Session]:
         while (life := self._life) is not None and life.over.is_set():
             await life.ended.wait()
         life = life or self._begin()
@@ -141,7 +141,7 @@ class Running:
             await life.ended.wait()
             raise McpError(f"{self._ours}: {life.lost}") from None
 
-    def _begin(self) -> _Life:
+    def _begin(self) -> _Run:
         if self._stopped:
             raise McpError("nanobot is stopping")
         left = self._not_before - self._clock.monotonic()
@@ -150,12 +150,12 @@ class Running:
                 f"{self._ours} has failed {self._failures} times in a row and"
                 f" is left alone for {left:.0f} s more: {self.trouble}"
             )
-        self._life = life = _Life()
+        self._life = life = _Run()
         name = f"mcp server {self._server.name}"
         life.task = self._background.start(self._live(life), name=name)
         return life
 
-    async def _live(self, life: _Life) -> None:
+    async def _live(self, life: _Run) -> None:
         try:
             opening = self._connections.open(self._server, life.was_lost, life.may_have_changed)
             # It outlives the turn that needed it first.
@@ -170,7 +170,7 @@ class Running:
         finally:
             self._ended(life)
 
-    async def _until_over(self, life: _Life) -> None:
+    async def _until_over(self, life: _Run) -> None:
         """Until it is to end, or nobody has called it for a while."""
         left = IDLE_SECONDS
         while left > 0 and not life.over.is_set():
@@ -180,7 +180,7 @@ class Running:
             left = IDLE_SECONDS - idle
         life.over.set()
 
-    def _ended(self, life: _Life) -> None:
+    def _ended(self, life: _Run) -> None:
         """The first failure costs nothing, the next ones longer and longer pauses."""
         reason = life.lost = life.lost.removeprefix(self._ours).lstrip(": ")
         if reason:

@@ -25,15 +25,15 @@ from nanobot.text import printable
 from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp.connections import Connections
-from nanobot.tools.mcp.running import Running
+from nanobot.tools.mcp.running import ServerRunner
 from nanobot.tools.mcp.values import (
     Card,
     Ledger,
     Listing,
     McpError,
     McpServer,
-    bearable,
     offered_name,
+    within_budget,
 )
 
 
@@ -123,7 +123,7 @@ class McpServers:
         self._servers = {server.name: server for server in servers}
         self._registry, self._clock, self._ledger = registry, clock, Ledger(store)
         self._running = {
-            name: Running(server, connections, clock, partial(self._listed, name))
+            name: ServerRunner(server, connections, clock, partial(self._listed, name))
             for name, server in self._servers.items()
         }
         self._listings: dict[str, Listing] = {}
@@ -152,7 +152,7 @@ class McpServers:
         """In the background, ask the servers whose tools are not known yet, and tell the owner what
         waits to be accepted."""
         for name in self._servers:
-            self._background.start(self._attend_to(name), name=f"look at the mcp server {name}")
+            self._background.start(self._look_at(name), name=f"look at the mcp server {name}")
 
     async def close(self, grace: float = 5.0) -> None:
         """End all programs, within `grace` seconds or a little more."""
@@ -216,7 +216,7 @@ class McpServers:
     async def check(self, name: str) -> State:
         """Start one now, if it does not run, and see its tools. Raises `NanobotError`."""
         self.state(name)
-        await self._see(name)
+        await self._refresh(name)
         return self.state(name)
 
     async def accept(self, name: str, digest: str) -> State:
@@ -243,7 +243,7 @@ class McpServers:
 
     async def call(self, server: McpServer, card: Card, arguments: dict[str, Any]) -> ToolResult:
         """Call a tool that was offered. Raises `McpError`."""
-        running = await self._see(server.name)
+        running = await self._refresh(server.name)
         listing = self._listings.get(server.name)
         if listing is None or card not in listing.offered:
             raise McpError(
@@ -253,7 +253,7 @@ class McpServers:
             )
         return await running.call(card.name, arguments)
 
-    async def _attend_to(self, name: str) -> None:
+    async def _look_at(self, name: str) -> None:
         try:
             if name not in self._listings:
                 await self.check(name)
@@ -280,7 +280,7 @@ class McpServers:
         now: dict[str, McpTool] = {}
         for name, server in self._servers.items():
             listing = self._listings.get(name)
-            for card in bearable(listing.offered, server.tools) if listing else ():
+            for card in within_budget(listing.offered, server.tools) if listing else ():
                 tool = McpTool(server, card, self)
                 if tool.name not in now or tool.name == f"{name}__{card.name}":
                     now[tool.name] = tool
@@ -306,7 +306,7 @@ class McpServers:
                 await asyncio.to_thread(self._ledger.save, listings)
                 self._saved = listings
 
-    async def _see(self, name: str) -> Running:
+    async def _refresh(self, name: str) -> ServerRunner:
         """Have a server's tools listed as they are now. What cannot be written down is asked for
         again another time. Raises `McpError`."""
         await self._running[name].ready()

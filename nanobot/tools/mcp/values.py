@@ -183,7 +183,7 @@ def usable(cards: Iterable[Card]) -> tuple[Card, ...]:
     return tuple(found[name] for name in sorted(found)[:MOST_KEPT])
 
 
-def bearable(cards: Iterable[Card], wanted: Iterable[str] = ()) -> tuple[Card, ...]:
+def within_budget(cards: Iterable[Card], wanted: Iterable[str] = ()) -> tuple[Card, ...]:
     """Those of the `wanted` names (all where there are none), as many as a prompt can bear."""
     names, left = frozenset(wanted), MOST_TEXT
     chosen: list[Card] = []

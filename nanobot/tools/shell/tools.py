@@ -175,7 +175,7 @@ class Exec(Tool, Struct, frozen=True):
             text = f"Runs in the background as {running.id}; exec_read shows its output."
             return ToolResult(text, trusted=True)
         try:
-            return await _told(running)
+            return await _final_result(running)
         except asyncio.CancelledError:
             running.process.kill()
             await running.over.wait()
@@ -277,7 +277,7 @@ class ExecRead(Tool, Struct, frozen=True):
         running = self.processes.find(arguments.id.strip(), caller)
         if await _ends_within(running, min(arguments.wait, _LONGEST_WAIT), self.clock):
             self.processes.forget(running)
-            return await _told(running)
+            return await _final_result(running)
         output = running.process.output.take()
         return ToolResult(_with_state(output, "still running"), trusted=not output)
 
@@ -295,12 +295,12 @@ class ExecKill(Tool, Struct, frozen=True):
         running = self.processes.find(arguments.id.strip(), caller)
         running.process.kill()
         try:
-            return await _told(running)
+            return await _final_result(running)
         finally:
             self.processes.forget(running)
 
 
-async def _told(running: Running) -> ToolResult:
+async def _final_result(running: Running) -> ToolResult:
     """How a command ended and what it printed since it was last read."""
     ending = await running.ended()
     output = running.process.output.take()

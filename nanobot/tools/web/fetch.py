@@ -271,7 +271,7 @@ class WebFetch(Tool, Struct, frozen=True):
     async def __call__(self, arguments: WebFetchArguments, caller: TurnContext) -> ToolResult:
         url = str(parse_url(arguments.url))
         page = url, Addresses.of(caller.heard()).typed[url]
-        asking = partial(self._asked, url, caller)
+        asking = partial(self._fetch_page, url, caller)
         answer = await self.pages.once(caller.conversation, page, asking)
         if not 200 <= answer.status < 300:
             raise ToolError(
@@ -283,7 +283,7 @@ class WebFetch(Tool, Struct, frozen=True):
         title, text = await asyncio.to_thread(self._text, answer)
         return ToolResult(_piece(answer.url, title, text, arguments.start))
 
-    async def _asked(self, url: str, caller: TurnContext) -> EgressResponse:
+    async def _fetch_page(self, url: str, caller: TurnContext) -> EgressResponse:
         limits = EgressLimits(self.seconds, int(self.megabytes * MEGABYTE), types=_TYPES)
         egress = self.egress if caller.scope == OWNER else self.for_others or self.egress
         return await egress.fetch(EgressRequest(url, headers={"Accept": _ACCEPT}), limits)

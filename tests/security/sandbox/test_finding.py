@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.security.confine.stage import landlock_lack
 from nanobot.security.sandbox import Confined, Launch, Sandbox
-from nanobot.security.sandbox.finding import find_sandbox, proven
+from nanobot.security.sandbox.finding import find_sandbox, verify_sandbox
 
 
 class Leaky(Sandbox):
@@ -25,24 +25,25 @@ class Leaky(Sandbox):
 
 
 async def test_the_canary_finds_what_does_not_hold(bubblewrap: Sandbox) -> None:
-    assert await proven(bubblewrap) == ""
-    problem = await proven(Leaky(bubblewrap.kind, program=bubblewrap.program))
+    assert await verify_sandbox(bubblewrap) == ""
+    problem = await verify_sandbox(Leaky(bubblewrap.kind, program=bubblewrap.program))
     assert "read a file" in problem
     assert "change a protected file" in problem
 
 
 async def test_the_canary_finds_that_there_is_no_sandbox() -> None:
-    problem = await proven(Sandbox("none"))
+    problem = await verify_sandbox(Sandbox("none"))
     assert "read a file" in problem
     assert "connect to this machine" in problem
 
 
 async def test_one_that_does_not_run_is_not_used() -> None:
-    assert "cannot run /nowhere/bwrap" in await proven(
+    assert "cannot run /nowhere/bwrap" in await verify_sandbox(
         Sandbox("bubblewrap", program="/nowhere/bwrap")
     )
     assert (
-        await proven(Sandbox("bubblewrap", program="/bin/false")) == "a command in it does not run"
+        await verify_sandbox(Sandbox("bubblewrap", program="/bin/false"))
+        == "a command in it does not run"
     )
 
 

@@ -15,10 +15,10 @@ from nanobot.tools.mcp.values import (
     Card,
     Listing,
     McpServer,
-    bearable,
     card,
     offered_name,
     usable,
+    within_budget,
 )
 
 
@@ -76,10 +76,10 @@ def test_a_deep_or_endless_schema_becomes_one_that_takes_anything() -> None:
 
 def test_a_server_cannot_fill_the_prompt() -> None:
     many = usable(Card(f"t{n:04}", "", "{}") for n in range(1_000))
-    assert len(bearable(many)) == MOST_TOOLS
-    assert [one.name for one in bearable(many, ["t0200"])] == ["t0200"]
+    assert len(within_budget(many)) == MOST_TOOLS
+    assert [one.name for one in within_budget(many, ["t0200"])] == ["t0200"]
     long = [Card(f"t{n}", "x" * 1_500, "y" * 8_000) for n in range(64)]
-    assert sum(len(one.description) + len(one.schema) for one in bearable(long)) <= MOST_TEXT
+    assert sum(len(one.description) + len(one.schema) for one in within_budget(long)) <= MOST_TEXT
 
 
 def test_only_what_was_accepted_as_it_is_is_offered() -> None:
