@@ -11,10 +11,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import NamedTuple
 
 from nanobot.providers.offline.language import (
-    is_chinese,
     is_lasting,
     is_own_fact,
     is_personal,
@@ -90,47 +88,29 @@ def heading_for(fact: str, text: str) -> str:
 # Consolidation
 
 
-class _Message(NamedTuple):
-    when: str
-    who: str
-    tools: str
-    text: str
-
-
 def consolidate(request: str, now: datetime) -> dict[str, object]:
     """The arguments of `save_memory`: `history_entry`, `memory_update`, `key_facts`."""
     _, _, after = request.partition("## Current Long-term Memory")
     current, _, conversation = after.partition("\n## Conversation to Process")
     memory = current.strip("\n")
     empty = memory.strip() in ("", "(empty)")
-    messages = _messages(conversation)
-    stated = [
-        third_person(statement)
-        for message in messages
-        for statement in (told_to_remember(message.text[:8_000]) if message.who == "USER" else ())
+    marks = list(_SPOKEN.finditer(conversation))
+    ends = [*(mark.start() for mark in marks[1:]), len(conversation)]
+    said = [
+        text
+        for mark, end in zip(marks, ends, strict=False)
+        if mark["who"] == "USER" and (text := conversation[mark.end() : end].strip())
     ]
+    stated = (third_person(fact) for text in said for fact in told_to_remember(text[:8_000]))
     facts = [*dict.fromkeys(stated)][:_MOST_FACTS]
     updated = _with_facts("# Long-term Memory\n" if empty else memory, facts)
+    when = next((m["when"] for m in reversed(marks) if m["when"] != "?"), f"{now:%Y-%m-%d %H:%M}")
+    used = ", ".join(filter(None, (mark["tools"] for mark in marks)))
     return {
-        "history_entry": _history(messages, now),
+        "history_entry": f"[{when.replace('T', ' ')}] {_history(said, len(marks), used)}",
         "memory_update": updated or ("" if empty else memory),
         "key_facts": facts,
     }
-
-
-def _messages(conversation: str) -> list[_Message]:
-    marks = list(_SPOKEN.finditer(conversation))
-    ends = [*(mark.start() for mark in marks[1:]), len(conversation)]
-    return [
-        _Message(
-            mark["when"].strip("?").replace("T", " "),
-            mark["who"],
-            mark["tools"] or "",
-            text.strip(),
-        )
-        for mark, end in zip(marks, ends, strict=False)
-        if (text := conversation[mark.end() : end]) is not None
-    ]
 
 
 def _with_facts(memory: str, facts: list[str]) -> str:
@@ -151,41 +131,19 @@ def _with_facts(memory: str, facts: list[str]) -> str:
     return "\n".join(lines) + "\n" if new else ""
 
 
-def _history(messages: list[_Message], now: datetime) -> str:
-    """Two to five sentences on what the person said, asked and stated, with its details."""
-    last = next((m.when for m in reversed(messages) if m.when), f"{now:%Y-%m-%d %H:%M}")
-    people = [message for message in messages if message.who == "USER" and message.text]
-    chinese = is_chinese(" ".join(message.text[:200] for message in people[:20]))
-    told = [_summed_up(message, chinese) for message in people]
-    ranked = sorted(range(len(told)), key=lambda at: (-told[at][0], at))[:_MOST_SENTENCES]
-    chosen = list(dict.fromkeys(told[at][1] for at in sorted(ranked)))
-    tools = dict.fromkeys(name.strip() for m in messages for name in m.tools.split(",") if name)
-    if tools:
-        names = ", ".join([*tools][:8])
-        chosen.append(f"用到的工具：{names}。" if chinese else f"Tools used: {names}.")
-    if len(chosen) < 2:
-        count = len(messages)
-        many = (
-            f"这段对话共有 {count} 条消息。"
-            if chinese
-            else f"The conversation had {count} messages."
-        )
-        chosen.append(many)
-    return f"[{last}] " + ("" if chinese else " ").join(chosen)
-
-
-def _summed_up(message: _Message, chinese: bool) -> tuple[int, str]:
-    """How much a message tells, and the sentence about it."""
-    stop = "。" if chinese else "."
-    if stated := told_to_remember(message.text[:8_000]):
-        facts = "; ".join(third_person(fact) for fact in stated)
-        return 3, _one_sentence(facts) + stop
-    asked = is_question(message.text)
-    who = (
-        ("用户问" if asked else "用户说") if chinese else f"The user {'asked' if asked else 'said'}"
-    )
-    told = (not asked) + bool(re.search(r"\d|[A-Z][a-z]+ [A-Z]|/|\.\w", message.text))
-    return told, f"{who}{'：' if chinese else ': '}“{_one_sentence(message.text)}”{stop}"
+def _history(said: list[str], count: int, tools: str) -> str:
+    """Two to five sentences on what the person stated, said and asked, facts first."""
+    told: list[tuple[bool, str]] = []
+    for text in said:
+        facts = "; ".join(third_person(fact) for fact in told_to_remember(text[:8_000]))
+        verb = "asked" if is_question(text) else "said"
+        quoted = f"The user {verb}: “{_one_sentence(text)}”"
+        told.append((not facts, _one_sentence(facts) if facts else quoted))
+    chosen = [text for _, text in sorted(told, key=lambda one: one[0])[:_MOST_SENTENCES]]
+    if tools or len(chosen) < 2:
+        used = f"; tools: {_one_sentence(tools)}" if tools else ""
+        chosen.append(f"The conversation had {count} messages{used}")
+    return " ".join(f"{text}." for text in dict.fromkeys(chosen))
 
 
 def _one_sentence(text: str) -> str:
@@ -213,13 +171,10 @@ def dream(phase: int, request: str) -> str:
 def _extract(request: str) -> dict[str, object]:
     """Phase 1: what the new entries state that no file says yet."""
     shown, _, new = request.partition("\n## New entries")
-    marks = list(_FILE.finditer(shown))
-    on_file = [_AGE.sub("", line) for line in shown[marks[0].end() :].splitlines()] if marks else []
-    on_file = [line.strip() for line in fact_lines("\n".join(on_file))]
-    known: dict[tuple[str, ...], list[str]] = {}
-    for line in on_file:
-        known.setdefault(subject(line), []).append(line)
-    said = {_key(line) for line in on_file}
+    first = _FILE.search(shown)
+    on_file = [_AGE.sub("", line) for line in shown[first.end() :].splitlines()] if first else []
+    lines = [line.strip() for line in fact_lines("\n".join(on_file))]
+    said = {_key(line) for line in lines}
     found: dict[str, list[dict[str, object]]] = {
         key: []
         for key in ("user_updates", "memory_updates", "soul_updates", "contradictions", "obsolete")
@@ -234,11 +189,9 @@ def _extract(request: str) -> dict[str, object]:
     for fact, number in newest.values():
         if _key(fact) in said:
             continue
-        rivals = known.get(subject(fact), []) if subject(fact) else []
-        if rivals:
-            found["contradictions"].append(
-                {"text": fact, "replaces": rivals.pop(0), "entry": number}
-            )
+        if rival := rival_of(fact, lines):
+            lines.remove(rival)
+            found["contradictions"].append({"text": fact, "replaces": rival, "entry": number})
         else:
             personal = is_personal(fact) and section_of(fact) != 2
             file = "user_updates" if personal else "memory_updates"
@@ -258,8 +211,8 @@ def _entries(text: str) -> Iterator[tuple[int, list[str]]]:
             marks.append(mark)
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     for mark, end in zip(marks, ends, strict=False):
-        foreign = _FOREIGN.search(mark["head"]) is not None
-        stated = [] if foreign else _facts_in(f"{mark['head']}\n{text[mark.end() : end]}")
+        entry = f"{mark['head']}\n{text[mark.end() : end]}"
+        stated = () if _FOREIGN.search(mark["head"]) else _facts_in(entry)
         yield int(mark["number"]), list(dict.fromkeys(stated))
 
 
@@ -295,16 +248,14 @@ def _integrate(request: str) -> dict[str, object]:
         text, old = update["text"].strip(), ""
         if update["kind"] == "replace" and _INSTEAD in text:
             text, _, instead = text.removesuffix(")").rpartition(_INSTEAD)
-            old = _standing(instead, current)
-        text = re.sub(r"^[-*+]\s+", "", text)
+            same_line = (li for li in current.splitlines() if _bare(li) == _bare(instead))
+            old = next(same_line, "") if _bare(instead) else ""
+        text = _bare(text)
         if text and not any(same(text, line) for line in fact_lines(current)):
             section = "" if old else heading_for(text, current)
             edits.append({"old": old, "new": f"- {text}", "section": section})
     return {"edits": edits}
 
 
-def _standing(wanted: str, text: str) -> str:
-    """The line of `text` that `wanted` names, as it stands there."""
-    bare = re.sub(r"^[-*+]\s+", "", wanted.strip())
-    lines = text.splitlines()
-    return next((li for li in lines if bare and re.sub(r"^[-*+]\s+", "", li.strip()) == bare), "")
+def _bare(line: str) -> str:
+    return re.sub(r"^[-*+]\s+", "", line.strip())
