@@ -7,7 +7,6 @@ import contextlib
 import json
 import select
 import sys
-from collections import deque
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -90,9 +89,8 @@ def _say_all(home: Path, messages: Iterator[str], options: argparse.Namespace) -
         return 0
     answered = True
     with connected(home) as client, _stopped_by_ctrl_c(client, options.session):
-        consent = Consent(client, options.session)
         for text in chain([first], messages):
-            said, reply = _ask(client, consent, text, options)
+            said, reply = _ask(client, text, options)
             _print_reply(said, reply, options)
             if reply.outcome == "waiting":
                 sys.stderr.write(_WAITS)
@@ -100,13 +98,11 @@ def _say_all(home: Path, messages: Iterator[str], options: argparse.Namespace) -
     return 0 if answered else 1
 
 
-def _ask(
-    client: Client, consent: Consent, text: str, options: argparse.Namespace
-) -> tuple[list[Said], Reply]:
+def _ask(client: Client, text: str, options: argparse.Namespace) -> tuple[list[Said], Reply]:
     """Say something; the reply and what the agent said before it, which is printed at once where
     it is for people."""
     messages: list[Said] = []
-    for event in consent.events(client.say(text, options.session)):
+    for event in replies(client, client.say(text, options.session), options.session):
         match event:
             case Note():
                 print_text(f"note: {event.text}\n", sys.stderr)
@@ -158,8 +154,7 @@ def _stopped_by_ctrl_c(client: Client, session: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         with contextlib.suppress(NanobotError):
-            for _ in Consent(client, session, _STOP_SECONDS).events(client.say("/stop", session)):
-                pass
+            list(replies(client, client.say("/stop", session), session, _STOP_SECONDS))
         raise
 
 
@@ -174,70 +169,39 @@ def _chat(home: Path, options: argparse.Namespace) -> int:
     return 0
 
 
-class Consent:
-    """Answers questions that a turn asks in `session` while its reply is waited for.
+def replies(
+    client: Client, message_id: str, session: str, seconds: float | None = None
+) -> Iterator[ChatEvent]:
+    """What is said about a message, to its reply, without the questions that its turn asks: they
+    are answered. A gateway that is silent for `seconds` is waited for no longer. Raises
+    `NanobotError` where the gateway refused the message."""
+    while client.waiting and select.select([client], [], [], seconds)[0]:
+        for event in client.arrived():
+            if event.id != message_id:
+                continue
+            if isinstance(event, Refused):
+                raise NanobotError(event.error, hint=event.hint)
+            if isinstance(event, Said) and (question := question_of(event)) is not None:
+                client.say(_answered(question), session)
+                continue
+            yield event
+            if isinstance(event, Reply):
+                return
 
-    A person at the terminal is asked on standard error and answers by `y` or `n` while we go on
-    listening: the question may be withdrawn. Where nobody is there, the answer is no at once, so
-    that a script does not wait for ten minutes. A gateway that is silent for `seconds` is waited
-    for no longer.
-    """
 
-    def __init__(self, client: Client, session: str, seconds: float | None = None) -> None:
-        self._client, self._session, self._seconds = client, session, seconds
-        self._asks = sys.stdin.isatty() and sys.stderr.isatty()
-        self._open: deque[Question] = deque()
+def _answered(question: Question) -> str:
+    """The answer of the person at the terminal, who is asked on standard error; where nobody is
+    there it is no, so that a script does not wait for ten minutes."""
+    print_text(f"{question.said.text}\n", sys.stderr)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        print_text("Denied: nobody is at the terminal to be asked.\n", sys.stderr)
+        return question.no.value
+    import termios
 
-    def events(self, message_id: str) -> Iterator[ChatEvent]:
-        """What is said about a message, to its reply, without questions: they are answered. Raises
-        `NanobotError` where the gateway refused the message."""
-        while self._client.waiting:
-            if not self._client.has_arrived:
-                keyboard = [sys.stdin] if self._open else []
-                ready, _, _ = select.select([self._client, *keyboard], [], [], self._seconds)
-                if not ready:
-                    return
-                if sys.stdin in ready:
-                    self._read_answer()
-                    continue
-            for event in self._client.arrived():
-                if event.id != message_id:
-                    continue
-                if isinstance(event, Refused):
-                    raise NanobotError(event.error, hint=event.hint)
-                if isinstance(event, Said) and (question := question_of(event)) is not None:
-                    self._take(question)
-                    continue
-                yield event
-                if isinstance(event, Reply):
-                    self._open.clear()
-                    return
-
-    def _take(self, question: Question) -> None:
-        if self._asks:
-            self._open.append(question)
-            if len(self._open) == 1:
-                self._ask()
-            return
-        denied = "Denied: nobody is at the terminal to be asked.\n"
-        print_text(f"{question.said.text}\n{denied}", sys.stderr)
-        self._client.say(question.no.value, self._session)
-
-    def _ask(self) -> None:
-        question = self._open[0]
-        import termios
-
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before answers nothing
-        print_text(f"{question.said.text}\n{question.keys}: ", sys.stderr)
-
-    def _read_answer(self) -> None:
-        question = self._open[0]
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before answers nothing
+    while True:
+        print_text(f"{question.keys}: ", sys.stderr)
         line = sys.stdin.readline()
         value = question.answer(line) if line else question.no.value
-        if value is None:
-            print_text(f"{question.keys}: ", sys.stderr)
-            return
-        self._client.say(value, self._session)
-        self._open.popleft()
-        if self._open:
-            self._ask()
+        if value is not None:
+            return value

@@ -13,7 +13,6 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from nanobot.errors import NanobotError, StorageError
@@ -51,22 +50,16 @@ class Client:
         self._socket = _connected(self._folder)
         self._socket.settimeout(timeout)
         self._buffer = bytearray()
-        self._searched = 0
-        """So much of the buffer holds no end of a line."""
-        self._waiting: dict[str, ChatRequest] = {}
+        self._waiting: dict[str, str] = {}
+        """The sessions of the messages without a last word, by the ids of the messages."""
+        self._unconfirmed: dict[str, ChatRequest] = {}
+        """Those that were sent once and that no gateway has accepted yet."""
         self._watch: ChatRequest | None = None
-        self._accepted: set[str] = set()
-        self._may_resend = True
 
     @property
     def waiting(self) -> bool:
         """Whether a message that was sent has no last word yet."""
         return bool(self._waiting)
-
-    @property
-    def has_arrived(self) -> bool:
-        """Whether `arrived` gives something at once, though `fileno` may tell of nothing."""
-        return b"\n" in self._buffer
 
     def fileno(self) -> int:
         """What becomes readable when the gateway says something; -1 where it has hung up. Any call
@@ -92,33 +85,33 @@ class Client:
         request = ChatRequest(new_id(), session, text, stream)
         if not self._waiting:
             self._find_again()
-            self._may_resend = True
-        self._waiting[request.id] = request
+        self._waiting[request.id] = session
+        self._unconfirmed[request.id] = request
         try:
             self._send(request.as_json())
         except ConnectionLost:  # found out, and dealt with, when reading
             pass
         except NanobotError:
-            del self._waiting[request.id]
+            del self._waiting[request.id], self._unconfirmed[request.id]
             raise
         return request.id
 
     def watch(self, session: str) -> None:
-        """Hear from now on what else is said in `session`, also through gateways to come."""
+        """Receive from now on what else is said in `session`, also through gateways to come."""
         self._watch = ChatRequest(new_id(), session, "", watch=True)
         with contextlib.suppress(ConnectionLost):  # the next message finds another gateway
             self._send(self._watch.as_json())
 
     def arrived(self) -> Sequence[ChatEvent]:
         """What the gateway has said by now; waits for nothing more. Raises `NanobotError` where it
-        went away without an answer, once what it said before that has been told."""
+        went away without an answer, once what it said before that has been returned."""
         events: list[ChatEvent] = []
         try:
             while (line := self._read(wait=False)) is not None:
                 events += self._events_in(line)
         except ConnectionLost as lost:
             if not events:
-                self._get_over(lost)
+                self._resend(lost)
         return events
 
     def close(self) -> None:
@@ -128,12 +121,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _find_again(self) -> None:
@@ -147,40 +135,26 @@ class Client:
             pass
         self._reconnect()
 
-    def _events_in(self, line: bytes) -> Iterator[ChatEvent]:
-        """The event in a line of the gateway's, if it is one for us."""
-        event = parse_event(_parsed(line))
-        if isinstance(event, Accepted):
-            self._accepted.add(event.id)
-        elif isinstance(event, Refused) and not event.id:
-            raise NanobotError(event.error, hint=event.hint)
-        elif isinstance(event, Reply | Refused) and self._waiting.pop(event.id, None) is None:
-            return
-        if event is not None:
-            yield event
-
-    def _get_over(self, lost: ConnectionLost) -> None:
-        """Send to the next gateway, once more, what none has confirmed; raises `lost` where that
-        cannot be. The ids are the same, so what was stored without our knowing is refused, not done
-        twice. Where nothing is under way, the next message finds the gateway."""
+    def _resend(self, lost: ConnectionLost) -> None:
+        """Send to the next gateway, once, what none has accepted; raises `lost` where an answer is
+        lost. The ids are the same, so what was stored without our knowing is refused, not done
+        twice."""
         self.close()
-        if self._may_resend and self._waiting and self._accepted.isdisjoint(self._waiting):
-            self._may_resend = False
+        again, self._unconfirmed = self._unconfirmed, {}
+        if again and again.keys() == self._waiting.keys():
             with contextlib.suppress(NoGateway, ConnectionLost):
                 self._reconnect()
-                for request in self._waiting.values():
+                for request in again.values():
                     self._send(request.as_json())
                 return
-        if self._waiting:  # what was said is in the gateway's hands, or in none
+        if self._waiting:
             self._waiting.clear()
-            self._accepted.clear()
             raise lost
 
     def _reconnect(self) -> None:
         """Connect to the gateway that takes this one's place; raises `NoGateway` if none does."""
         self.close()
         self._buffer.clear()
-        self._searched = 0
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -192,6 +166,18 @@ class Client:
             time.sleep(0.05)
         if self._watch is not None:
             self._send(self._watch.as_json())
+
+    def _events_in(self, line: bytes) -> Iterator[ChatEvent]:
+        """The event in a line of the gateway's, if it is one for us."""
+        event = parse_event(_parsed(line))
+        if isinstance(event, Accepted):
+            self._unconfirmed.pop(event.id, None)
+        elif isinstance(event, Refused) and not event.id:
+            raise NanobotError(event.error, hint=event.hint)
+        elif isinstance(event, Reply | Refused) and self._waiting.pop(event.id, None) is None:
+            return
+        if event is not None:
+            yield event
 
     def _send(self, request: Mapping[str, object]) -> None:
         frame = json.dumps(request, separators=(",", ":")).encode("ascii") + b"\n"
@@ -208,8 +194,7 @@ class Client:
     def _read(self, *, wait: bool) -> bytes | None:
         """The next line, without its end, once it is complete; None where it is not and we do not
         `wait`."""
-        while (end := self._buffer.find(b"\n", self._searched)) < 0:
-            self._searched = len(self._buffer)
+        while b"\n" not in self._buffer:
             try:
                 block = self._socket.recv(_BLOCK, 0 if wait else socket.MSG_DONTWAIT)
                 if not block:
@@ -219,24 +204,17 @@ class Client:
             except OSError as error:
                 raise self._lost() from error
             self._buffer += block
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 1]
-        self._searched = 0
-        return line
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return bytes(line)
 
     def _lost(self) -> ConnectionLost:
-        sessions = {request.session for request in self._waiting.values()}
-        if not sessions:
-            return ConnectionLost("the gateway went away before it answered", hint="Try again.")
-        show = " and ".join(f"`nanobot sessions show {session}`" for session in sorted(sessions))
-        if self._accepted.issuperset(self._waiting):
-            return ConnectionLost(
-                "the gateway went away; your message is kept and will be answered once it is back",
-                hint=f"See {show} then.",
-            )
+        show = " and ".join(f"`nanobot sessions show {key}`" for key in {*self._waiting.values()})
         return ConnectionLost(
-            "the gateway went away before it confirmed your message",
-            hint=f"See {show} once it is back, and send the message again if it is not there.",
+            "the gateway went away before its answer came",
+            hint=f"What it accepted is kept and answered once it is back: see {show} then, and send"
+            " again what is missing there."
+            if show
+            else "Try again.",
         )
 
 

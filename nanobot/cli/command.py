@@ -17,6 +17,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from nanobot.cli.gateway import operate
 from nanobot.config import home_folder
 from nanobot.errors import NanobotError
 from nanobot.text import expanduser
@@ -127,8 +128,6 @@ def add_operation(
     the answer is printed by `print_result`."""
 
     def run(options: argparse.Namespace) -> int:
-        from nanobot.cli.gateway import operate
-
         data = operate(options.home, operation, **operands(options))
         return print_result(options, data, shown)
 

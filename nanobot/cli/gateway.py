@@ -6,27 +6,23 @@ looks for the winner's socket again, for a few seconds in all.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
-import os
 import queue
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
-from nanobot.cli.command import add
 from nanobot.errors import HomeLocked, NanobotError
 
 if TYPE_CHECKING:
     from nanobot.app.gateway import Gateway
-    from nanobot.cli.command import Commands, Data
     from nanobot.config.settings import Settings
 
 T = TypeVar("T")
@@ -38,7 +34,7 @@ to do takes a few."""
 _PAUSE = 0.05
 
 
-def operate(home: Path, operation: str, **arguments: object) -> Data:
+def operate(home: Path, operation: str, **arguments: object) -> Mapping[str, object]:
     """Do one operation: in the gateway that runs, else here on the files. Raises `NanobotError`."""
 
     def in_gateway() -> object:
@@ -115,30 +111,6 @@ _SILENTLY = 1.0
 _FINISHING = "Storing the conversation in memory … (Ctrl-C: leave it for the next time)\n"
 
 
-def add_gateway(commands: Commands) -> None:
-    """`nanobot gateway`."""
-    add(commands, "gateway", "run nanobot with all its channels", _run)
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Run until a signal; returns the exit code.
-
-    Where a restart was asked for, this process becomes a new one with the same command line.
-    """
-    from nanobot.config.load import load_settings
-
-    home = options.home
-    expect_free(home)
-    settings = load_settings(home)  # what is wrong is said before more is loaded
-    import asyncio
-
-    gateway = _build(settings, hosted=False)
-    code = asyncio.run(gateway.run())
-    if gateway.restart_requested:
-        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the very command line we are
-    return code
-
-
 @contextlib.contextmanager
 def hosted(home: Path) -> Iterator[None]:
     """The whole gateway in a thread of this process while inside.
@@ -193,7 +165,7 @@ class _Host:
         settings = load_settings(self._home)  # what is wrong is said before more is loaded
         import asyncio
 
-        gateway = self._gateway = _build(settings, hosted=True)
+        gateway = self._gateway = build(settings, hosted=True)
         if self._stopping:  # asked before there was anything to ask
             return False
         asyncio.run(gateway.run(on_ready=lambda: self.ready.put(None), signals=False))
@@ -221,7 +193,7 @@ class _Host:
                 self._gateway.request_stop()
 
 
-def _build(settings: Settings, *, hosted: bool) -> Gateway:
+def build(settings: Settings, *, hosted: bool) -> Gateway:
     """Set up the log and the gateway; `hosted`: in a process that is not the gateway's alone.
 
     What is loaded and built here stays, so the garbage collector does not look at it.

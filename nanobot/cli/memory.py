@@ -23,6 +23,7 @@ from nanobot.cli.command import (
     text,
     words,
 )
+from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:
@@ -110,8 +111,6 @@ def _do(options: argparse.Namespace, operation: str = "") -> int:
 
 
 def _operate(options: argparse.Namespace, operation: str) -> Data:
-    from nanobot.cli.gateway import operate
-
     try:
         return operate(options.home, f"memory.{operation}", **operands(options))
     except NanobotError as error:

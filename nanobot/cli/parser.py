@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from nanobot import __version__
@@ -13,7 +15,7 @@ from nanobot.cli.command import Parser, add, add_group, print_json, print_text, 
 from nanobot.cli.cron import add_cron
 from nanobot.cli.doctor import add_doctor
 from nanobot.cli.extensions import add_mcp, add_skills
-from nanobot.cli.gateway import add_gateway
+from nanobot.cli.gateway import build, expect_free
 from nanobot.cli.importing import add_import
 from nanobot.cli.logs import add_audit, add_logs
 from nanobot.cli.memory import add_dream, add_memory
@@ -47,7 +49,7 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     add_onboard(commands)
     add_agent(commands)
-    add_gateway(commands)
+    add(commands, "gateway", "run nanobot with all its channels", _run_gateway)
     add_status(commands)
     add_state(commands)
     add_logs(commands)
@@ -70,6 +72,24 @@ def build_parser() -> Parser:
     completion = add(commands, "completion", "print a script that completes commands", _complete)
     completion.add_argument("shell", choices=SHELLS)
     return parser
+
+
+def _run_gateway(options: argparse.Namespace) -> int:
+    """Run until a signal; returns the exit code.
+
+    Where a restart was asked for, this process becomes a new one with the same command line.
+    """
+    from nanobot.config.load import load_settings
+
+    expect_free(options.home)
+    settings = load_settings(options.home)  # what is wrong is said before more is loaded
+    import asyncio
+
+    gateway = build(settings, hosted=False)
+    code = asyncio.run(gateway.run())
+    if gateway.restart_requested:
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the very command line we are
+    return code
 
 
 def _add_config(commands: Commands) -> None:

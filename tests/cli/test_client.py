@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from nanobot.cli.agent import Consent
+from nanobot.cli.agent import replies
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
 from nanobot.errors import StorageError
 from nanobot_cli.wire import Reply
 
 
 def answer(client: Client, text: str) -> str:
-    *_, last = Consent(client, "cli:direct").events(client.say(text, "cli:direct"))
+    *_, last = replies(client, client.say(text, "cli:direct"), "cli:direct")
     assert isinstance(last, Reply)
     return last.text
 
@@ -58,18 +58,12 @@ def test_a_message_that_was_not_confirmed_is_sent_again_under_the_same_id(
     assert len(set(gateway.ids)) == 1
 
 
-def test_a_message_that_is_never_confirmed_is_said_to_be_unconfirmed(
-    gateway: Any, home: Path
+@pytest.mark.parametrize(("text", "hangs_up", "sent"), [("hi", 9, 2), ("die now", 0, 1)])
+def test_a_message_without_an_answer_is_sent_no_more_and_where_to_look_is_said(
+    gateway: Any, home: Path, text: str, hangs_up: int, sent: int
 ) -> None:
-    gateway.hangs_up = 9
-    with Client(home) as client, pytest.raises(ConnectionLost) as lost:
-        answer(client, "hi")
-    assert "before it confirmed your message" in str(lost.value)
-    assert "nanobot sessions show cli:direct" in lost.value.hint
-    assert len(gateway.ids) == 2
-
-
-def test_a_confirmed_message_is_never_sent_again(gateway: Any, home: Path) -> None:
-    with Client(home) as client, pytest.raises(ConnectionLost, match="is kept"):
-        answer(client, "die now")
-    assert len(gateway.ids) == 1
+    gateway.hangs_up = hangs_up
+    with Client(home) as client, pytest.raises(ConnectionLost, match="went away") as lost:
+        answer(client, text)
+    assert "`nanobot sessions show cli:direct`" in lost.value.hint
+    assert len(gateway.ids) == sent

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -219,7 +220,10 @@ def test_ctrl_c_leaves_nothing_behind(home: Path, environment: dict[str, str]) -
             seen += os.read(ours, 4_096)
         process.send_signal(signal.SIGINT)  # as Ctrl-C does in its own terminal
         while b"nothing was written" not in seen:
-            seen += os.read(ours, 4_096)
+            if select.select([ours], [], [], 1.0)[0]:
+                seen += os.read(ours, 4_096)
+            else:  # it came just before the process began to wait for a line
+                process.send_signal(signal.SIGINT)
         assert process.wait(30) == INTERRUPTED
     os.close(ours)
     assert not home.exists()

@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from nanobot.channel.entry_points import Person, Setup, SetupRequest, SetupResult
-from nanobot.cli.agent import Consent
+from nanobot.cli.agent import replies
 from nanobot.cli.channels import lent, login
 from nanobot.cli.command import (
     WrongUsage,
@@ -337,7 +337,7 @@ def _first_reply(person: Person, options: argparse.Namespace) -> str | None:
 def _say_to_it(options: argparse.Namespace, text: str) -> list[Said | Reply]:
     """Say something to the gateway, and what it said."""
     with connected(options.home) as client:
-        events = list(Consent(client, DEFAULT_SESSION).events(client.say(text, DEFAULT_SESSION)))
+        events = list(replies(client, client.say(text, DEFAULT_SESSION), DEFAULT_SESSION))
     return [event for event in events if isinstance(event, Said | Reply)]
 
 
