@@ -114,8 +114,8 @@ def examine(
 ) -> tuple[C | None, Sequence[Fault]]:
     """`given` as a `model`, None where it cannot be one, and everything that is wrong with it, the
     doubtful included. `also_known` are keys beside its own that a wrong one may have meant."""
-    reader = _Reader(home)
-    made = reader.struct(model, given, (), also_known)
+    reader = _Reader(home, also_known)
+    made = reader.value(model, given, ())
     return (made if isinstance(made, model) else None), reader.faults
 
 
@@ -158,8 +158,8 @@ _TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
 class _Reader:
     """Reads one value, and collects what is wrong with it and within."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, also_known: Sequence[str] = ()) -> None:
+        self.home, self.also_known = home, also_known
         self.faults: list[Fault] = []
 
     def value(self, kind: Any, given: object, path: KeyPath) -> Any:
@@ -174,10 +174,7 @@ class _Reader:
             text = text.replace(secret, "…") if secret else text
             return self._wrong(path, given, text[:1].lower() + text[1:])
 
-    def struct(
-        self, model: type[Checked], given: object, path: KeyPath, also_known: Sequence[str] = ()
-    ) -> Any:
-        """As `value`. `also_known` are keys beside its own that a wrong one may have meant."""
+    def _struct(self, model: type[Checked], given: object, path: KeyPath) -> Any:
         before, known = len(self.faults), fields_of(model)
         given = model.prepare(given)
         if not isinstance(given, Mapping):
@@ -190,7 +187,8 @@ class _Reader:
                 self._wrong((*path, name), None, "is required")
         for key in given:
             if key not in known:
-                hint = suggestion(str(key), [*known, *also_known])
+                meant = [*known, *(() if path else self.also_known)]
+                hint = suggestion(str(key), meant)
                 self._wrong((*path, key), given[key], "there is no such key", hint)
         if not all(fault.is_doubtful for fault in self.faults[before:]):
             return _WRONG
@@ -245,18 +243,16 @@ class _Reader:
         return _WRONG if any(one is _WRONG for one in (*entries, *entries.values())) else entries
 
     def _plain(self, kind: Any, given: object, path: KeyPath) -> Any:
-        if kind is Any:
-            return given
+        if kind is Any or (kind not in (str, bool, int, float) and isinstance(given, kind)):
+            return given  # what was built before may be a part
         if issubclass(kind, Checked):
-            return self.struct(kind, given, path)
+            return self._struct(kind, given, path)
         if kind in (int, float):
             return _number(kind, given)
         if kind is bool:
             if (truth := _TRUTH.get(str(given).strip().lower())) is None:
                 raise Unfit("must be true or false")
             return truth
-        if isinstance(given, SecretStr) and kind is SecretStr:
-            return given
         if not isinstance(given, str):
             raise Unfit("must be text")
         return kind(given)
