@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from loguru import logger
 
@@ -73,6 +73,8 @@ class MemoryConsolidator:
         self._summariser = Summariser(provider, clock, gauge, background)
         self._archivist = Archivist(self._summariser, sessions, memory_of)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._caught_up: WeakSet[Session] = WeakSet()
+        """The sessions for which what an earlier process left was looked for."""
         self._left_behind: set[str] = set()
         self._rested: dict[str, datetime] = {}
 
@@ -87,7 +89,9 @@ class MemoryConsolidator:
         """
         if is_own(session.key):
             return
-        await self._archivist.catch_up(session)
+        if session not in self._caught_up:
+            await self._archivist.catch_up(session)
+            self._caught_up.add(session)
         if await self._surplus(session, coming):
             with self._summariser.limited(session.key) if coming else nullcontext():
                 await self._one_by_one(session, lambda: self._make_room(session, coming))
