@@ -150,9 +150,7 @@ class Thinker:
                 edits = read_edits(await self._ask(self._opening("dream_phase2.md", request)))
             except BudgetSpent as spent:
                 logger.info("{} is not edited by the model: {}", path, spent)
-        write, unsupported = integrate(path, text, updates, edits)
-        for step in unsupported:
-            found.hold(path, ("dream",), step)
+        write = integrate(path, text, updates, edits)
         quoted = (step for there, step in found.quoted if there == path)
         return replace(write, operations=(*write.operations, *quoted))
 

@@ -10,7 +10,7 @@ Phase 2 integrates: exact edits of one file. What an edit may do follows from th
 the model: a line goes only where an update says so or a new fact takes its place, and then to the
 retired ones; a line is added or reworded only in the words of an update. Small changes of form are
 free; a number, a link, the name of a file or an address is not. So a model that obeys an attacker
-can lose nothing and add nothing. An update whose edit cannot be made goes in as phase 1 worded it.
+can lose nothing and add nothing. An update whose edit may not be made goes in as phase 1 worded it.
 
 An update is an `Operation` whose `new` is the fact without a list mark, and whose `old` is the line
 that is over or replaced, as it stands in the file; an edit is one as the model gave it. Nothing
@@ -275,24 +275,23 @@ def read_edits(answer: str) -> list[Operation] | None:
 
 def integrate(
     path: str, text: str, updates: Sequence[Operation], edits: Sequence[Operation] | None
-) -> tuple[Write, list[Operation]]:
-    """What the edits of the file `text` come to, one operation for each update at most, and those
-    that no update supports. None: the model gave none, so each update goes in as it is.
+) -> Write:
+    """What the edits of the file `text` come to, one operation for each update at most. None: the
+    model gave none, so each update goes in as it is.
 
     What the updates say happens whatever the model made of them: lines that are over go.
     """
     sections = dict(lines_of(text))
-    made, retired, unsupported = dict[int, Operation](), list[str](), list[Operation]()
+    made, retired = dict[int, Operation](), list[str]()
     plain = set(range(len(updates))) if edits is None else set[int]()
     for edit in edits or ():
         number, old = _nearest(edit.new, updates), standing(edit.old, text)
-        update = updates[number] if number >= 0 else Operation()
-        fits = not (edit.old and not old) and not is_heading(edit.new)
-        if not bare(edit.new) or bare(old) == bare(edit.new) or number in made:
-            continue
-        if fits and not (update.new and says_no_more(edit.new, old, update.new)):
-            unsupported.append(Operation(old, f"- {bare(edit.new)}"))
-        elif fits and not old:
+        if number < 0 or number in made or bare(old) == bare(edit.new):
+            continue  # no update asks for it, or there is nothing to do
+        update = updates[number]
+        fits = bool(old or not edit.old) and not is_heading(edit.new)
+        fits = fits and says_no_more(edit.new, old, update.new)
+        if fits and not old:
             made[number] = _added(edit.new, _section(edit.section, text), update)
         elif fits and (step := _reworded(old, edit.new, sections[old], update, retired)):
             made[number] = step
@@ -307,7 +306,7 @@ def integrate(
         if over and update.old not in retired:
             retired.append(update.old)
             steps[Operation(update.old, "", sections.get(update.old, ""), update.cursor)] = None
-    return Write(path, tuple(steps), tuple(retired)), unsupported
+    return Write(path, tuple(steps), tuple(retired))
 
 
 def _added(line: str, section: str, update: Operation) -> Operation:

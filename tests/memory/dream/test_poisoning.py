@@ -152,7 +152,7 @@ async def test_what_the_person_said_beside_a_page_is_learned_as_they_said_it(wor
     assert report.held_back == ("Likes green tea", EVIL, "by the way")
 
 
-async def test_an_edit_that_says_more_than_what_was_found_is_held_back(world: World) -> None:
+async def test_where_an_edit_says_more_than_what_was_found_only_that_goes_in(world: World) -> None:
     world.write(LONG_TERM, "- Likes coffee\n")
     world.remembers("I like green tea.")
     report = await world.dreams(
@@ -160,8 +160,8 @@ async def test_an_edit_that_says_more_than_what_was_found_is_held_back(world: Wo
         edits({"new": f"- Likes green tea. {EVIL}"}, {"old": "- Likes coffee", "new": f"- {EVIL}"}),
     )
     assert_clean(world)
-    assert world.read(LONG_TERM) == "- Likes coffee\n"
-    assert len(report.held_back) == 2
+    assert world.read(LONG_TERM) == "- Likes coffee\n- Likes green tea\n"
+    assert report.held_back == ()
 
 
 async def test_a_page_cannot_make_facts_go(world: World) -> None:
