@@ -349,9 +349,7 @@ class GitStore:
         return self._revert(wanted, conflicts)
 
     def restored(self, number: int, prefix: str = "") -> Revert:
-        """What brings the files of a scope back to what they were after a version; writes nothing.
-        Raises `UnknownVersion`."""
-        number = self.version(number, prefix).number
+        """What brings the files of a scope back to what they were after a version."""
         return self._revert(
             {prefix + name: self._text(number, prefix + name) or "" for name in TRACKED}
         )

@@ -8,7 +8,7 @@ and touches no other; the caller has checked whose scope that is. Each returns a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Annotated, Literal
 
@@ -135,7 +135,7 @@ class MemoryService:
             await memory.store.record_hand_edits()
         except StorageError as error:  # what is remembered is in the files all the same
             trouble = error.for_people()
-        versions = None if trouble else self._versions
+        versions = () if trouble else await asyncio.to_thread(self._versions.versions)
         overview = await asyncio.to_thread(_overview, memory, versions)
         overview.trouble = trouble or overview.trouble
         overview.history["unread"] = await asyncio.to_thread(self._dream.unread, scope)
@@ -200,16 +200,12 @@ class MemoryService:
         `UnknownVersion`, and `NanobotError` for the version that holds the files as they were.
         """
         memory, versions = await self._recorded(scope), self._versions
-        if to:
-            revert = await asyncio.to_thread(versions.restored, number, memory.prefix)
-        else:
-            undone = await asyncio.to_thread(versions.version, number, memory.prefix)
-            number = undone.number
-            if undone.author == "start":
-                raise NanobotError(
-                    f"version {number} is where the versions begin: nothing is to undo"
-                )
-            revert = await asyncio.to_thread(versions.reverted, number, memory.prefix)
+        version = await asyncio.to_thread(versions.version, number, memory.prefix)
+        number = version.number
+        if version.author == "start" and not to:
+            raise NanobotError(f"version {number} is where the versions begin: nothing is to undo")
+        plan = versions.restored if to else versions.reverted
+        revert = await asyncio.to_thread(plan, number, memory.prefix)
         tip = await asyncio.to_thread(versions.tip_number)
         summary = f"back to version {number}" if to else f"undo change {number}"
         change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
@@ -335,38 +331,32 @@ def _by_name(operation: Callable[[_Given], Awaitable[Report]]) -> Operation:
     return answer
 
 
-def _overview(memory: Memory, versions: GitStore | None) -> Overview:
+def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
     """What the files say; what Dream, the index and what waits would add is left out. Blocks."""
-    overview = Overview(memory.scope)
+    overview, newest = Overview(memory.scope), list(reversed(versions))
     for path in FACTS:
         try:
-            if facts := memory.store.facts(path):
-                overview.files.append(_file(memory, versions, path, facts))
+            facts, text = memory.store.facts(path), memory.store.read(path)
         except ToolError as error:
             overview.trouble = error.for_people()
-    overview.facts = [line for one in overview.files if one.path == LONG_TERM for line in one.lines]
+            continue
+        lines = _under_headings(text, frozenset(facts))
+        latest = next((one for one in newest if memory.prefix + path in one.blobs), None)
+        if facts:
+            view = FileView(path, lines, len(facts), estimate_tokens(text))
+            if latest:
+                view = replace(view, changed=latest.when, author=latest.author)
+            overview.files.append(view)
+        if path == LONG_TERM:
+            overview.facts = [*lines]
     folder = memory.root.place("memory")
     names = [entry.name for entry in folder.entries()] if folder.stat() else []
-    latest = versions.log(memory.prefix, 1) if versions else []
+    numbers = (one.number for one in newest if one.is_in(memory.prefix))
     overview.retired = len(memory.store.retired())
     overview.history = {"entries": memory.history.count()}
     overview.notes = sum(day_of(name) is not None for name in names)
-    overview.latest_version = latest[0].number if latest else 0
+    overview.latest_version = next(numbers, 0)
     return overview
-
-
-def _file(memory: Memory, versions: GitStore | None, path: str, facts: Collection[str]) -> FileView:
-    text = memory.store.read(path)
-    snapshots = versions.lineage(memory.prefix + path) if versions else iter(())
-    latest = next(snapshots, None)
-    return FileView(
-        path,
-        _under_headings(text, frozenset(facts)),
-        facts=len(facts),
-        tokens=estimate_tokens(text),
-        changed=latest.version.when if latest else None,
-        author=latest.version.author if latest else "",
-    )
 
 
 def _under_headings(text: str, facts: frozenset[str]) -> tuple[str, ...]:
