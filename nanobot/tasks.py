@@ -118,7 +118,7 @@ class Repeated(Periodic):
 
 
 @contextmanager
-def surviving(what: str) -> Iterator[None]:
+def logging_errors(what: str) -> Iterator[None]:
     """Log what goes wrong inside: the next time it may go well."""
     try:
         yield

@@ -30,7 +30,7 @@ from nanobot.errors import BudgetSpent, ContextTooLong, NanobotError, ProviderEr
 from nanobot.memory.dream import DreamReport
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Scopes, chat_of, is_group
-from nanobot.memory.service.views import held_text, shown_of_held
+from nanobot.memory.service.views import pending_notice, shown_in_notice
 from nanobot.memory.taint import passed_on
 from nanobot.messages import SILENT
 from nanobot.security.access import Access
@@ -234,7 +234,7 @@ class Notifier:
         those of Dream in the chat that the owner used last."""
         if not facts or not (session or scope == OWNER):
             return
-        codes = " ".join(fact.code for fact in shown_of_held(facts))
+        codes = " ".join(fact.code for fact in shown_in_notice(facts))
         every = " all" if len(facts) > 1 else ""
         buttons = [
             Button(f"{verb}{every}", f"/memory {verb.lower()} {codes}")
@@ -242,9 +242,9 @@ class Notifier:
         ]
         try:
             if session:
-                await self.say(Address.of(session), held_text(facts), buttons)
+                await self.say(Address.of(session), pending_notice(facts), buttons)
             else:
-                await self.tell(scope, held_text(facts), buttons)
+                await self.tell(scope, pending_notice(facts), buttons)
         except StorageError as error:
             logger.warning("{}: nobody was told what waits for their word: {}", scope, error)
 

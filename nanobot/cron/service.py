@@ -42,7 +42,7 @@ from nanobot.cron.job import (
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
 from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
-from nanobot.tasks import surviving
+from nanobot.tasks import logging_errors
 from nanobot.templates import render
 from nanobot.text import one_line
 from nanobot.tooling import OWNER
@@ -188,13 +188,13 @@ class CronService:
     async def _round(self) -> datetime:
         """Run what is due; when to look again."""
         jobs: Sequence[Job] = ()
-        with surviving("reading the jobs"):
+        with logging_errors("reading the jobs"):
             jobs = await self.jobs(EVERYONES)
         nearest = self._clock.now() + timedelta(seconds=LONGEST_WAIT)
         for job in jobs:
             if self._stopping:
                 break
-            with surviving(f"job {job.id}"):
+            with logging_errors(f"job {job.id}"):
                 nearest = min(nearest, await self._attend(job) or nearest)
         return nearest
 

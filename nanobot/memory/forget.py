@@ -48,11 +48,11 @@ from nanobot.memory.version import Change
 from nanobot.memory.why import (
     Explainer,
     Line,
-    Said,
+    SourceMessage,
     excerpt,
     lines_of,
-    matching,
-    said_in,
+    matching_lines,
+    source_message,
 )
 from nanobot.memory.wording import Fact, covers, parts, without, words
 from nanobot.messages import Message
@@ -194,7 +194,7 @@ class ForgetPlan(Struct, frozen=True):
 
     scope: str
     lines: tuple[Line, ...] = ()
-    messages: tuple[Said, ...] = ()
+    messages: tuple[SourceMessage, ...] = ()
     entries: tuple[int, ...] = ()
     emptied: tuple[int, ...] = ()
     facts: tuple[Fact, ...] = ()
@@ -323,7 +323,7 @@ class Forgetter:
 
     def _plan(self, text: str, scope: str) -> ForgetPlan:
         memory = self._memories.of(scope)
-        lines = matching(text, list(lines_of(memory)))
+        lines = matching_lines(text, list(lines_of(memory)))
         facts, evidence = self._facts(memory, text, lines)
         also = [line for line in _entries_of(memory) if _states(facts, line.text)]
         said = dict.fromkeys([*evidence, *self._messages(scope, facts)])
@@ -340,9 +340,9 @@ class Forgetter:
 
     def _facts(
         self, memory: Memory, text: str, lines: Sequence[Line]
-    ) -> tuple[tuple[Fact, ...], list[Said]]:
+    ) -> tuple[tuple[Fact, ...], list[SourceMessage]]:
         """What the lines state, in all their wordings, and the messages that these rest on."""
-        facts, evidence = [Fact.literal(text)], list[Said]()
+        facts, evidence = [Fact.literal(text)], list[SourceMessage]()
         for line in lines:
             wordings = [line.text]
             steps = self._explainer.provenance(memory, line).steps
@@ -353,13 +353,13 @@ class Forgetter:
             evidence += [one for one in said if _states(stated, one.text)]
         return tuple(dict.fromkeys(facts)), evidence
 
-    def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[Said]:
+    def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[SourceMessage]:
         keys = self._sessions.keys()
         for key in (key for key in keys if self._scope_of(key) == scope):
             for message in self._sessions.read_window(key):
                 texts = (message.content, *(call.arguments for call in message.tool_calls))
                 if any(_states(facts, text) for text in texts):
-                    yield said_in(key, message)
+                    yield source_message(key, message)
 
 
 def _without_facts(text: str, facts: Sequence[Fact]) -> str:

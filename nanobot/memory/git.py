@@ -243,7 +243,7 @@ class Repository:
                     shutil.rmtree(rest)
                     sync_folder(self.path.parent)
 
-    def heal(self) -> None:
+    def remove_leftovers(self) -> None:
         """Remove what a process that died left half done."""
         with self._translated():
             for pattern in _LEFTOVERS:

@@ -74,7 +74,7 @@ class GitStore:
         self._pack_every = pack_every
         self._lock = threading.RLock()
         self._depth = 0
-        self._known: list[Version] = []
+        self._versions: list[Version] = []
         self._recorded_at: tuple[str, dict[str, str]] = ("", {})
 
     # Writing
@@ -89,7 +89,7 @@ class GitStore:
             return
         with self.locked():
             try:
-                self.repository.heal()
+                self.repository.remove_leftovers()
                 self._settle()
                 self._recorded()
             except Damaged as error:
@@ -144,7 +144,7 @@ class GitStore:
             files = dict[str, bytes | None]()
             for path in (prefix + name for name in TRACKED):
                 try:
-                    files[path] = self._standing(path)
+                    files[path] = self._current(path)
                 except ToolError as error:  # a link must not keep the others from being written
                     logger.warning("{} is not kept in the versions: {}", path, error)
             if any(belongs(path, prefix) for path in self._recorded()):
@@ -174,14 +174,14 @@ class GitStore:
             text = redact(content.decode("utf-8", "surrogateescape"))
             return text.encode("utf-8", "surrogateescape")
 
-        with self.syncing(), self.locked():
+        with self.sync_lock(), self.locked():
             if not self.repository.tip():
                 return 0
             self._settle()
             return self.repository.rewrite(redact_message, redact_content)
 
     @contextmanager
-    def syncing(self) -> Iterator[None]:
+    def sync_lock(self) -> Iterator[None]:
         """Excludes other syncs and the replacement of the history; writing goes on."""
         path = self.repository.path
         with locked(path.with_name(f"{path.name}.syncing"), wait=True):
@@ -209,7 +209,7 @@ class GitStore:
             intent = json.loads(self._intent.read_bytes())
             path, when = intent["path"], datetime.fromisoformat(intent["when"])
             if self.repository.tip() == intent["parent"]:
-                content = self._standing(path)
+                content = self._current(path)
                 if content is not None and _sha(content) == intent["after"]:
                     logger.info("a change of {} gets the version it missed", path)
                     self._commit({path: content}, intent["message"], when)
@@ -239,7 +239,7 @@ class GitStore:
         try:
             tip = self.repository.store(self.repository.tip(), files, message, when)
         except StorageError:
-            self.repository.heal()  # of the lock on a file that the disk did not take
+            self.repository.remove_leftovers()  # of the lock on a file that the disk did not take
             raise
         self.repository.set_tip(tip)
         self._intent.unlink(missing_ok=True)
@@ -256,11 +256,11 @@ class GitStore:
             self._recorded_at = (tip, dict(self.repository.changed("", tree)) if tree else {})
         return self._recorded_at[1]
 
-    def _standing(self, path: str) -> bytes | None:
+    def _current(self, path: str) -> bytes | None:
         return self._work_tree.place(path).read_bytes(_LIMIT)
 
-    def _standing_text(self, path: str) -> str | None:
-        content = self._standing(path)
+    def _current_text(self, path: str) -> str | None:
+        content = self._current(path)
         return None if content is None else text_of(content)
 
     # Reading
@@ -268,7 +268,7 @@ class GitStore:
     def versions(self) -> Sequence[Version]:
         """All of them, oldest first. They are read once in a process, and then what is new."""
         with self.locked():
-            known, new = self._known, list[Commit]()
+            known, new = self._versions, list[Commit]()
             last = known[-1].commit if known else ""
             for commit in self.repository.chain(self.repository.tip()):
                 if commit.id == last:
@@ -277,13 +277,13 @@ class GitStore:
             else:
                 known = []  # the first time, or another history
             tree = self.repository.commit(last).tree if known and new else ""
-            self._known = list(known)
+            self._versions = list(known)
             for number, commit in enumerate(reversed(new), len(known) + 1):
                 blobs = dict(self.repository.changed(tree, commit.tree))
                 said, tree = Message.parse(commit.message), commit.tree
                 version = Version(number, commit.id, commit.when, said.scope, said.change, blobs)
-                self._known.append(version)
-            return self._known
+                self._versions.append(version)
+            return self._versions
 
     def log(self, prefix: str = "", limit: int = 20) -> list[Version]:
         """The newest versions of a scope, newest first; those of one run are one."""
@@ -319,7 +319,7 @@ class GitStore:
             del waiting[-_BATCH:]
             yield from reversed(batch)
 
-    def written(self, path: str) -> dict[str, datetime]:
+    def line_times(self, path: str) -> dict[str, datetime]:
         """When each line of the newest version of `path` was written as it stands there."""
         times: dict[str, datetime] = {}
         standing: set[str] | None = None
@@ -336,7 +336,7 @@ class GitStore:
         inside = (one.change.cursors for one in self.versions() if one.is_in(prefix))
         return frozenset(cursor for cursors in inside for cursor in cursors)
 
-    def reverted(self, number: int, prefix: str = "") -> Revert:
+    def plan_undo(self, number: int, prefix: str = "") -> Revert:
         """What undoes a version and keeps all that was changed since; writes nothing."""
         wanted: dict[str, str] = {}
         conflicts: list[str] = []
@@ -344,11 +344,11 @@ class GitStore:
         for path in dict.fromkeys(path for one in run for path in one.paths):
             if belongs(path, prefix):
                 steps = [self._texts(one.number, path) for one in run if path in one.blobs]
-                wanted[path], disputed = _undone(self._standing_text(path) or "", steps)
+                wanted[path], disputed = _undone(self._current_text(path) or "", steps)
                 conflicts += [f"{path}: {conflict}" for conflict in disputed]
         return self._revert(wanted, conflicts)
 
-    def restored(self, number: int, prefix: str = "") -> Revert:
+    def plan_restore(self, number: int, prefix: str = "") -> Revert:
         """What brings the files of a scope back to what they were after a version."""
         return self._revert(
             {prefix + name: self._text(number, prefix + name) or "" for name in TRACKED}
@@ -361,7 +361,7 @@ class GitStore:
             return Message.parse(self.repository.commit(tip).message).number if tip else 0
 
     def _revert(self, wanted: Mapping[str, str], conflicts: Sequence[str] = ()) -> Revert:
-        now = {path: self._standing_text(path) for path in wanted}
+        now = {path: self._current_text(path) for path in wanted}
         texts = {path: text for path, text in wanted.items() if text != (now[path] or "")}
         return Revert(texts, {path: now[path] for path in texts}, tuple(conflicts))
 

@@ -41,7 +41,7 @@ def fact_lines(text: str, template: str = "") -> list[str]:
     return [line for line in stripped if line not in given and not _NO_FACT.fullmatch(line)]
 
 
-def standing(line: str, text: str, *, facts_only: bool = True) -> str:
+def find_line(line: str, text: str, *, facts_only: bool = True) -> str:
     """The line of the file `text` that is `line`, whatever its list mark, indent, case and final
     period: as it stands there, without blanks at its end; empty if none is."""
     wanted = _said(line)

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.memory.documents import LONG_TERM, PENDING
-from nanobot.memory.guard import fact_lines, indent, lost_facts, standing
+from nanobot.memory.guard import fact_lines, find_line, indent, lost_facts
 from nanobot.memory.lines import Operation, blocks_of, split
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import sources_of
@@ -101,7 +101,7 @@ class PendingFact(Struct, frozen=True):
 
     def fitted(self, text: str) -> Operation:
         """What confirming it does to its document, which says `text`."""
-        old = standing(self.old, text) if self.old else ""
+        old = find_line(self.old, text) if self.old else ""
         new = f"{indent(old)}{self.line}" if self.line else ""
         return Operation(old or self.old, new, self.section)
 

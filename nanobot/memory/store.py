@@ -131,7 +131,7 @@ class MemoryStore:
         """
         if self._versions is None:
             return {}
-        written, now = self._versions.written(self._prefix + path), self._clock.now()
+        written, now = self._versions.line_times(self._prefix + path), self._clock.now()
         lines = {line.strip() for line in split(self._fresh(path))}
         return {line: max(0, (now - written[line]).days) for line in lines if line in written}
 

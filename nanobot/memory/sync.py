@@ -155,7 +155,7 @@ def sync(store: GitStore, address: str, write: Write, hides: Hides) -> SyncResul
     """Fetch, merge and push the versions of a store. Blocks. Raises `SyncFailed`, and what `write`
     raises."""
     repository, conflicts = store.repository, list[str]()
-    with store.syncing():
+    with store.sync_lock():
         with store.locked():
             repository.create()
             paths = (path for version in store.versions() for path in version.paths)

@@ -22,7 +22,7 @@ from msgspec import Meta, Struct, field
 from nanobot.errors import CallRefused, PathRefused
 from nanobot.memory.documents import LONG_TERM, PENDING, RETIRED
 from nanobot.memory.files import text_of
-from nanobot.memory.guard import bare, fact_lines, lost_facts, standing, summary_of_change
+from nanobot.memory.guard import bare, fact_lines, find_line, lost_facts, summary_of_change
 from nanobot.memory.lines import Operation, find_heading
 from nanobot.memory.scopes import OWNER, Memory, is_scope
 from nanobot.memory.taint import quotation
@@ -227,9 +227,9 @@ def _planned(
     section = find_heading(wanted.section, text)
     if not section and wanted.section.strip("# ") and not tainted:
         section = f"## {' '.join(wanted.section.split()).lstrip('# ')}"
-    changes = [Operation(old=_standing(line, text, wanted.file)) for line in wanted.remove]
+    changes = [Operation(old=_find_line(line, text, wanted.file)) for line in wanted.remove]
     for one in wanted.replace:
-        old, fact = _standing(one.old, text, wanted.file), bare(" ".join(one.new.split()))
+        old, fact = _find_line(one.old, text, wanted.file), bare(" ".join(one.new.split()))
         if not fact:
             raise CallRefused(f"the new text for {one.old.strip()[:_SHOWN]!r} is empty; use remove")
         changes.append(Operation(old, old[: len(old) - len(bare(old))] + fact))
@@ -245,9 +245,9 @@ def _planned(
     return idle + copies, held
 
 
-def _standing(wanted: str, text: str, file: str) -> str:
+def _find_line(wanted: str, text: str, file: str) -> str:
     """The line of `text` that is `wanted`, whatever its mark, case and spaces."""
-    if line := standing(wanted, text, facts_only=False):
+    if line := find_line(wanted, text, facts_only=False):
         return line
     near = most_similar(wanted, filter(str.strip, text.splitlines()), _NEAR)
     raise CallRefused(
@@ -259,7 +259,7 @@ def _standing(wanted: str, text: str, file: str) -> str:
 def _bullets(lines: Sequence[str], text: str) -> list[str]:
     """The lines to add as list items, without those that stand there."""
     pieces = (bare(piece) for line in lines for piece in line.splitlines())
-    new = (f"- {one}" for one in pieces if one and not standing(one, text, facts_only=False))
+    new = (f"- {one}" for one in pieces if one and not find_line(one, text, facts_only=False))
     return list(dict.fromkeys(new))
 
 

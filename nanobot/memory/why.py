@@ -48,7 +48,7 @@ class Line(Struct, frozen=True, rename={"number": "line_number", "text": "line"}
     text: str
 
 
-class Said(Struct, frozen=True):
+class SourceMessage(Struct, frozen=True):
     """A message behind a line."""
 
     session: str
@@ -83,7 +83,7 @@ class Step(Struct, frozen=True):
     turn: str = ""
     note: str = ""
     entry: Entry | None = None
-    messages: tuple[Said, ...] = ()
+    messages: tuple[SourceMessage, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -162,9 +162,9 @@ class Explainer:
 
         def explained() -> Explanation:
             lines = list(lines_of(memory))
-            best = matching(text, lines)[:_MOST_LINES]
+            best = matching_lines(text, lines)[:_MOST_LINES]
             found = tuple(self.provenance(memory, line) for line in best)
-            return Explanation(text, found, () if found else nearest(text, lines))
+            return Explanation(text, found, () if found else nearest_lines(text, lines))
 
         return await asyncio.to_thread(explained)
 
@@ -210,7 +210,7 @@ class Explainer:
 
     def _step(self, memory: Memory, version: Version, line: str) -> Step:
         change = self._held_back(memory, version, line) or version.change
-        entry, said = self._entry(memory, change, line), tuple[Said, ...]()
+        entry, said = self._entry(memory, change, line), tuple[SourceMessage, ...]()
         step = Step(
             version.number, version.commit, version.when, version.author, version.summary, line
         )
@@ -248,7 +248,9 @@ class Explainer:
         wanted = words(line)
         return max(entries, key=lambda entry: share(wanted, _text(entry)), default=None)
 
-    def _evidence(self, change: Change, entry: HistoryEntry | None, line: str) -> tuple[Said, ...]:
+    def _evidence(
+        self, change: Change, entry: HistoryEntry | None, line: str
+    ) -> tuple[SourceMessage, ...]:
         """The few messages that share most words with a line, in their order: of those behind a
         history entry; else what was asked in the turn, and what was read until then that says the
         same."""
@@ -270,7 +272,7 @@ class Explainer:
         ]
         calls = {call.id: call.hint for m in every for call in m.tool_calls}
         return tuple(
-            said_in(session, m, wanted, calls.get(m.tool_call_id, ""))
+            source_message(session, m, wanted, calls.get(m.tool_call_id, ""))
             for m in sorted(best, key=lambda m: m.seq)
         )
 
@@ -304,7 +306,7 @@ def lines_of(memory: Memory) -> Iterator[Line]:
                 yield Line(path, number, line.rstrip())
 
 
-def matching(text: str, lines: Sequence[Line]) -> list[Line]:
+def matching_lines(text: str, lines: Sequence[Line]) -> list[Line]:
     """The lines that hold every word of `text`, or else some form of each; the closest first."""
     wanted = words(text)
     if not wanted:
@@ -314,7 +316,7 @@ def matching(text: str, lines: Sequence[Line]) -> list[Line]:
     return sorted(found, key=lambda line: (len(words(line.text) - wanted), line.path == RETIRED))
 
 
-def nearest(text: str, lines: Sequence[Line], most: int = 3) -> tuple[str, ...]:
+def nearest_lines(text: str, lines: Sequence[Line], most: int = 3) -> tuple[str, ...]:
     """The lines that hold the most of the words of `text`, for a miss."""
     wanted = words(text)
     rated = [(share(wanted, line.text), line.text) for line in lines]
@@ -322,7 +324,9 @@ def nearest(text: str, lines: Sequence[Line], most: int = 3) -> tuple[str, ...]:
     return tuple(line for _, line in rated[:most])
 
 
-def said_in(session: str, message: Message, about: Collection[str] = (), call: str = "") -> Said:
+def source_message(
+    session: str, message: Message, about: Collection[str] = (), call: str = ""
+) -> SourceMessage:
     """A message of a session, for people; of a tool's output the line that says most of `about`,
     where that is given. `call` says what the tool was asked."""
     text, who = message.content, {"user": "you", "assistant": "nanobot"}.get(message.role, "")
@@ -332,7 +336,7 @@ def said_in(session: str, message: Message, about: Collection[str] = (), call: s
             text = max(text.splitlines() or [""], key=lambda line: share(about, line))
     if message.origin.startswith("person:"):
         who = message.origin.removeprefix("person:")
-    return Said(session, message.seq, who, message.timestamp, text)
+    return SourceMessage(session, message.seq, who, message.timestamp, text)
 
 
 def _previous(snapshot: Snapshot, wording: str, before: set[str], after: set[str]) -> str:

@@ -121,7 +121,7 @@ async def test_a_new_value_retires_the_old_one_and_can_be_undone(arc: Arc) -> No
     assert [(day, "blue" in line) for day, line in arc.memory.store.retired()] == [
         (date(2026, 3, 3), True)
     ]
-    undone = arc.versions.reverted(report.versions[-1], "")
+    undone = arc.versions.plan_undo(report.versions[-1], "")
     assert "blue" in undone.texts.get("USER.md", "") + undone.texts.get("memory/retired.md", "")
 
 

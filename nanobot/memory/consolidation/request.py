@@ -283,7 +283,7 @@ def learned(
 
     Headings stay as they are and are made where a fact needs one; a placeholder is no fact.
     """
-    own = tuple(Operation(new=f"- {line}") for line in quoted if not guard.standing(line, base))
+    own = tuple(Operation(new=f"- {line}") for line in quoted if not guard.find_line(line, base))
     every = operations_between(base, base if update is None else update)
     renamed = {change.new: change.old for change in every if change.old and is_heading(change.new)}
     changes = [

@@ -37,12 +37,12 @@ from nanobot.bus.state import StateStore
 from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ProviderError, ProviderRejected
-from nanobot.memory.dream.learning import BudgetSpent, DreamLimits, Thinker, carry_out
+from nanobot.memory.dream.learning import BudgetSpent, DreamLimits, Planner, carry_out
 from nanobot.memory.dream.reading import Evidence, Reader
 from nanobot.memory.dream.state import DreamReport, DreamState, Plan
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.providers.port import Provider
-from nanobot.tasks import surviving
+from nanobot.tasks import logging_errors
 
 __all__ = ["Dream", "DreamLimits", "DreamReport", "DreamSchedule"]
 
@@ -99,7 +99,7 @@ class Dream:
     def unread(self, scope: str) -> int:
         """How many history entries of `scope` it has not read. Blocks."""
         reader = Reader(self._memories.of(scope), self._evidence, self._clock.now())
-        return sum(key.isdecimal() for key in reader.waiting(self._state.of(scope)))
+        return sum(key.isdecimal() for key in reader.unread_keys(self._state.of(scope)))
 
     def next_run(self, scope: str, next_due: NextDue, max_unread: int) -> datetime | None:
         """When `scope` is due: when `next_due` says after the end of the last run (or the time of
@@ -109,7 +109,7 @@ class Dream:
         Times that a clock which was wrong left far in the future count as unknown. Blocks.
         """
         memory, state, now = self._memories.of(scope), self._state.of(scope), self._clock.now()
-        waiting = Reader(memory, self._evidence, now).waiting(state)
+        waiting = Reader(memory, self._evidence, now).unread_keys(state)
         if not waiting and not state.plan:
             return None
         cursors = [int(key) for key in waiting if key.isdecimal()]
@@ -184,18 +184,18 @@ class Dream:
 
     async def _read_on(self, reader: Reader, memory: Memory, run: str, report: DreamReport) -> None:
         """Batch by batch until nothing is left. Raises what asking the model raises."""
-        thinker = Thinker(memory, self._provider, self._limits, reader.forgotten, self._clock.now())
+        planner = Planner(memory, self._provider, self._limits, reader.forgotten, self._clock.now())
         refused: frozenset[str] = frozenset()
         refusal: ProviderRejected | None = None
         most, answered = self._limits.batch, False
         while True:
             known, state = self._forgotten, self._state.of(memory.scope)
             beyond = replace(state, done=state.done | refused)
-            entries, empty = await asyncio.to_thread(reader.batch, beyond, most)
+            entries, empty = await asyncio.to_thread(reader.next_batch, beyond, most)
             if not entries and not empty:
                 break
             try:
-                plan = await thinker.plan(entries, empty)
+                plan = await planner.plan(entries, empty)
             except ProviderRejected as error:
                 if not error.blames_content:
                     raise
@@ -230,7 +230,9 @@ class Dream:
     ) -> None:
         """Carry out a plan that is remembered, then move on."""
         await carry_out(memory, plan, report, again=again)
-        state = await asyncio.to_thread(reader.advance, self._state.of(memory.scope).after(plan))
+        state = await asyncio.to_thread(
+            reader.advance_cursors, self._state.of(memory.scope).after(plan)
+        )
         await asyncio.to_thread(self._state.put, memory.scope, state)
 
     async def _remember(self, memory: Memory, **changes: object) -> None:
@@ -289,9 +291,9 @@ class DreamSchedule:
                 await within(self._clock, max(seconds, 1.0), self._wake.wait())
             self._wake.clear()
             nearest = self._clock.now() + _LONGEST_WAIT
-            with surviving("looking for what Dream can read"):
+            with logging_errors("looking for what Dream can read"):
                 for scope in await asyncio.to_thread(self._memories.existing):
-                    with surviving(f"the Dream of {scope}"):
+                    with logging_errors(f"the Dream of {scope}"):
                         nearest = min(nearest, await self._run_if_due(scope) or nearest)
             seconds = (nearest - self._clock.now()).total_seconds()
 

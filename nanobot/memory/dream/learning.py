@@ -22,12 +22,12 @@ from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.memory.documents import FACTS
 from nanobot.memory.dream.phases import (
     MANNER,
+    Candidate,
     Findings,
-    Item,
+    classify,
     extraction_request,
     integrate,
     integration_request,
-    judge,
     read_edits,
     read_extraction,
 )
@@ -75,7 +75,7 @@ class DreamLimits(Struct, frozen=True):
     model: str = ""
 
 
-class Thinker:
+class Planner:
     """Asks the model for one scope in one run, within its limits. The first question may be asked
     whatever it costs: a run gets somewhere."""
 
@@ -108,7 +108,7 @@ class Thinker:
                 if not found.read and not found.skipped:
                     raise
                 break
-            judge(wanted, group, files, found, owner=owner)
+            classify(wanted, group, files, found, owner=owner)
             for number, entry in enumerate(group):
                 (found.read if number in read else found.skipped).add(entry.key)
         writes = [await self._integrate(path, text, found) for path, text in files.items()]
@@ -122,7 +122,7 @@ class Thinker:
 
     async def _extract(
         self, group: Sequence[Entry], files: Mapping[str, str]
-    ) -> tuple[list[Item], frozenset[int]]:
+    ) -> tuple[list[Candidate], frozenset[int]]:
         """Phase 1: what was found, without what was forgotten, and the numbers of entries read."""
         ages = {path: await asyncio.to_thread(self._memory.store.fact_ages, path) for path in files}
         messages = self._opening("dream_phase1.md", extraction_request(files, ages, group))
@@ -135,7 +135,7 @@ class Thinker:
             messages += [assistant_message(answer), user_message(_NO_JSON)]
         raise Unintelligible("the model did not answer in JSON, twice")
 
-    def _is_wanted(self, item: Item, group: Sequence[Entry], newest: datetime) -> bool:
+    def _is_wanted(self, item: Candidate, group: Sequence[Entry], newest: datetime) -> bool:
         """Whether it was not forgotten since it was said; what is over may go in any case."""
         said_at = newest if item.entry is None else group[item.entry].said_at
         return not item.new or not self._forgotten.hides_line(item.new, said_at)

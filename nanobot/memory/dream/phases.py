@@ -3,8 +3,8 @@
 Phase 1 extracts. The model sees the files with the age of each line, and entries numbered from 0.
 A model that read a web page may say what the page told it to, and may say that it comes from an
 entry which never saw that page. So where any of the entries that it was asked about was touched by
-foreign content, whatever it words itself is held back until the owner confirms it (`judge`). What
-it quotes, a line that the person wrote, code copies whole, and that is taken in as it stands.
+foreign content, whatever it words itself is held back until the owner confirms it (`classify`).
+What it quotes, a line that the person wrote, code copies whole, and that goes in as it stands.
 
 Phase 2 integrates: exact edits of one file. What an edit may do follows from the updates, not from
 the model: a line goes only where an update says so or a new fact takes its place, and then to the
@@ -30,7 +30,7 @@ from nanobot.memory.answers import json_object
 from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.dream.reading import Entry
 from nanobot.memory.dream.state import Hold, Write
-from nanobot.memory.guard import bare, fact_lines, indent, lost_facts, standing
+from nanobot.memory.guard import bare, fact_lines, find_line, indent, lost_facts
 from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.taint import quotation
 from nanobot.memory.wording import most_similar, share, similar, words
@@ -53,7 +53,7 @@ _FILES = {
 """The lists of an answer, each with the file of a fact that takes the place of none."""
 
 
-class Item(Struct, frozen=True):
+class Candidate(Struct, frozen=True):
     """Something that phase 1 found.
 
     `new` is the fact, empty for a line that is only over; `old` the line that is over or that the
@@ -75,13 +75,13 @@ def extraction_request(
     """The message that shows `files` (text by path) with `ages` (days by line), and the batch."""
     parts = ["## Current files"]
     for path, text in files.items():
-        parts.append(f"### {path}\n\n{aged(text, ages.get(path, {})) or '(empty)'}")
+        parts.append(f"### {path}\n\n{with_ages(text, ages.get(path, {})) or '(empty)'}")
     parts.append("## New entries")
     parts += [entry.shown(number) for number, entry in enumerate(entries)]
     return "\n\n".join(parts)
 
 
-def aged(text: str, ages: Mapping[str, int]) -> str:
+def with_ages(text: str, ages: Mapping[str, int]) -> str:
     """`text` with the age in days behind each line that has one."""
     lines = []
     for line in text.strip().splitlines():
@@ -90,7 +90,7 @@ def aged(text: str, ages: Mapping[str, int]) -> str:
     return "\n".join(lines)
 
 
-def read_extraction(answer: str, count: int) -> tuple[list[Item], frozenset[int]] | None:
+def read_extraction(answer: str, count: int) -> tuple[list[Candidate], frozenset[int]] | None:
     """What the model found in `count` entries, and the numbers of those that it read through; None
     where its answer is none."""
     found = json_object(answer, {*_FILES, "processed_entries"})
@@ -103,7 +103,7 @@ def read_extraction(answer: str, count: int) -> tuple[list[Item], frozenset[int]
     return collected, frozenset(number for number in read if number is not None)
 
 
-def _items(key: str, value: object, count: int) -> Iterator[Item]:
+def _items(key: str, value: object, count: int) -> Iterator[Candidate]:
     for raw in items(value) if isinstance(value, list) else [value]:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
         quote, entry = bare_line(fields.get("quote")), _number(fields.get("entry"), count)
@@ -111,10 +111,10 @@ def _items(key: str, value: object, count: int) -> Iterator[Item]:
         if not text.strip("#-*_ "):
             continue
         if key == "obsolete":
-            yield Item("", text, entry=entry)
+            yield Candidate("", text, entry=entry)
             continue
         replaced = fields.get("replaces") or fields.get("old") if key == "contradictions" else ""
-        yield Item(text, bare_line(replaced), _FILES[key], entry, quote)
+        yield Candidate(text, bare_line(replaced), _FILES[key], entry, quote)
 
 
 def bare_line(value: object) -> str:
@@ -142,7 +142,7 @@ def data_tokens(line: str) -> frozenset[str]:
     return frozenset(token for token in tokens if _DATA.search(token))
 
 
-def says_no_more(line: str, *sources: str) -> bool:
+def is_supported(line: str, *sources: str) -> bool:
     """Whether `line` says nothing beyond `sources`: no data is new, and of its words at most a
     quarter, or one beside others, is."""
     said = "\n".join(sources)
@@ -173,8 +173,8 @@ class Findings(Struct):
         return tuple(Hold(path, tuple(steps), names) for (path, names), steps in self.held.items())
 
 
-def judge(
-    wanted: Iterable[Item],
+def classify(
+    wanted: Iterable[Candidate],
     entries: Sequence[Entry],
     files: Mapping[str, str],
     found: Findings,
@@ -190,7 +190,7 @@ def judge(
     for item in wanted:
         entry = _behind(item, entries)
         if tainted and (line := _quoted(item, entry)):
-            if not any(standing(line, text) for text in files.values()):
+            if not any(find_line(line, text) for text in files.values()):
                 found.quoted[item.path, Operation("", f"- {line}", "", entry.cursor)] = None
             continue
         path, old, new = _located(item, files, owner=owner)
@@ -201,14 +201,14 @@ def judge(
             found.updates[path, Operation(old, new, "", entry.cursor)] = None
 
 
-def _behind(item: Item, entries: Sequence[Entry]) -> Entry:
+def _behind(item: Candidate, entries: Sequence[Entry]) -> Entry:
     """The entry that an item comes from: the one named, else the one that shares most with it."""
     if item.entry is not None and item.entry < len(entries):
         return entries[item.entry]
     return max(entries, key=lambda entry: share(words(item.new or item.old), entry.text))
 
 
-def _quoted(item: Item, entry: Entry) -> str:
+def _quoted(item: Candidate, entry: Entry) -> str:
     """The line of the person's that a new fact quotes, empty where it quotes none. How the agent
     behaves is not decided by what was said once."""
     if item.old or item.path == MANNER or not item.quote:
@@ -219,15 +219,15 @@ def _quoted(item: Item, entry: Entry) -> str:
         return ""
 
 
-def _located(item: Item, files: Mapping[str, str], *, owner: bool) -> tuple[str, str, str]:
+def _located(item: Candidate, files: Mapping[str, str], *, owner: bool) -> tuple[str, str, str]:
     """The file that an item changes, the line of it that goes, and the new fact; without either
     there is nothing to do."""
     path, old = _found(item.old, files)
     if not old:
         path = PERSON if item.path == MANNER and not owner else item.path
-        stands = any(standing(item.new, text) for text in files.values())
+        stands = any(find_line(item.new, text) for text in files.values())
         return path, "", "" if stands else item.new
-    if item.new and standing(item.new, files[path]):
+    if item.new and find_line(item.new, files[path]):
         return path, "" if bare(old) == item.new else old, ""
     return path, old, item.new
 
@@ -237,7 +237,7 @@ def _found(line: str, files: Mapping[str, str]) -> tuple[str, str]:
     if not line:
         return "", ""
     for path, text in files.items():
-        if found := standing(line, text):
+        if found := find_line(line, text):
             return path, found
     lines = {fact: path for path, text in files.items() for fact, _ in lines_of(text)}
     facts = {fact: path for fact, path in lines.items() if fact_lines(fact)}
@@ -285,12 +285,12 @@ def integrate(
     made, retired = dict[int, Operation](), list[str]()
     plain = set(range(len(updates))) if edits is None else set[int]()
     for edit in edits or ():
-        number, old = _nearest(edit.new, updates), standing(edit.old, text)
+        number, old = _nearest(edit.new, updates), find_line(edit.old, text)
         if number < 0 or number in made or bare(old) == bare(edit.new):
             continue  # no update asks for it, or there is nothing to do
         update = updates[number]
         fits = bool(old or not edit.old) and not is_heading(edit.new)
-        fits = fits and says_no_more(edit.new, old, update.new)
+        fits = fits and is_supported(edit.new, old, update.new)
         if fits and not old:
             made[number] = _added(edit.new, _section(edit.section, text), update)
         elif fits and (step := _reworded(old, edit.new, sections[old], update, retired)):
@@ -300,7 +300,7 @@ def integrate(
     for number, update in enumerate(updates):
         if update.new and number in plain and number not in made:
             made[number] = _added(update.new, sections.get(update.old, ""), update)
-    steps = dict.fromkeys(one for one in made.values() if one.old or not standing(one.new, text))
+    steps = dict.fromkeys(one for one in made.values() if one.old or not find_line(one.new, text))
     for number, update in enumerate(updates):
         over = update.old and (not update.new or number in made)
         if over and update.old not in retired:

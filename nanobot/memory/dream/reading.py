@@ -75,7 +75,7 @@ class Entry(Struct, frozen=True):
         return "\n".join([head, *(f"  {line}" for line in rest)])
 
 
-def of_history(entry: HistoryEntry, evidence: Evidence) -> Entry | None:
+def entry_of_history(entry: HistoryEntry, evidence: Evidence) -> Entry | None:
     """A history entry with what it rests on; None where nothing of that is left."""
     behind: list[Message] = []
     if entry.session and entry.last:
@@ -104,7 +104,7 @@ def of_history(entry: HistoryEntry, evidence: Evidence) -> Entry | None:
     )
 
 
-def of_note(day: date, text: str, zone: tzinfo | None) -> Entry | None:
+def entry_of_note(day: date, text: str, zone: tzinfo | None) -> Entry | None:
     """A day's notes, dated from its beginning; None where nothing stands there.
 
     Notes that are marked as unconfirmed are untrusted.
@@ -171,18 +171,18 @@ class Reader:
         self._memory, self._evidence, self._now = memory, evidence, now
         self.forgotten = Forgotten(memory.root)
 
-    def waiting(self, state: ScopeState) -> list[str]:
+    def unread_keys(self, state: ScopeState) -> list[str]:
         """The keys of what is unread, in the order in which it is read; nothing is opened."""
         beyond = [*self._cursors(), *self._days(state.note)]
         return [key for key in beyond if key not in state.done]
 
-    def batch(self, state: ScopeState, most: int) -> tuple[list[Entry], frozenset[str]]:
+    def next_batch(self, state: ScopeState, most: int) -> tuple[list[Entry], frozenset[str]]:
         """The next entries to read, at most `most`, and the keys of those before them that have
         nothing to learn from."""
         entries: list[Entry] = []
         empty: set[str] = set()
         size = 0
-        for key in self.waiting(state):
+        for key in self.unread_keys(state):
             entry = self._opened(key)
             if entry is None:
                 empty.add(key)
@@ -193,7 +193,7 @@ class Reader:
             entries.append(entry)
         return entries, frozenset(empty)
 
-    def advance(self, state: ScopeState) -> ScopeState:
+    def advance_cursors(self, state: ScopeState) -> ScopeState:
         """Move the cursors over what is done without a gap; the state with what is done beyond."""
         cursors, days = self._cursors(), self._days(state.note)
         read = list(takewhile(lambda key: key in state.done, cursors))
@@ -219,12 +219,12 @@ class Reader:
     def _opened(self, key: str) -> Entry | None:
         if not key.isdecimal():
             day = date.fromisoformat(key)
-            return of_note(day, self._memory.store.read(note_path(day)), self._now.tzinfo)
+            return entry_of_note(day, self._memory.store.read(note_path(day)), self._now.tzinfo)
         entry = self._memory.history.get(int(key))
         # A digest retells entries that were read.
         if entry is None or entry.type == "digest" or self.forgotten.hides_entry(entry.cursor):
             return None
-        return of_history(entry, self._unforgotten)
+        return entry_of_history(entry, self._unforgotten)
 
     def _unforgotten(self, session: str, first: int, last: int) -> list[Message]:
         messages = self._evidence(session, first, last)

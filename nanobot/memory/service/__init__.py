@@ -152,7 +152,7 @@ class MemoryService:
         query = replace(query, scopes=self._scopes.readable(scope))
         result = await self._index.search(query)
         retired = retired_matching(query.text, await asyncio.to_thread(memory.store.retired))
-        return views.searched(query, result, retired)
+        return views.search_report(query, result, retired)
 
     async def why(self, text: str, scope: str) -> Report:
         """Where a remembered line comes from: its version, its history entry, what was said."""
@@ -169,8 +169,8 @@ class MemoryService:
             elif latest := versions.log(memory.prefix, 1):
                 version = latest[0]
             else:
-                return views.latest_versions([])
-            return views.one_version(version, versions.diff(version.number, memory.prefix))
+                return views.versions_report([])
+            return views.version_report(version, versions.diff(version.number, memory.prefix))
 
         return await asyncio.to_thread(read)
 
@@ -182,7 +182,7 @@ class MemoryService:
         def read() -> list[Version]:
             found = versions.log(prefix, _LOG_LENGTH)
             mine = (one for one in found if one.change.session == session and one.when >= since)
-            return [version for version in mine if versions.reverted(version.number, prefix).texts]
+            return [version for version in mine if versions.plan_undo(version.number, prefix).texts]
 
         return await asyncio.to_thread(read)
 
@@ -190,7 +190,7 @@ class MemoryService:
         """The latest changes, newest first."""
         memory = await self._recorded(scope)
         found = await asyncio.to_thread(self._versions.log, memory.prefix, _LOG_LENGTH)
-        return views.latest_versions(found)
+        return views.versions_report(found)
 
     async def restore(self, number: int, scope: str, *, to: bool = False) -> Report:
         """Undo one change and keep what came later, or (`to`) bring all long-term files back to
@@ -204,7 +204,7 @@ class MemoryService:
         number = version.number
         if version.author == "start" and not to:
             raise NanobotError(f"version {number} is where the versions begin: nothing is to undo")
-        plan = versions.restored if to else versions.reverted
+        plan = versions.plan_restore if to else versions.plan_undo
         revert = await asyncio.to_thread(plan, number, memory.prefix)
         tip = await asyncio.to_thread(versions.tip_number)
         summary = f"back to version {number}" if to else f"undo change {number}"
@@ -212,11 +212,11 @@ class MemoryService:
         for path, text in revert.texts.items():
             inside, expected = path.removeprefix(memory.prefix), revert.expected[path]
             made = await memory.store.replace(inside, text, expected=expected, change=change)
-        return views.restored(number, made, revert.conflicts, to=to)
+        return views.restore_report(number, made, revert.conflicts, to=to)
 
     async def pending(self, scope: str) -> Report:
         """The facts that wait to be confirmed, numbered."""
-        return views.waiting(await self.memory(scope).pending.pending())
+        return views.pending_report(await self.memory(scope).pending.pending())
 
     async def decide(
         self, decision: Literal["accept", "drop"], names: Sequence[str | int], scope: str
@@ -229,7 +229,7 @@ class MemoryService:
         accepted = decision == "accept"
         facts = await (pending.accept(names) if accepted else pending.drop(names))
         done = "Remembered now" if accepted else "Dropped"
-        return views.decided(done, facts, len(await pending.pending()))
+        return views.decision_report(done, facts, len(await pending.pending()))
 
     async def note(self, text: str, scope: str, origin: str = "") -> Report:
         """Write something into today's notes; `origin` says whose words it is if not the scope's
@@ -297,7 +297,7 @@ class MemoryService:
             return known.hides_line(line)
 
         result = await asyncio.to_thread(sync, self._versions, remote, write, hides)
-        return views.synced(remote, result)
+        return views.sync_report(remote, result)
 
     async def _restore_given(self, given: _Given) -> Report:
         """`version` is the one to undo, `to` the one to go back to."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nanobot.commands import Answer, CommandCall
 from nanobot.memory.scopes import Scopes, is_group
 from nanobot.memory.service import MemoryService
-from nanobot.memory.service.views import minute
+from nanobot.memory.service.views import format_minute
 from nanobot.memory.version import Version
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -73,7 +73,7 @@ class ContinueCommand:
 
     async def _list(self, infos: Sequence[SessionInfo]) -> str:
         lines = [
-            f"- `/continue {info.key}`: {minute(info.updated_at)}, "
+            f"- `/continue {info.key}`: {format_minute(info.updated_at)}, "
             f"{counted(len(await self._tail(info.key)), 'message')}, "
             f"“{shortened(info.preview, _PREVIEW)}”"
             for info in infos[:_LISTED]

@@ -120,12 +120,12 @@ def _facts(file: FileView) -> Iterator[str]:
 
 def _size(file: FileView) -> str:
     by = f" {TAGS[file.author]}" if file.author else ""
-    changed = f", changed {minute(file.changed)}{by}" if file.changed else ""
+    changed = f", changed {format_minute(file.changed)}{by}" if file.changed else ""
     size = f"{counted(file.facts, 'fact')}, about {counted(file.tokens, 'token')}"
     return f"- {file.path}: {size}{changed}"
 
 
-def searched(query: Query, result: SearchResult, retired: Sequence[Retired]) -> Report:
+def search_report(query: Query, result: SearchResult, retired: Sequence[Retired]) -> Report:
     """The hits, best first, each with what was said around it; before them what is past."""
     lines = [f"- no longer true since {day}: {shortened(line, _LINE)}" for day, line in retired]
     known = {hit.passage.id for hit in result.hits}
@@ -146,7 +146,7 @@ def searched(query: Query, result: SearchResult, retired: Sequence[Retired]) -> 
 
 def _hit(hit: Hit, known: set[str]) -> Iterator[str]:
     """A hit with what was said around it, unless that is `known` from elsewhere on the page."""
-    when = f"{minute(hit.passage.when)}, " if hit.passage.when else ""
+    when = f"{format_minute(hit.passage.when)}, " if hit.passage.when else ""
     yield f"- [{when}{hit.passage.place}] {_said(hit.passage, _LINE)}"
     for where, around in (("before", hit.before[-1:]), ("after", hit.after[:1])):
         for passage in around:
@@ -160,7 +160,7 @@ def _said(passage: Passage, width: int) -> str:
     return f"{who}: {shortened(passage.text, width)}" if who else shortened(passage.text, width)
 
 
-def one_version(version: Version, diff: str) -> Report:
+def version_report(version: Version, diff: str) -> Report:
     """One change: when, by whom, why, and the lines."""
     lines = diff.rstrip().splitlines()
     more = len(lines) - _DIFF_SHOWN
@@ -169,7 +169,7 @@ def one_version(version: Version, diff: str) -> Report:
     return Report.of(text, **_version(version), diff=diff)
 
 
-def latest_versions(versions: Sequence[Version]) -> Report:
+def versions_report(versions: Sequence[Version]) -> Report:
     """The latest changes, newest first."""
     text = "Nothing has changed yet: there are no versions."
     if versions:
@@ -189,7 +189,8 @@ def _version_line(version: Version) -> str:
     paths = ", ".join(version.paths)
     if len(version.paths) > _PATHS_SHOWN:
         paths = counted(len(version.paths), "file")
-    return f"{version.number}  {minute(version.when)}  {tag} {shortened(summary, 160)} ({paths})"
+    when = format_minute(version.when)
+    return f"{version.number}  {when}  {tag} {shortened(summary, 160)} ({paths})"
 
 
 def _version(version: Version) -> dict[str, object]:
@@ -206,7 +207,7 @@ def _version(version: Version) -> dict[str, object]:
     }
 
 
-def synced(remote: str, result: SyncResult) -> Report:
+def sync_report(remote: str, result: SyncResult) -> Report:
     """What came from other devices, and what could not be merged."""
     news = "no other device has been there yet"
     if result.devices:
@@ -224,7 +225,7 @@ def synced(remote: str, result: SyncResult) -> Report:
     )
 
 
-def restored(number: int, made: int, conflicts: Sequence[str], *, to: bool) -> Report:
+def restore_report(number: int, made: int, conflicts: Sequence[str], *, to: bool) -> Report:
     """What undoing change `number` did, or going back `to` that version, and what stood in its way;
     `made` is the version that it became, 0 for none."""
     lines = []
@@ -245,7 +246,7 @@ def restored(number: int, made: int, conflicts: Sequence[str], *, to: bool) -> R
     return Report.of("\n".join(lines), **data, conflicts=conflicts)
 
 
-def waiting(facts: Sequence[PendingFact]) -> Report:
+def pending_report(facts: Sequence[PendingFact]) -> Report:
     """The facts that wait, and how to decide."""
     lines = ["Nothing waits for your word."]
     if facts:
@@ -263,7 +264,7 @@ def waiting(facts: Sequence[PendingFact]) -> Report:
     return Report.of("\n".join(lines), pending=[*map(_fact, facts)])
 
 
-def decided(done: str, facts: Sequence[PendingFact], left: int) -> Report:
+def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Report:
     """What became of facts that waited; `left` wait still."""
     lines = [f"{done}:", *(f"- {shortened(visible(fact.shown), _LINE)}" for fact in facts)]
     if not facts:
@@ -284,16 +285,16 @@ def _fact(fact: PendingFact) -> dict[str, object]:
     }
 
 
-def shown_of_held(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
+def shown_in_notice(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
     """Those of some facts that one notice can show whole: at most eight, in 3,000 characters."""
     sizes = accumulate(len(fact.shown) for fact in facts)
     return [fact for fact, size in zip(facts, sizes, strict=True) if size <= _HELD_SIZE][:_HELD]
 
 
-def held_text(facts: Sequence[PendingFact]) -> str:
+def pending_notice(facts: Sequence[PendingFact]) -> str:
     """Facts that begin to wait, as their person is shown them: in a fence, so that nothing that
     others wrote passes for a part of this text, or for a link."""
-    shown = shown_of_held(facts)
+    shown = shown_in_notice(facts)
     origins = ", ".join(dict.fromkeys(origin for fact in facts for origin in fact.origins))
     text = "\n".join(f"{fact.number}: {visible(fact.shown)}" for fact in shown)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
@@ -334,7 +335,7 @@ def usage_text(rows: Iterable[tuple[str, Usage]], learning: Usage | None = None)
     )
 
 
-def minute(moment: datetime) -> str:
+def format_minute(moment: datetime) -> str:
     """A moment as people write it, in its own zone."""
     return f"{moment:%Y-%m-%d %H:%M}"
 

@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.memory.dream.phases import (
+    Candidate,
     Findings,
-    Item,
-    aged,
     bare_line,
+    classify,
     integrate,
-    judge,
+    is_supported,
     read_edits,
     read_extraction,
-    says_no_more,
+    with_ages,
 )
-from nanobot.memory.dream.reading import of_note
+from nanobot.memory.dream.reading import entry_of_note
 from nanobot.memory.dream.state import Write
-from nanobot.memory.guard import standing
+from nanobot.memory.guard import find_line
 from nanobot.memory.lines import Operation, apply_operations
 
-TEA = Item("Likes tea", "", "USER.md", 0)
+TEA = Candidate("Likes tea", "", "USER.md", 0)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_no_answer_breaks_the_reading(answer: str) -> None:
 
 
 def test_ages_stand_behind_the_lines_and_are_taken_off_again() -> None:
-    shown = aged("# A\n- Likes tea\n- new", {"- Likes tea": 12})
+    shown = with_ages("# A\n- Likes tea\n- new", {"- Likes tea": 12})
     assert shown == "# A\n- Likes tea  ← 12 d\n- new"
     assert bare_line("- Likes tea  ← 12 d") == "- Likes tea"
 
@@ -102,7 +102,7 @@ def test_edits_are_read_with_or_without_the_object_around_them() -> None:
     ],
 )
 def test_what_says_more_than_its_sources(line: str, sources: list[str], expected: bool) -> None:
-    assert says_no_more(line, *sources) is expected
+    assert is_supported(line, *sources) is expected
 
 
 TEXT = "# Memory\n\n## Home\n\n- Has a cat\n- Lives in Lisbon\n\n## Work\n\n- Is a baker\n"
@@ -171,11 +171,11 @@ NESTED = "# Memory\n\n- Family\n  - Ana lives in Lisbon\n"
 @pytest.mark.parametrize("old", ["- Ana lives in Lisbon", "  * ana lives in lisbon"])
 def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
     files = {"memory/MEMORY.md": NESTED}
-    wanted = Item("Ana lives in Porto", old, entry=0)
-    entry = of_note(date(2026, 3, 9), "- Ana lives in Porto, not in Lisbon", None)
+    wanted = Candidate("Ana lives in Porto", old, entry=0)
+    entry = entry_of_note(date(2026, 3, 9), "- Ana lives in Porto, not in Lisbon", None)
     assert entry is not None
     findings = Findings()
-    judge([wanted], [entry], files, findings, owner=True)
+    classify([wanted], [entry], files, findings, owner=True)
     written = integrated(
         Operation(old, "Ana lives in Porto"),
         updates=tuple(step for _, step in findings.updates),
@@ -193,6 +193,6 @@ def test_a_nested_line_is_reworded_and_removed_like_any_other() -> None:
     applied = apply_operations(NESTED, written.operations)
     assert applied.text.endswith("- Family\n  - Ana lives in Lisbon since 2020\n")
 
-    over = Operation(standing("Ana lives in Lisbon", NESTED))
+    over = Operation(find_line("Ana lives in Lisbon", NESTED))
     written = integrated(updates=(over,), text=NESTED)
     assert apply_operations(NESTED, written.operations).text == "# Memory\n\n- Family\n"

@@ -52,7 +52,7 @@ async def test_a_version_names_the_entries_behind_its_lines(world: World) -> Non
 
 async def test_undoing_the_version_brings_the_old_line_back(world: World) -> None:
     number = await moved(world)
-    revert = versions_of(world).reverted(number)
+    revert = versions_of(world).plan_undo(number)
     assert revert.texts[LONG_TERM] == "- Lives in Lisbon\n- Has a cat\n"
 
 

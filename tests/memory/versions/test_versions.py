@@ -206,13 +206,13 @@ def test_a_change_is_taken_back_and_what_came_later_stays(home: Home) -> None:
     home.write("# M\n\n- a\n")
     number = home.write("# M\n\n- a\n- wrong\n")
     home.edit("# M\n\n- a\n- wrong\n- by hand\n")
-    revert = home.store.reverted(number)
+    revert = home.store.plan_undo(number)
     assert revert.texts == {FILE: "# M\n\n- a\n- by hand\n"}
     assert revert.expected == {FILE: "# M\n\n- a\n- wrong\n- by hand\n"}
     assert revert.conflicts == ()
     restored = home.write(revert.texts[FILE], Change("restore", f"took back version {number}"))
     home.edit(home.text() + "- and more\n")
-    again = home.store.reverted(restored)
+    again = home.store.plan_undo(restored)
     assert sorted(again.texts[FILE].split()) == sorted(
         ["#", "M", "-", "a", "-", "wrong", "-", "by", "hand", "-", "and", "more"]
     )
@@ -222,7 +222,7 @@ def test_what_cannot_be_taken_back_is_named_and_the_file_left_alone(home: Home) 
     home.write("- a\n")
     number = home.write("- a\n- likes green tea\n")
     home.edit("- a\n- likes black tea\n")
-    revert = home.store.reverted(number)
+    revert = home.store.plan_undo(number)
     assert revert.texts == {}
     assert "likes black tea" in revert.conflicts[0]
 

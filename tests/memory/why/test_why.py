@@ -121,7 +121,7 @@ async def test_what_an_undoing_brought_back_leads_to_who_wrote_it(home: RealHome
     await home.learn("- Likes tea")
     first = await home.learn("- Ann is in Oslo")
     for undone in (first, first + 1):
-        revert = home.versions.reverted(undone)
+        revert = home.versions.plan_undo(undone)
         for path, text in revert.texts.items():
             change = Change("restore", f"undo change {undone}")
             await home.memory().store.replace(
