@@ -109,8 +109,9 @@ LONGEST = 1_200
 _ENOUGH = 500
 """A passage this long is not put together with what a new heading begins."""
 
-_HEADING = re.compile(r" {0,3}#{1,6}\s+(?P<title>\S.*?)\s*#*\s*$")
-_FENCE = re.compile(r" {0,3}(?:```|~~~)")
+_HEADING = r"^ {0,3}#{1,6}[ \t]+(\S.*)$"
+_PARAGRAPH = re.compile(r"(?:^.*\S.*\n?)+", re.MULTILINE)
+_MARKDOWN_PARAGRAPH = re.compile(rf"{_HEADING}|(?:(?!{_HEADING})^.*\S.*\n?)+", re.MULTILINE)
 _SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*\s|[。！？；][”」』）]*|\n")
 
 
@@ -135,9 +136,11 @@ def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
     that is often where the words of a question are. No text is lost and none is repeated, except
     for headings. `headings` says that lines such as `## Plan` are headings."""
     cuts: list[Cut] = []
-    heading = ""
-    for line, paragraph, title in _paragraphs(text, headings=headings):
-        size = len(cuts[-1].text) if cuts else LONGEST
+    heading, line, end = "", 1, 0
+    for found in (_MARKDOWN_PARAGRAPH if headings else _PARAGRAPH).finditer(text):
+        line, end = line + text.count("\n", end, found.start()), found.start()
+        title = (found[1] or "").rstrip("# \t") if headings else ""
+        paragraph, size = found[0].rstrip(), len(cuts[-1].text) if cuts else LONGEST
         if size + 2 + len(paragraph) > LONGEST or (title and size >= _ENOUGH):
             above = "" if title else heading
             cuts += [Cut(number, piece, above) for number, piece in _pieces(line, paragraph)]
@@ -145,29 +148,6 @@ def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
             cuts[-1] = cuts[-1]._replace(text=f"{cuts[-1].text}\n\n{paragraph}")
         heading = title or heading
     return cuts
-
-
-def _paragraphs(text: str, *, headings: bool) -> Iterator[tuple[int, str, str]]:
-    """What blank lines separate, each with its line and, where it is a heading, its title. Fenced
-    code is never one."""
-    lines: list[str] = []
-    start, fenced = 1, False
-    for number, line in enumerate(text.split("\n"), 1):
-        fence = headings and _FENCE.match(line) is not None
-        match = _HEADING.match(line) if headings and not (fenced or fence) else None
-        if match or (not line.strip() and not fenced):
-            if lines:
-                yield start, "\n".join(lines).rstrip(), ""
-                lines = []
-            if match:
-                yield number, line.strip(), match["title"]
-            continue
-        if not lines:
-            start = number
-        lines.append(line.rstrip())
-        fenced ^= fence
-    if rest := "\n".join(lines).rstrip():
-        yield start, rest, ""
 
 
 def _pieces(line: int, text: str) -> Iterator[tuple[int, str]]:
