@@ -71,7 +71,7 @@ class SyncResult(Struct, frozen=True):
 
 @contextmanager
 def _remote(
-    address: str, repository: Path, seconds: float
+    address: str, repository: Path, seconds: float = _TRANSFER_SECONDS
 ) -> Iterator[tuple[GitClient, str, Repo]]:
     """The repository at `address` (a folder, or an address that ssh or https reaches): a client for
     it, its path there, and our own repository.
@@ -116,7 +116,7 @@ def _push(address: str, repository: Path, branch: str, tip: str) -> None:
     from dulwich.refs import Ref
 
     wanted = {Ref(f"refs/heads/{branch}".encode()): ObjectID(tip.encode())}
-    with _remote(address, repository, _TRANSFER_SECONDS) as (client, path, ours):
+    with _remote(address, repository) as (client, path, ours):
         pack = cast("GeneratePackDataFunc", ours.generate_pack_data)
         result = client.send_pack(path.encode(), lambda _: wanted, pack)
     if refused := [reason for reason in (result.ref_status or {}).values() if reason]:
@@ -173,15 +173,11 @@ def sync(store: GitStore, address: str, write: Write, hides: Hides) -> SyncResul
                 base = _texts(repository, _base(store, device, tip, own))
                 for path, text in sorted(_texts(repository, tip).items()):
                     mine = merged.get(path, "")
-                    known = {"", *split(mine)}
-                    theirs = "\n".join(
-                        line
-                        for line in text.split("\n")
-                        if line.strip() in known or not hides(path, line.strip())
-                    )
+                    theirs = _without_forgotten(path, text, mine, hides)
                     result = merge(base.get(path, ""), mine, theirs)
-                    merged[path] = result.text
-                    conflicts += [f"{path}: {conflict}" for conflict in result.conflicts]
+                    if result.text != mine:
+                        merged[path] = result.text
+                        conflicts += [f"{path}: {conflict}" for conflict in result.conflicts]
             numbers_there = {device: _number(repository, tip) for device, tip in others.items()}
         changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
         numbers = list[int]()
@@ -232,6 +228,13 @@ def _base(store: GitStore, device: str, tip: str, own: str) -> str:
     # An erasure took our copy of its branch; which of its versions we merged is still said.
     upto = versions[merged_here - 1].change.known[device]
     return next((commit for commit, said in theirs if said.number == upto), "")
+
+
+def _without_forgotten(path: str, theirs: str, mine: str, hides: Hides) -> str:
+    """Their text without the lines that were forgotten here."""
+    known = {"", *split(mine)}
+    lines = ((line, line.strip()) for line in theirs.split("\n"))
+    return "\n".join(raw for raw, line in lines if line in known or not hides(path, line))
 
 
 def _number(repository: Repository, commit: str) -> int:
