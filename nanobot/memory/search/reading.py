@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, time, tzinfo
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
 from zlib import crc32
 
@@ -115,9 +114,7 @@ class Listing:
     def _sessions(self, folder: Path) -> Iterator[tuple[Name, Files]]:
         # The live files first: what is moved to the archive meanwhile is then in both or in one.
         live = {name: file for name, file in _listed(folder).items() if name.endswith(SUFFIX)}
-        archives = {
-            name for name, status in _entries(folder / "archive") if S_ISDIR(status.st_mode)
-        }
+        archives = set(_listed(folder, "archive"))
         for name, file in live.items():
             key = self._key(file, name.removesuffix(SUFFIX), live)
             archives.discard(stem_of(key))
@@ -166,28 +163,20 @@ def _segments(sessions: Path, stem: str) -> Files:
 
 
 def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
-    """The plain files in a folder by name, hidden ones left out."""
-    prefix = f"{below}/" if below else ""
-    return {
-        name: SourceFile(root, f"{prefix}{name}", FileState.of(status))
-        for name, status in _entries(root / below)
-        if S_ISREG(status.st_mode) and not name.startswith(".")
-    }
-
-
-def _entries(folder: Path) -> list[tuple[str, os.stat_result]]:
-    """What lies in `folder`, by name, links not followed; nothing where there is no folder."""
-    found = []
+    """What lies in a folder by name, hidden files left out; nothing where there is no folder."""
+    prefix, found = f"{below}/" if below else "", dict[str, SourceFile]()
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):
-                    found.append((entry.name, entry.stat(follow_symlinks=False)))
+        names = sorted(path.name for path in (root / below).iterdir())
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return {}
     except OSError as error:
-        logger.warning("{} is not searched: {}", folder, error.strerror)
-    return sorted(found, key=lambda item: item[0])
+        logger.warning("{} is not searched: {}", root / below, error.strerror)
+        return {}
+    for name in names:
+        state = None if name.startswith(".") else lstate_of(f"{root}/{prefix}{name}")
+        if state:
+            found[name] = SourceFile(root, f"{prefix}{name}", state)
+    return found
 
 
 def lines_of(file: SourceFile) -> Iterator[bytes]:
