@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import datetime
 from typing import Annotated
 
 from loguru import logger
@@ -44,22 +45,49 @@ may where it is not the owner's."""
 
 _REPORT_CHARACTERS = 12_000
 _LABEL_CHARACTERS = 60
+_LOST = (
+    "was interrupted when nanobot stopped. What it had done until then is unknown; look before"
+    " repeating it. Its task was: {}"
+)
 
 
 class _Helper(Struct):
+    """`caller` asked for it, `heard` is what their conversation held then, with `tainted` as its
+    marks; `log` has the task and what the helper read itself."""
+
     id: str
     label: str
     task: str
     caller: TurnContext
-    """Whoever asked for it."""
     heard: tuple[Message, ...]
-    origins: tuple[str, ...]
+    tainted: tuple[str, ...]
+    log: TurnLog = field(default_factory=TurnLog)
     work: asyncio.Task[None] | None = field(default=None)
 
     @property
     def key(self) -> str:
         """What a helper's own calls are known by."""
         return f"helper:{self.id}"
+
+    def origins(self) -> tuple[str, ...]:
+        """What taints its report."""
+        return tuple(dict.fromkeys((*self.tainted, *origins_of(self.log.messages))))
+
+    def report(self, what: str, now: datetime, text: str = "") -> InboundMessage:
+        """The message that says `what` became of it, and its report where it has one."""
+        caller, foreign = self.caller, self.origins()
+        return InboundMessage(
+            caller.channel,
+            caller.chat_id,
+            sender_id=NANOBOT,
+            content=f"[{NANOBOT}: the helper “{self.label}” {what}]{text}",
+            event_id=f"task:{self.id}",
+            timestamp=now,
+            thread_id=caller.thread_id,
+            session_override=caller.session_key,
+            origin=passed_on(self.key, foreign) if foreign else NANOBOT,
+            begun_by="report",
+        )
 
 
 class Helpers:
@@ -98,9 +126,10 @@ class Helpers:
         label = one_line(label or task, _LABEL_CHARACTERS)
         heard = tuple(caller.heard())
         helper = _Helper(self._new_id(), label, task, caller, heard, caller.origins())
+        lost = helper.report(_LOST.format(one_line(task, 1_000)), self._clock.now())
         self._at_work[helper.id] = helper
         try:
-            await self._journal.helper_begun(helper.id, self._message(helper, _lost(helper), ()))
+            await self._journal.helper_begun(helper.id, lost)
         except BaseException:
             del self._at_work[helper.id]
             raise
@@ -137,8 +166,8 @@ class Helpers:
         owners = helper.caller.scope == OWNER
         try:
             async with nullcontext() if owners else self._places_of_others, self._places:
-                report, origins = await self._report(helper)
-            await self._conclude(helper.id, self._message(helper, report, origins))
+                report = await self._report(helper)
+            await self._conclude(helper.id, report)
         finally:
             del self._at_work[helper.id]
             await self._processes.stop(helper.key)
@@ -156,54 +185,43 @@ class Helpers:
             else:
                 return
 
-    async def _report(self, helper: _Helper) -> tuple[str, tuple[str, ...]]:
-        """What the conversation hears of it, whatever becomes of it; and what taints that."""
-        task = Message("user", helper.task, self._clock.now(), origin=NANOBOT)
-        log = TurnLog()
-        log.messages.append(task)
+    async def _report(self, helper: _Helper) -> InboundMessage:
+        """What the conversation hears of it, whatever becomes of it."""
         working = Background()
-        run = working.start(self._work(helper, log), name=helper.key)
+        run = working.start(self._work(helper), name=helper.key)
         timer = working.start(self._clock.sleep(self._minutes * 60), name="its time")
+        text = ""
         try:
             await asyncio.wait((run, timer), return_when=asyncio.FIRST_COMPLETED)
             if not run.done():
-                text = _ended(helper, f"ran out of its {self._minutes:g} minutes")
+                what = f"ran out of its {self._minutes:g} minutes. It has no report."
             elif (error := run.exception()) is not None:
-                text = _ended(helper, f"failed: {_reason(error)}")
+                known = isinstance(error, NanobotError)
+                reason = one_line(str(error), None) if known else type(error).__name__
+                what = f"failed: {reason}. It has no report."
             else:
-                text = _finished(helper, run.result())
+                what = "has finished. The person has not seen its report:"
+                text = f"\n{run.result()[:_REPORT_CHARACTERS]}"
+                if len(run.result()) > _REPORT_CHARACTERS:
+                    text += "\n[the report was cut off here]"
         finally:
             working.cancel()
             await working.drain(0)
-        return text, tuple(dict.fromkeys((*helper.origins, *origins_of(log.messages))))
+        return helper.report(what, self._clock.now(), text)
 
-    async def _work(self, helper: _Helper, log: TurnLog) -> str:
+    async def _work(self, helper: _Helper) -> str:
+        log = helper.log
+        log.messages.append(Message("user", helper.task, self._clock.now(), origin=NANOBOT))
         messages = (system_message(self._instructions), user_message(helper.task))
         tools = Toolset.of(self._runner.tools.specs(helper.caller.scope))
         caller = replace(
             helper.caller,
             session_key=helper.key,
             heard=lambda: (*helper.heard, *log.messages),
-            origins=lambda: tuple({*helper.origins, *origins_of(log.messages)}),
+            origins=helper.origins,
             begun_by="helper",
         )
         return (await self._runner.run(Prompt(messages, tools), caller, log=log)).text
-
-    def _message(self, helper: _Helper, text: str, origins: Sequence[str]) -> InboundMessage:
-        caller = helper.caller
-        foreign = {*helper.origins, *origins}
-        return InboundMessage(
-            caller.channel,
-            caller.chat_id,
-            sender_id=NANOBOT,
-            content=text,
-            event_id=f"task:{helper.id}",
-            timestamp=self._clock.now(),
-            thread_id=caller.thread_id,
-            session_override=caller.session_key,
-            origin=passed_on(f"helper:{helper.id}", foreign) if foreign else NANOBOT,
-            begun_by="report",
-        )
 
 
 class SpawnArguments(Arguments, frozen=True):
@@ -233,28 +251,3 @@ class Spawn(Tool, Struct, frozen=True):
             raise ToolError("only a conversation with a person can have helpers")
         helper = await self.helpers.spawn(arguments.task, arguments.label, caller)
         return ToolResult(f"Helper {helper} is at work; its report will come.", trusted=True)
-
-
-def _finished(helper: _Helper, report: str) -> str:
-    if len(report) > _REPORT_CHARACTERS:
-        report = f"{report[:_REPORT_CHARACTERS]}\n[the report was cut off here]"
-    return (
-        f"[{NANOBOT}: the helper “{helper.label}” has finished. The person has not seen its "
-        f"report:]\n{report}"
-    )
-
-
-def _ended(helper: _Helper, how: str) -> str:
-    return f"[{NANOBOT}: the helper “{helper.label}” {how}. It has no report.]"
-
-
-def _lost(helper: _Helper) -> str:
-    return (
-        f"[{NANOBOT}: the helper “{helper.label}” was interrupted when nanobot stopped. What it "
-        f"had done until then is unknown; look before repeating it. Its task was: "
-        f"{one_line(helper.task, 1_000)}]"
-    )
-
-
-def _reason(error: BaseException) -> str:
-    return one_line(str(error), None) if isinstance(error, NanobotError) else type(error).__name__
