@@ -85,8 +85,9 @@ class CommandRegistry:
     ) -> None:
         self._commands = {command.name: command for command in commands}
         self._is_owner = is_owner
-        self.meant: Callable[[InboundMessage], str] = lambda _: ""
-        """The command that a message stands for (`y` after a question), empty for none."""
+        self.meant: Callable[[InboundMessage], str] | None = None
+        """The command that a message stands for (`y` after a question), empty for none; None while
+        no question is open."""
 
     def register(self, command: Command) -> None:
         """Add a command."""
@@ -113,7 +114,7 @@ class CommandRegistry:
         foreign = message.forwarded_from or message.origin not in {"", ATTACHED} or message.edits
         match = None
         if not foreign:
-            text = self.meant(message) or message.content
+            text = (self.meant(message) if self.meant else "") or message.content
             match = self.match(text) if text.lstrip().startswith("/") else None
         if match and match[0].allowed == "owner" and not self._is_owner(message):
             name = match[0].name

@@ -435,7 +435,7 @@ class ContextBuilder:
         if message.from_person:
             stamp = header(message.timestamp, cache.session.key, cache.today, self._timestamps)
             lines.insert(0, stamp)
-        images = () if cache.blind else self._images(message)
+        images = self._images(message) if message.media and not cache.blind else ()
         return user_message("\n".join(filter(None, lines)), images)
 
     def _images(self, message: Message) -> tuple[Image, ...]:

@@ -374,7 +374,11 @@ class Turns:
                 if reply and inbound.apart:  # nobody in that chat asked for it
                     origins = origins_of(turn.heard())
                     notes = (note_for_chat(inbound, text, origins, self._clock.now()),)
-                self._stage(session, turn, self._left(turn, result, state))
+                if result:
+                    final = Message("assistant", result.text, self._clock.now())
+                    self._stage(session, turn, [*turn.messages, final])
+                else:
+                    self._stage(session, turn, self._left(turn, state))
                 completion = Completion(
                     turn.id,
                     session.key,
@@ -422,12 +426,10 @@ class Turns:
         if not saved.cancelled() and saved.exception() is None:
             self._journal.filed((unfiled_id,))
 
-    def _left(self, turn: RunningTurn, result: Turn | None, state: str) -> Sequence[Message]:
-        """What a turn leaves in its conversation; where it was not answered, each call there has
-        its result."""
+    def _left(self, turn: RunningTurn, state: str) -> Sequence[Message]:
+        """What a turn without an answer leaves in its conversation, so that each call there has its
+        result."""
         now = self._clock.now()
-        if result is not None:
-            return [*turn.messages, Message("assistant", result.text, now)]
         if state == "failed":
             note = Message("user", TURN_FAILED, now, origin="nanobot")
             return [*whole_groups(turn.messages), note]

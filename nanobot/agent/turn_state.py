@@ -94,17 +94,13 @@ class RunningTurn(TurnLog):
         self.ending = asyncio.Lock()
         self.task: asyncio.Task[object] | None = None
         self.has_asked = asyncio.Event()
+        self.tools = [call.name for message in done for call in message.tool_calls]
         self.milliseconds: dict[str, int] = {}
         self.started_at = parts.clock.monotonic()
         self._journal, self._queue, self._intake = parts.journal, parts.queue, parts.intake
         self._clock, self._key = parts.clock, entry.message.session_key
         self._steps = list(entry.steps)
         self._steer, self._newest = parts.on_busy == "steer", parts.queue.newest
-
-    @property
-    def tools(self) -> list[str]:
-        """The names of the tools called, in order."""
-        return [call.name for message in self.messages for call in message.tool_calls]
 
     @property
     def event_ids(self) -> tuple[str, ...]:
@@ -178,6 +174,7 @@ class RunningTurn(TurnLog):
         where it matters."""
         self.refuse_if_ended()
         self.messages.append(message)
+        self.tools.extend(call.name for call in message.tool_calls)
         step = Step("message", encode(message))
         self._journal.add_steps(self.id, len(self._steps), (step,))
         self._steps.append(step)

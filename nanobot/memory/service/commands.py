@@ -63,6 +63,11 @@ class Questions:
     def __init__(self, place: Place, clock: Clock, new_code: Callable[[], str]) -> None:
         self._place, self._clock, self._new_code = place, clock, new_code
         self._known: dict[str, Question] | None = None
+        self._registry: CommandRegistry | None = None
+
+    def connect(self, registry: CommandRegistry) -> None:
+        """Have `registry` ask what messages stand for, as long as a question may be open."""
+        self._registry, registry.meant = registry, self.meant
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
@@ -99,8 +104,13 @@ class Questions:
         fresh = {of: one for of, one in known.items() if now < one.until <= now + PATIENCE}
         if fresh != known:
             self._keep(fresh)
-        self._known = fresh
+        self._hold(fresh)
         return fresh
+
+    def _hold(self, questions: dict[str, Question]) -> None:
+        self._known = questions
+        if self._registry is not None:
+            self._registry.meant = self.meant if questions else None
 
     def _read(self) -> dict[str, Question]:
         try:
@@ -111,7 +121,7 @@ class Questions:
             return {}
 
     def _keep(self, questions: dict[str, Question]) -> None:
-        self._known = questions
+        self._hold(questions)
         try:
             if questions:
                 self._place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
@@ -159,7 +169,7 @@ class MemoryCommands:
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
-        registry.meant = self._questions.meant
+        self._questions.connect(registry)
         discard, continue_ = self._discarding.run, self._continuing.run
         restore = "Undo a change of memory, or go back to a version"
         for command in (
