@@ -35,7 +35,7 @@ from nanobot.gateway.channels import ChannelState
 from nanobot.memory.documents import FACTS
 from nanobot.memory.store import MemoryStore
 from nanobot.session.manager import SessionManager
-from nanobot.tasks import Background
+from nanobot.tasks import Background, Periodic
 from nanobot.upkeep.retention import DiskReserve
 
 if TYPE_CHECKING:
@@ -250,39 +250,20 @@ _STALL_SECONDS = 30.0
 _NUMBER = re.compile(r"\d+")
 
 
-class Watchdog:
-    """Looks at the health until stopped: feeds the manager's watchdog, reports changes."""
+class Watchdog(Periodic):
+    """Looks at the health again and again: feeds the manager's watchdog, reports changes."""
 
     def __init__(self, monitor: HealthMonitor, systemd: SystemdNotifier, clock: Clock) -> None:
-        self._monitor, self._systemd, self._clock = monitor, systemd, clock
-        self._status = self._told = ""
         allowed = systemd.watchdog_seconds
-        self._seconds = min(BEAT_SECONDS, allowed / 3) if allowed else BEAT_SECONDS
-        self._running: asyncio.Task[None] | None = None
+        super().__init__(clock, min(BEAT_SECONDS, allowed / 3) if allowed else BEAT_SECONDS)
+        self._monitor, self._systemd = monitor, systemd
+        self._status = self._told = ""
 
-    async def run_forever(self) -> None:
-        """Until `stop`."""
-        self._running = asyncio.current_task()
-        try:
-            while True:
-                if sys.__stderr__ is not None:
-                    faulthandler.dump_traceback_later(_STALL_SECONDS, file=sys.__stderr__)
-                await self._look()
-                await self._clock.sleep(self._seconds)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-
-    def stop(self) -> None:
-        """Look no more."""
-        if self._running is not None:
-            self._running.cancel()
-
-    async def _look(self) -> None:
-        try:
-            health = await self._monitor.look()
-        except Exception as error:  # noqa: BLE001 - the boundary: the next look may go well
-            logger.opt(exception=error).error("the health cannot be seen: {}", error)
-            return
+    async def once(self) -> None:
+        """Look. A time in which the event loop does not come back here is a stall."""
+        if sys.__stderr__ is not None:
+            faulthandler.dump_traceback_later(_STALL_SECONDS, file=sys.__stderr__)
+        health = await self._monitor.look()
         if not health.stuck and self._systemd.watchdog_seconds is not None:
             self._systemd.send("WATCHDOG=1")
         text = "; ".join(concern.text for concern in health.concerns)
@@ -300,3 +281,8 @@ class Watchdog:
         elif self._told:
             logger.info("health: ok again")
         self._told = told
+
+    def stop(self) -> None:
+        """Look no more."""
+        super().stop()
+        faulthandler.cancel_dump_traceback_later()
