@@ -259,10 +259,6 @@ class GitStore:
     def _current(self, path: str) -> bytes | None:
         return self._work_tree.place(path).read_bytes(_LIMIT)
 
-    def _current_text(self, path: str) -> str | None:
-        content = self._current(path)
-        return None if content is None else text_of(content)
-
     # Reading
 
     def versions(self) -> Sequence[Version]:
@@ -303,7 +299,7 @@ class GitStore:
     def diff(self, number: int, prefix: str = "") -> str:
         """What a version changed in a scope, as a unified diff of all its files."""
         lines: list[str] = []
-        for version in self._run(number):
+        for version in self._run(number, prefix):
             for path in version.paths:
                 if belongs(path, prefix):
                     old, new = map(split, self._texts(version.number, path))
@@ -321,13 +317,12 @@ class GitStore:
 
     def line_times(self, path: str) -> dict[str, datetime]:
         """When each line of the newest version of `path` was written as it stands there."""
-        times: dict[str, datetime] = {}
-        standing: set[str] | None = None
-        for snapshot in self.lineage(path):
-            standing = _lines(snapshot.after) if standing is None else standing
-            times |= dict.fromkeys(standing, snapshot.version.when)
-            standing &= _lines(snapshot.before)
-            if not standing:
+        times, lines = dict[str, datetime](), set[str]()
+        for number, snapshot in enumerate(self.lineage(path)):
+            lines = lines if number else _lines(snapshot.after)
+            times |= dict.fromkeys(lines, snapshot.version.when)
+            lines &= _lines(snapshot.before)
+            if not lines:
                 break
         return times
 
@@ -344,15 +339,13 @@ class GitStore:
         for path in dict.fromkeys(path for one in run for path in one.paths):
             if belongs(path, prefix):
                 steps = [self._texts(one.number, path) for one in run if path in one.blobs]
-                wanted[path], disputed = _undone(self._current_text(path) or "", steps)
+                wanted[path], disputed = _undone(text_of(self._current(path)), steps)
                 conflicts += [f"{path}: {conflict}" for conflict in disputed]
         return self._revert(wanted, conflicts)
 
     def plan_restore(self, number: int, prefix: str = "") -> Revert:
         """What brings the files of a scope back to what they were after a version."""
-        return self._revert(
-            {prefix + name: self._text(number, prefix + name) or "" for name in TRACKED}
-        )
+        return self._revert({prefix + name: self._text(number, prefix + name) for name in TRACKED})
 
     def tip_number(self) -> int:
         """The number of the newest version, 0 for none."""
@@ -361,31 +354,28 @@ class GitStore:
             return Message.parse(self.repository.commit(tip).message).number if tip else 0
 
     def _revert(self, wanted: Mapping[str, str], conflicts: Sequence[str] = ()) -> Revert:
-        now = {path: self._current_text(path) for path in wanted}
-        texts = {path: text for path, text in wanted.items() if text != (now[path] or "")}
+        now = {path: text_of(self._current(path)) for path in wanted}
+        texts = {path: text for path, text in wanted.items() if text != now[path]}
         return Revert(texts, {path: now[path] for path in texts}, tuple(conflicts))
 
-    def _run(self, number: int, prefix: str | None = None) -> list[Version]:
+    def _run(self, number: int, prefix: str) -> list[Version]:
         """A version and those of its run. Raises `UnknownVersion`."""
         versions = self.versions()
-        if not 0 < number <= len(versions):
+        if not 0 < number <= len(versions) or not versions[number - 1].is_in(prefix):
             raise UnknownVersion(number)
-        version = versions[number - 1]
-        if prefix is not None and not version.is_in(prefix):
-            raise UnknownVersion(number)
-        return _run(version, versions)
+        return _run(versions[number - 1], versions)
 
     def _texts(self, number: int, path: str) -> tuple[str, str]:
         """What a version found in a file, and what it made of it."""
-        return self._text(number - 1, path) or "", self._text(number, path) or ""
+        return self._text(number - 1, path), self._text(number, path)
 
-    def _text(self, number: int, path: str) -> str | None:
-        """What stood in a file after a version; None for no file."""
+    def _text(self, number: int, path: str) -> str:
+        """What stood in a file after a version; empty for no file."""
         with self.locked():  # so that nothing is erased between the two
             versions = self.versions()
             blobs = (versions[at].blobs.get(path) for at in range(number - 1, -1, -1))
             blob = next((blob for blob in blobs if blob is not None), "")
-            return text_of(self.repository.content(blob)) if blob else None
+            return text_of(self.repository.content(blob)) if blob else ""
 
 
 class Newest(Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -109,13 +109,13 @@ class Snapshot(Struct, frozen=True):
 
 
 class Revert(Struct, frozen=True):
-    """The texts that undo a change. `expected` is the present content (None: no file).
+    """The texts that undo a change. `expected` is the present content, empty for no file.
 
     A file in which part of the change cannot be undone is not in `texts`; `conflicts` says why.
     """
 
     texts: Mapping[str, str]
-    expected: Mapping[str, str | None]
+    expected: Mapping[str, str]
     conflicts: tuple[str, ...] = ()
 
 
@@ -171,27 +171,22 @@ class Message(Struct, frozen=True):
         """What a message says. One that nanobot did not write is the person's."""
         subject, _, rest = text.partition("\n")
         match = _SUBJECT.match(subject)
-        fields: dict[str, list[str]] = {}
-        for line in rest.split("\n"):
-            name, found, value = line.partition(": ")
-            if found:
-                fields.setdefault(name, []).append(value.strip())
-
-        def first(name: str) -> str:
-            return fields.get(name, [""])[0]
-
-        known = (value.rpartition(" ") for value in fields.get("Known", []))
+        trailers = [line.partition(": ")[::2] for line in rest.split("\n") if ": " in line]
+        first = {name: value.strip() for name, value in reversed(trailers)}
+        known = (value.strip().rpartition(" ") for name, value in trailers if name == "Known")
+        steps = (_operation(value) for name, value in trailers if name == "Operation")
         change = Change(
             _AUTHORS.get(match[1], "you") if match else "you",
             summary=match[2] if match else subject,
-            session=first("Session"),
-            turn=first("Turn"),
-            run=first("Run"),
-            cursors=_numbers(first("History")),
-            operations=tuple(_operations(fields.get("Operation", []))),
+            session=first.get("Session", ""),
+            turn=first.get("Turn", ""),
+            run=first.get("Run", ""),
+            cursors=_numbers(first.get("History", "")),
+            operations=tuple(step for step in steps if step),
             known={device: int(number) for device, _, number in known if number.isdecimal()},
         )
-        return cls(change, next(iter(_numbers(first("Version"))), 0), first("Scope"))
+        number = next(iter(_numbers(first.get("Version", ""))), 0)
+        return cls(change, number, first.get("Scope", ""))
 
     def redacted(self, redact: Callable[[str], str]) -> Message:
         """This message with every text that a person could have said put through `redact`."""
@@ -210,14 +205,11 @@ class Message(Struct, frozen=True):
         return replace(self, change=changed)
 
 
-def _operations(values: list[str]) -> Iterator[Operation]:
-    for value in values:
-        try:
-            step = Operation.from_json(json.loads(value))
-        except (ValueError, RecursionError):
-            continue
-        if step is not None:
-            yield step
+def _operation(value: str) -> Operation | None:
+    try:
+        return Operation.from_json(json.loads(value))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -23,9 +23,10 @@ from nanobot.memory.documents import FACTS
 from nanobot.memory.dream.phases import (
     MANNER,
     Candidate,
-    Findings,
+    Update,
     classify,
     extraction_request,
+    holds_in,
     integrate,
     integration_request,
     read_edits,
@@ -98,26 +99,30 @@ class Planner:
         owner = self._memory.scope == OWNER
         paths = [path for path in FACTS if owner or path != MANNER]
         files = {path: self._memory.store.read(path) for path in paths}
-        found = Findings()
+        updates: dict[Update, None] = {}
+        read, skipped = set[str](), set[str]()
         clean = [entry for entry in entries if not entry.origins]
         tainted = [entry for entry in entries if entry.origins]
         for group in filter(None, (clean, tainted)):
             try:
-                wanted, read = await self._extract(group, files)
+                wanted, numbers = await self._extract(group, files)
             except BudgetSpent:
-                if not found.read and not found.skipped:
+                if not read and not skipped:
                     raise
                 break
-            classify(wanted, group, files, found, owner=owner)
+            updates |= dict.fromkeys(classify(wanted, group, files, owner=owner))
             for number, entry in enumerate(group):
-                (found.read if number in read else found.skipped).add(entry.key)
-        writes = [await self._integrate(path, text, found) for path, text in files.items()]
+                (read if number in numbers else skipped).add(entry.key)
+        writes = [
+            await self._integrate(path, text, [one for one in updates if one.path == path])
+            for path, text in files.items()
+        ]
         return Plan(
             tuple(write for write in writes if write.operations),
-            found.holds(),
-            frozenset(found.read) | empty,
-            frozenset(found.skipped),
-            len(found.read) + len(found.skipped),
+            tuple(holds_in(updates)),
+            frozenset(read) | empty,
+            frozenset(skipped),
+            len(read) + len(skipped),
         )
 
     async def _extract(
@@ -140,9 +145,9 @@ class Planner:
         said_at = newest if item.entry is None else group[item.entry].said_at
         return not item.new or not self._forgotten.hides_line(item.new, said_at)
 
-    async def _integrate(self, path: str, text: str, found: Findings) -> Write:
+    async def _integrate(self, path: str, text: str, wanted: Sequence[Update]) -> Write:
         """Phase 2. Without budget for it, updates go in as phase 1 worded them."""
-        updates = [update for there, update in found.updates if there == path]
+        updates = [one.step for one in wanted if not one.quoted and not one.origins]
         edits = None
         if any(update.new for update in updates):
             request = integration_request(path, text, updates)
@@ -151,7 +156,7 @@ class Planner:
             except BudgetSpent as spent:
                 logger.info("{} is not edited by the model: {}", path, spent)
         write = integrate(path, text, updates, edits)
-        quoted = (step for there, step in found.quoted if there == path)
+        quoted = (one.step for one in wanted if one.quoted)
         return replace(write, operations=(*write.operations, *quoted))
 
     def _opening(self, template: str, request: str) -> list[PromptMessage]:

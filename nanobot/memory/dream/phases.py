@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nanobot.errors import ToolError
 from nanobot.memory.answers import json_object
@@ -153,35 +153,20 @@ def is_supported(line: str, *sources: str) -> bool:
     return not new or (len(new) <= max(1, len(own) // 4) and len(new) < len(own))
 
 
-class Findings(Struct):
-    """What was found in a batch, each once and by file: `updates` for phase 2, `quoted` lines of
-    the person's that go in word for word, and what waits for the owner, by its origins as well.
-    `read` and `skipped` are the keys of entries."""
+class Update(Struct, frozen=True):
+    """A change of the file at `path`. One with `origins` waits for the owner, one that is `quoted`
+    goes in word for word, any other is for phase 2."""
 
-    updates: dict[tuple[str, Operation], None] = field(default_factory=dict)
-    quoted: dict[tuple[str, Operation], None] = field(default_factory=dict)
-    held: dict[tuple[str, tuple[str, ...]], dict[Operation, None]] = field(default_factory=dict)
-    read: set[str] = field(default_factory=set)
-    skipped: set[str] = field(default_factory=set)
-
-    def hold(self, path: str, origins: tuple[str, ...], operation: Operation) -> None:
-        """Let a change of the file at `path` wait for the owner's word."""
-        self.held.setdefault((path, origins), {})[operation] = None
-
-    def holds(self) -> tuple[Hold, ...]:
-        """All that waits."""
-        return tuple(Hold(path, tuple(steps), names) for (path, names), steps in self.held.items())
+    path: str
+    step: Operation
+    origins: tuple[str, ...] = ()
+    quoted: bool = False
 
 
 def classify(
-    wanted: Iterable[Candidate],
-    entries: Sequence[Entry],
-    files: Mapping[str, str],
-    found: Findings,
-    *,
-    owner: bool,
-) -> None:
-    """Sort the items of one question about `entries` into `found`.
+    wanted: Iterable[Candidate], entries: Sequence[Entry], files: Mapping[str, str], *, owner: bool
+) -> Iterator[Update]:
+    """What becomes of the candidates of one question about `entries`.
 
     `files` are the texts that the model was shown. How the agent behaves is the owner's to say;
     another person's wish about it is a fact about them.
@@ -191,14 +176,25 @@ def classify(
         entry = _behind(item, entries)
         if tainted and (line := _quoted(item, entry)):
             if not any(find_line(line, text) for text in files.values()):
-                found.quoted[item.path, Operation("", f"- {line}", "", entry.cursor)] = None
+                step = Operation("", f"- {line}", "", entry.cursor)
+                yield Update(item.path, step, quoted=True)
             continue
         path, old, new = _located(item, files, owner=owner)
         if tainted and (old or new):
             waiting = Operation(old, f"- {new}" if new else "", "", entry.cursor)
-            found.hold(path, entry.origins or ("unknown",), waiting)
+            yield Update(path, waiting, entry.origins or ("unknown",))
         elif old or new:
-            found.updates[path, Operation(old, new, "", entry.cursor)] = None
+            yield Update(path, Operation(old, new, "", entry.cursor))
+
+
+def holds_in(updates: Iterable[Update]) -> Iterator[Hold]:
+    """Those that wait for the owner, by file and origins."""
+    held: dict[tuple[str, tuple[str, ...]], list[Operation]] = {}
+    for update in updates:
+        if update.origins:
+            held.setdefault((update.path, update.origins), []).append(update.step)
+    for (path, origins), steps in held.items():
+        yield Hold(path, tuple(steps), origins)
 
 
 def _behind(item: Candidate, entries: Sequence[Entry]) -> Entry:
@@ -227,8 +223,8 @@ def _located(item: Candidate, files: Mapping[str, str], *, owner: bool) -> tuple
         path = PERSON if item.path == MANNER and not owner else item.path
         stands = any(find_line(item.new, text) for text in files.values())
         return path, "", "" if stands else item.new
-    if item.new and find_line(item.new, files[path]):
-        return path, "" if bare(old) == item.new else old, ""
+    if item.new and (same := find_line(item.new, files[path])):
+        return path, "" if same == old else old, ""
     return path, old, item.new
 
 

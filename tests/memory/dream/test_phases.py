@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from nanobot.memory.dream.phases import (
     Candidate,
-    Findings,
     bare_line,
     classify,
     integrate,
@@ -174,16 +173,23 @@ def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
     wanted = Candidate("Ana lives in Porto", old, entry=0)
     entry = entry_of_note(date(2026, 3, 9), "- Ana lives in Porto, not in Lisbon", None)
     assert entry is not None
-    findings = Findings()
-    classify([wanted], [entry], files, findings, owner=True)
+    updates = tuple(one.step for one in classify([wanted], [entry], files, owner=True))
     written = integrated(
         Operation(old, "Ana lives in Porto"),
-        updates=tuple(step for _, step in findings.updates),
+        updates=updates,
         text=NESTED,
     )
     applied = apply_operations(NESTED, written.operations)
     assert applied.left == ()
     assert applied.text == "# Memory\n\n- Family\n  - Ana lives in Porto\n"
+
+
+@pytest.mark.parametrize("new", ["Ana lives in Lisbon.", "ana lives in lisbon"])
+def test_a_fact_that_is_said_to_replace_itself_stays(new: str) -> None:
+    entry = entry_of_note(date(2026, 3, 9), "- Ana lives in Lisbon", None)
+    assert entry is not None
+    wanted = Candidate(new, "Ana lives in Lisbon", entry=0)
+    assert [*classify([wanted], [entry], {"memory/MEMORY.md": NESTED}, owner=True)] == []
 
 
 def test_a_nested_line_is_reworded_and_removed_like_any_other() -> None:
