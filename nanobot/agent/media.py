@@ -72,7 +72,7 @@ def file_type(content: bytes, name: str) -> tuple[MediaKind, str]:
         return "image", mime
     if content.startswith(b"OggS") and b"OpusHead" in content[:512]:
         return "voice", "audio/ogg"
-    if content.startswith(b"ID3") or _is_mp3(content):
+    if content.startswith((b"ID3", b"\xff\xfb")):  # with tags, or a frame of the usual kind
         return "audio", "audio/mpeg"
     if content[4:8] == b"ftyp":
         brand = content[8:11]
@@ -91,14 +91,6 @@ _MPEG4: Sequence[tuple[bytes, tuple[MediaKind, str]]] = (
     (b"avi", ("document", "image/avif")),
 )
 """What the container of MPEG-4 holds, by how its brand begins."""
-
-
-def _is_mp3(content: bytes) -> bool:
-    """Whether this begins with the head of a frame of MPEG audio, layer 3."""
-    if len(content) < 4 or content[0] != 0xFF or content[1] & 0xE6 != 0xE2:
-        return False
-    bit_rate, sampling = content[2] >> 4, content[2] >> 2 & 3
-    return bit_rate not in (0, 15) and sampling != 3
 
 
 def kept_name(data: bytes, mime: str, name: str = "") -> str:

@@ -333,10 +333,6 @@ def prompt_text(prompt: Prompt) -> str:
     return "\n\n".join([*texts, prompt.tools.wire.decode()])
 
 
-TOO_LONG = (
-    "\n\n[Your message has {:,} characters, more than fits: {:,} from its middle were not read."
-    " Send it in parts, or put it into a file in the workspace and say its name.]"
-)
 NO_PICTURES = "\n\n[The model refused a picture, so it answered without seeing any.]"
 SEPARATOR = "\n\n---\n\n"
 CONTINUED = "[nanobot: the beginning of this turn was put away into memory to make room]"
@@ -442,15 +438,9 @@ class ContextBuilder:
         media = self._media
         return tuple(filter(None, map(media.image, message.media))) if media else ()
 
-    def remarks(self, cache: PromptCache, own: Sequence[Message]) -> str:
-        """What is said under the answer to a turn's `own` messages of which the model has not read
-        everything."""
-        text, length = "", len(own[0].content)
-        if length > self._max_characters:
-            text += TOO_LONG.format(length, length - self._max_characters)
-        if cache.blind and any(map(self._images, own)):
-            text += NO_PICTURES
-        return text
+    def hides_images(self, cache: PromptCache, own: Sequence[Message]) -> bool:
+        """Whether a turn's `own` messages have images that the model was not shown."""
+        return cache.blind and any(map(self._images, own))
 
     def fixed_tokens(self, session: Session) -> int:
         """About how many tokens the system prompt and the tools take."""

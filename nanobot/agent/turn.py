@@ -31,6 +31,7 @@ from nanobot.agent.notifier import (
     note_for_chat,
     waiting_text,
 )
+from nanobot.agent.prompt import NO_PICTURES
 from nanobot.agent.runner import Begun, Turn, whole_groups, with_stopped_calls
 from nanobot.agent.session_queue import turn_ended
 from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
@@ -159,7 +160,8 @@ class Turns:
             raise result
         cache = self._context.cache_of(session)
         text = result.text + ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
-        text += self._context.remarks(cache, turn.messages)
+        if self._context.hides_images(cache, turn.messages):
+            text += NO_PICTURES
         images = cache.has_images or any(m.media for m in turn.messages)
         if result.steps == 1 and not images and not turn.begun.messages:  # one prompt of text
             self._parts.counter.calibrate(turn.prompt_tokens, result.usage.prompt)

@@ -35,14 +35,12 @@ from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSin
 
 
 class RetryPolicy(Struct, frozen=True):
-    """Times in seconds. `deadline` 0 means that nothing is tried twice, `most_tries` 0 that only
-    the deadline counts."""
+    """Times in seconds. `deadline` 0 means that nothing is tried twice."""
 
     deadline: float = 60.0
     first_wait: float = 1.0
     longest_wait: float = 20.0
     garbage_retries: int = 2
-    most_tries: int = 0
 
 
 T = TypeVar("T")
@@ -51,8 +49,8 @@ T = TypeVar("T")
 async def retried(
     ask: Callable[[], Awaitable[T]], what: str, policy: RetryPolicy, clock: Clock, random: Random
 ) -> T:
-    """What `ask` gives, asked again while that may help; raises the last error when time or tries
-    are used up. `what` is asked for, for the log."""
+    """What `ask` gives, asked again while that may help; raises the last error when the
+    time is used up. `what` is asked for, for the log."""
     deadline = clock.monotonic() + policy.deadline
     failures = garbage = 0
     while True:
@@ -62,8 +60,7 @@ async def retried(
             failures += 1
             garbage += isinstance(error, ProviderGarbage)
             wait = wait_before_retry(error, failures, policy, random.random())
-            late = clock.monotonic() + wait >= deadline
-            if late or garbage > policy.garbage_retries or failures == policy.most_tries:
+            if clock.monotonic() + wait >= deadline or garbage > policy.garbage_retries:
                 raise
             logger.info("asking for {} again in {:.1f} s: {}", what, wait, error)
         await clock.sleep(wait)

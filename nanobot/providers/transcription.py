@@ -20,7 +20,6 @@ from nanobot.providers.retry import RetryPolicy, retried
 MAX_BYTES = 25 * 1024 * 1024
 """What OpenAI takes, and those who copied it."""
 
-_MOST_TRIES = 4
 _SUFFIXES = {
     "audio/ogg": "ogg",
     "audio/opus": "ogg",
@@ -60,9 +59,7 @@ class Transcriber:
         self._endpoint, self._clock = endpoint, clock
         self._random = Random()  # noqa: S311 - jitter, not a secret
         self._language, self._timeout, self._max_bytes = language, timeout_seconds, max_bytes
-        self._retry = RetryPolicy(
-            deadline=timeout_seconds, longest_wait=5.0, garbage_retries=0, most_tries=_MOST_TRIES
-        )
+        self._retry = RetryPolicy(deadline=timeout_seconds, garbage_retries=0)
         self._connection = Connection(endpoint, stall=timeout_seconds)
 
     async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:

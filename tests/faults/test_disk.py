@@ -173,7 +173,6 @@ async def test_a_message_of_ten_megabytes_is_stored_whole_and_answered(tmp_path:
 
     async with chatting(tmp_path, ScriptedModel(measure, says("fine"))) as (channel, _):
         answer = await channel.ask(text)
-        assert "more than fits" in answer
         assert await channel.ask("and now?") == "fine"
     assert int(answer.split()[0]) < 100_000
     assert stored(tmp_path)[0].content == text

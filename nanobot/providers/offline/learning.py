@@ -175,6 +175,9 @@ def _extract(request: str) -> dict[str, object]:
     on_file = [_AGE.sub("", line) for line in shown[first.end() :].splitlines()] if first else []
     lines = [line.strip() for line in fact_lines("\n".join(on_file))]
     said = {_key(line) for line in lines}
+    known: dict[tuple[str, ...], str] = {}
+    for line in lines:
+        known.setdefault(subject(line), line)
     found: dict[str, list[dict[str, object]]] = {
         key: []
         for key in ("user_updates", "memory_updates", "soul_updates", "contradictions", "obsolete")
@@ -189,8 +192,7 @@ def _extract(request: str) -> dict[str, object]:
     for fact, number in newest.values():
         if _key(fact) in said:
             continue
-        if rival := rival_of(fact, lines):
-            lines.remove(rival)
+        if subject(fact) and (rival := known.pop(subject(fact), "")):
             found["contradictions"].append({"text": fact, "replaces": rival, "entry": number})
         else:
             personal = is_personal(fact) and section_of(fact) != 2
