@@ -26,10 +26,6 @@ _ESCAPES = dict.fromkeys((0x1B, *range(0x80, 0xA0)))
 
 _NARROWEST = 20
 _INDENT = re.compile(r"\s*(?:[-*+]\s+)?")
-_WIDE = "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60"
-_PIECE = re.compile(rf"\s+|[{_WIDE}][\uff0c\uff01\uff1f\u3001\u3002\u201d]*|[^\s{_WIDE}]+")
-"""What stays together: a word, or one character of a script without spaces."""
-
 _LABEL = 60
 _VALUE = 200
 _OUTPUT_KEPT = 8_000
@@ -110,18 +106,15 @@ def wrapped(text: str, width: int) -> str:
 
 
 def _wrapped(line: str, width: int) -> str:
-    if len(line) * 2 <= width or line.startswith("    ") or columns(line) <= width:
+    if line.startswith("    ") or columns(line) <= width:
         return line
+    from textwrap import fill
+
     match = _INDENT.match(line)
-    hanging = min(len(match[0]) if match else 0, width // 2)
-    lines, current, used = list[str](), "", 0
-    for piece in _PIECE.findall(line):
-        size = columns(piece)
-        if used + size > width and current.strip() and not piece.isspace():
-            lines.append(current.rstrip())
-            current, used = " " * hanging, hanging
-        current, used = current + piece, used + size
-    return "\n".join([*lines, current.rstrip()])
+    hanging = " " * min(len(match[0]) if match else 0, width // 2)
+    return fill(
+        line, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+    )
 
 
 class OutputTail:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
@@ -134,14 +134,14 @@ def _make(options: argparse.Namespace) -> int:
     order = order_of(settings)
     recipient = options.recipient or order.recipient
     order = replace(order, media=order.media and not options.no_media, recipient=recipient)
-    with backups.exclusive_backup(home), _progress("packed") as progress:
+    with backups.exclusive_backup(home):
         operate(home, OPERATION)
         with storage_errors(home):
             taken = Snapshot.load(home)
         folder = backups.backup_folder(home, settings.backup.folder)
         name = backups.backup_name(taken.made_at, recipient)
         target = path_of(options.what) if options.what else folder / name
-        made = backups.make_backup(home, taken, target, order, progress)
+        made = backups.make_backup(home, taken, target, order, _progress("packed"))
     data = {
         "file": str(made.path),
         "bytes": made.size,
@@ -198,8 +198,8 @@ def _verify(options: argparse.Namespace) -> int:
     from nanobot.upkeep.restoring import verify
 
     log_errors_only()
-    with _progress("checked") as progress:
-        done = verify(path_of(options.file), _identity(options), SystemClock(), progress)
+    progress = _progress("checked")
+    done = verify(path_of(options.file), _identity(options), SystemClock(), progress)
     print_result(options, _data_of(done.unpacked, done.found), _contents_text)
     return 1 if done.found.troubles else 0
 
@@ -258,7 +258,6 @@ def _restore(options: argparse.Namespace) -> int:
             stack.enter_context(home_lock(home / "state"))
             # A backup is packed without that lock, and would be of two homes.
             stack.enter_context(exclusive_backup(home))
-        progress = stack.enter_context(_progress("unpacked"))
         restored = restore(
             file,
             home,
@@ -266,7 +265,7 @@ def _restore(options: argparse.Namespace) -> int:
             SystemClock(),
             replace=options.replace,
             resume=options.resume,
-            progress=progress,
+            progress=_progress("unpacked"),
         )
     previous = str(restored.previous) if restored.previous else ""
     more = {"home": str(home), "set_aside": restored.set_aside, "previous": previous}
@@ -338,24 +337,19 @@ def _restored_text(home: Path, data: Data) -> str:
     )
 
 
-@contextmanager
-def _progress(done: str) -> Iterator[Callable[[int, int], None]]:
-    """Says how much is done on one line of standard error, where that is a terminal; the line is
-    gone at the end. What it gives is called with bytes: how many more, and how many in all."""
-    count, following = 0, time.monotonic()
-    is_shown = False
+def _progress(verb: str) -> Callable[[int, int], None]:
+    """Shows how much is done on one line of standard error, where that is a terminal. What it
+    returns is called with bytes: how many more, and how many in all."""
+    count, following = 0, 0.0
 
     def step(more: int, total: int) -> None:
-        nonlocal count, following, is_shown
+        nonlocal count, following
         count += more
-        if sys.stderr.isatty() and time.monotonic() >= following:
-            following, is_shown = time.monotonic() + _EVERY, True
-            sys.stderr.write(f"\r{done} {size(count)} of {size(total)} …\x1b[K")
+        is_done = count >= total
+        if sys.stderr.isatty() and (is_done or time.monotonic() >= following):
+            following = time.monotonic() + _EVERY
+            end = "\n" if is_done else ""
+            sys.stderr.write(f"\r{verb} {size(count)} of {size(total)}\x1b[K{end}")
             sys.stderr.flush()
 
-    try:
-        yield step
-    finally:
-        if is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+    return step

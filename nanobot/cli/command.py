@@ -42,26 +42,13 @@ class WrongUsage(NanobotError):
     exit_code = 2
 
 
-_WRONG_WORD = re.compile(
-    r"argument [A-Z]+: invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL
-)
-
-
 class Parser(argparse.ArgumentParser):
-    """Suggests the command that was probably meant, as argparse does from Python 3.14 on; what it
-    prints fits the terminal."""
+    """What it prints fits the terminal."""
 
     def format_help(self) -> str:
         return fitted(super().format_help())
 
     def error(self, message: str) -> NoReturn:
-        import difflib
-
-        wrong = _WRONG_WORD.fullmatch(message)
-        if wrong is not None:
-            near = difflib.get_close_matches(wrong[1], re.findall("'(.*?)'", wrong[2]), n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"`{self.prog} --help` lists them."
-            message = f"there is no command {wrong[1]!r}. {hint}"
         self.print_usage(sys.stderr)
         self.exit(2, fitted(f"{self.prog}: error: {message}\n", sys.stderr))
 

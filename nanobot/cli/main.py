@@ -23,52 +23,58 @@ IO_ERROR = 74
 BUG = 70
 """Exit code for what should not have happened: EX_SOFTWARE."""
 
+_BUG_HINT = (
+    "This is a bug in nanobot. `logs/` in its home may say more; NANOBOT_DEBUG=1 shows where."
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (without the program's name) and return the exit code."""
-    arguments = sys.argv[1:] if argv is None else list(argv)
-    if arguments in (["--version"], ["-V"]):
-        return _say_version()
-    _take_any_text()
-    return _guarded(arguments)
+    import os
 
-
-def _take_any_text() -> None:
-    """Let no character end a command, whatever the locale: what the terminal cannot show, and bytes
-    that are no text, become a question mark or something like it."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if hasattr(stream, "reconfigure"):  # no character ends a command, whatever the locale
             stream.reconfigure(errors="replace")
-
-
-def _say_version() -> int:
+    code, message = _run(sys.argv[1:] if argv is None else list(argv))
     try:
-        sys.stdout.write(f"nanobot {__version__}\n")
         sys.stdout.flush()
-    except OSError as error:
-        return _output_refused(error)
-    return 0
+    except OSError as error:  # what refused a part of the output refuses it again
+        # Keep the interpreter from failing on it once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return BROKEN_PIPE
+        code, message = IO_ERROR, f"cannot write the output: {error.strerror or error}"
+    if message:
+        from nanobot.cli.command import print_text
 
-
-def _guarded(arguments: list[str]) -> int:
-    from nanobot.errors import NanobotError
-
-    try:
-        code = _run(arguments)
-        sys.stdout.flush()
-    except NanobotError as error:
-        _complain(error.for_people())
-        return error.exit_code
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except OSError as error:
-        return _output_refused(error) if _output_is_stuck() else _confess(error)
-    except Exception as error:  # noqa: BLE001 - the boundary: a person gets a sentence
-        return _confess(error)
+        print_text(f"error: {message}\n", sys.stderr)
     return code
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str]) -> tuple[int, str]:
+    """The exit code, and an error for people or nothing."""
+    if arguments in (["--version"], ["-V"]):
+        sys.stdout.write(f"nanobot {__version__}\n")
+        return 0, ""
+    from nanobot.errors import NanobotError
+
+    try:
+        return _dispatch(arguments), ""
+    except NanobotError as error:
+        return error.exit_code, error.for_people()
+    except KeyboardInterrupt:
+        return INTERRUPTED, ""
+    except Exception as error:  # noqa: BLE001 - the boundary: a person gets a sentence
+        import os
+        import traceback
+
+        if os.environ.get("NANOBOT_DEBUG"):
+            traceback.print_exception(error)
+        said = f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return BUG, f"{said}\n  {_BUG_HINT}"
+
+
+def _dispatch(arguments: list[str]) -> int:
     from nanobot.cli.command import home_of
     from nanobot.cli.parser import build_parser
 
@@ -82,52 +88,3 @@ def _run(arguments: list[str]) -> int:
         return 0
     options.home = home_of(options)
     return int(options.run(options))
-
-
-def _complain(message: str, hint: str = "") -> None:
-    from nanobot.cli.command import print_text
-
-    if _output_is_stuck():
-        _discard_output()
-    hint = f"\n  {hint}" if hint else ""
-    print_text(f"error: {message}{hint}\n", sys.stderr)
-
-
-def _confess(error: Exception) -> int:
-    import os
-
-    if os.environ.get("NANOBOT_DEBUG"):
-        import traceback
-
-        traceback.print_exception(error)
-        return BUG
-    _complain(
-        f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:300]}",
-        "This is a bug in nanobot. `logs/` in its home may say more; NANOBOT_DEBUG=1 shows where.",
-    )
-    return BUG
-
-
-def _output_is_stuck() -> bool:
-    """Whether standard output takes nothing more: what it refused once, it refuses again."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
-
-
-def _output_refused(error: OSError) -> int:
-    """Nobody reads it any more, which is no error; or the disk is full, say."""
-    _discard_output()
-    if isinstance(error, BrokenPipeError):
-        return BROKEN_PIPE
-    _complain(f"cannot write the output: {error.strerror or error}")
-    return IO_ERROR
-
-
-def _discard_output() -> None:
-    """Nobody reads standard output: keep the interpreter from failing on it once more at exit."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

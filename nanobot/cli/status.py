@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 15.0
 """A gateway that is well answers in a hundredth of a second; one with a slow disk in a few."""
 
+_TOKENS = ("prompt", "cached", "completion", "memory")
 _WORKING = ("ok", "degraded")
 _NOTHING_RUNS: Data = {"health": {"state": "stopped"}}
 _SILENT = "the gateway runs but does not answer"
@@ -126,83 +127,50 @@ def _line(data: Data) -> str:
 
 def _status_text(status: Data) -> str:
     """The state of a home and of its gateway, for people."""
-    health = record(status, "health")
-    blocks = [table(_rows(status)), _concerns(health)]
+    blocks = [table(row for row in _rows(status) if row[1])]
+    blocks.append("".join(map(_concern, records(record(status, "health"), "concerns"))))
     if channels := records(status, "channels"):
-        said = [field(concern, "text", 600) for concern in records(health, "concerns")]
-        blocks.append("channels\n" + table([_channel(c, said) for c in channels], margin=2))
+        blocks.append("channels\n" + table(map(_channel, channels), margin=2))
     if sizes := record(status, "sizes"):
         rows = [(name, size(number(sizes, name))) for name in sizes]
         blocks.append("on disk\n" + table(rows, margin=2))
     return "\n".join(block for block in blocks if block)
 
 
-def _rows(status: Data) -> list[tuple[str, str]]:
-    queue, today = record(status, "queue"), record(status, "today")
+def _rows(status: Data) -> Iterator[tuple[str, str]]:
+    queue, today, since = (record(status, key) for key in ("queue", "today", "since_start"))
+    gateway = "not running (start it with `nanobot gateway`)"
     if status.get("running"):
         uptime = duration(number(status, "uptime_seconds"))
-        gateway = f"running for {uptime}, pid {field(status, 'pid')}"
-    else:
-        gateway = "not running (start it with `nanobot gateway`)"
+        gateway = "running" if is_silent(status) else f"running for {uptime}, pid {status['pid']}"
+    yield "gateway", gateway
+    yield "health", field(record(status, "health"), "state")
+    yield "version", field(status, "version")
+    yield "home", field(status, "home")
     names = dict.fromkeys((field(status, "model"), field(status, "provider")))
-    rows = [
-        ("gateway", "running" if is_silent(status) else gateway),
-        ("health", field(record(status, "health"), "state")),
-        ("version", field(status, "version")),
-        ("home", field(status, "home")),
-        ("model", " · ".join(name for name in names if name)),
-        ("sessions", field(status, "sessions")),
-        ("turns", _turns(status)),
-        ("tokens", _tokens(today)),
-        ("log", _logged(record(status, "since_start"))),
-        ("inbox", counts(queue, received="waiting", working="in work", failed="failed")),
-        ("outbox", counts(queue, outbox_pending="waiting", dead="undeliverable")),
-    ]
+    yield "model", " · ".join(filter(None, names))
+    yield "sessions", field(status, "sessions")
+    if today:
+        ended = counts(record(today, "turns"), done="done", failed="failed", stopped="stopped")
+        yield "turns", f"{number(status, 'turns_running')} running; today {ended}"
+        cost = f"; cost {today['cost']:.2f}" if isinstance(today.get("cost"), float) else ""
+        tokens = [f"{number(today, f'{kind}_tokens'):,}" for kind in _TOKENS]
+        yield "tokens", "today {} in ({} cached), {} out, {} for memory".format(*tokens) + cost
+    if since:
+        errors, warnings = number(since, "errors"), number(since, "warnings")
+        yield "log", f"errors: {errors}, warnings: {warnings} since the start"
+    yield "inbox", counts(queue, received="waiting", working="in work", failed="failed")
+    yield "outbox", counts(queue, outbox_pending="waiting", dead="undeliverable")
     if process := record(status, "process"):
-        rows.append(("process", f"{size(number(process, 'resident'))} of memory"))
-    return [(name, said) for name, said in rows if said]
+        yield "process", f"{size(number(process, 'resident'))} of memory"
 
 
-def _turns(status: Data) -> str:
-    if "turns_running" not in status:
-        return ""
-    turns = record(record(status, "today"), "turns")
-    ended = counts(turns, done="done", failed="failed", stopped="stopped")
-    today = "none" if ended == "empty" else ended
-    return f"{number(status, 'turns_running')} running; today {today}"
+def _concern(concern: Data) -> str:
+    head = f"{field(concern, 'level')}: {field(concern, 'text', 600)}\n"
+    return head + indent(field(concern, "hint", 600))
 
 
-def _tokens(today: Data) -> str:
-    if not today:
-        return ""
-    said = (
-        f"today {number(today, 'prompt_tokens'):,} in ({number(today, 'cached_tokens'):,} cached), "
-        f"{number(today, 'completion_tokens'):,} out, {number(today, 'memory_tokens'):,} for memory"
-    )
-    cost = today.get("cost")
-    return f"{said}; cost {cost:.2f}" if isinstance(cost, float) else said
-
-
-def _logged(since: Data) -> str:
-    if not since:
-        return ""
-    counted = [(number(since, f"{what}s"), what) for what in ("error", "warning")]
-    said = [f"{count} {what}" if count == 1 else f"{count} {what}s" for count, what in counted]
-    return f"{', '.join(said)} since the start"
-
-
-def _concerns(health: Data) -> str:
-    lines = []
-    for concern in records(health, "concerns"):
-        lines.append(f"{field(concern, 'level')}: {field(concern, 'text', 600)}\n")
-        lines.append(indent(field(concern, "hint", 600)))
-    return "".join(lines)
-
-
-def _channel(channel: Data, concerns: Sequence[str]) -> tuple[str, ...]:
-    """What is wrong with it stands here only where it does not stand above."""
-    detail = field(channel, "detail")
+def _channel(channel: Data) -> tuple[str, ...]:
     heard = channel.get("heard_seconds")
     ago = f"heard {duration(round(heard))} ago" if isinstance(heard, int | float) else ""
-    said = any(detail in concern for concern in concerns)
-    return (field(channel, "name"), field(channel, "state"), ago, "" if said else detail)
+    return field(channel, "name"), field(channel, "state"), ago, field(channel, "detail")

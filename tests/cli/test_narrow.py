@@ -140,6 +140,6 @@ def test_a_backup_and_its_check_say_how_much_of_how_much_is_done(
     home.mkdir()
     (home / "config.yaml").write_text("model: {provider: offline}\n")
     made = "\n".join(lines_of(home, "backup", str(file)))
-    assert re.search(r"packed \d[0-9.,]* kB of \d[0-9.,]* kB …", made)
+    assert re.search(r"packed \d[0-9.,]* kB of \d[0-9.,]* kB", made)
     checked = "\n".join(lines_of(home, "backup", "verify", str(file)))
-    assert re.search(r"checked \d[0-9.,]* kB of \d[0-9.,]* kB …", checked)
+    assert re.search(r"checked \d[0-9.,]* kB of \d[0-9.,]* kB", checked)
