@@ -58,10 +58,6 @@ GATHER_SECONDS = 0.02
 """How long a turn's lines wait for those of others; the journal has them meanwhile."""
 
 
-EmbeddedJournal = SqliteJournal
-"""The journal that is kept in a file of the home."""
-
-
 class Closable(Protocol):
     """Something with connections to release."""
 
@@ -94,16 +90,11 @@ class Stores:
             install_template(template_folder(), self.workspace.path)
         except NanobotError as error:  # one can chat without
             logger.error("the workspace is in trouble: {} {}", error, error.hint)
-        self.journal = build_journal(home, clock)
+        self.journal = SqliteJournal(self.state / "journal.db", clock)
         self.sessions = SessionManager.in_folder(home / "sessions", clock, gather=GATHER_SECONDS)
         self.media = MediaStore(home / "media")
         self.spill = SpillFolder(home / "spill")
         self.undo = UndoLog(self.state / "undo", self.workspace)
-
-
-def build_journal(home: Path, clock: Clock) -> EmbeddedJournal:
-    """The journal of a home, which is not opened yet."""
-    return SqliteJournal(home / "state" / "journal.db", clock)
 
 
 def make_home(home: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +19,6 @@ from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
 from nanobot.app.base import Base, Closable, Models, secret_values
 from nanobot.app.memory import Remembering
-from nanobot.bus.state import StateStore
-from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
 from nanobot.config.values import revealed
@@ -154,7 +152,10 @@ class Toolbox:
             redactor=redactor,
             overflow=stores.spill,
         )
-        self.skills = build_skills(settings, stores.workspace, state, clock)
+        path = _PROGRAMS if wanted.exec.sandbox != "none" else None
+        here = Surroundings(partial(shutil.which, path=path), wanted.exec.environment)
+        loader = SkillsLoader(stores.workspace, state, here=here, unwanted=settings.skills.disabled)
+        self.skills = SkillsService(loader, clock)
         self.cron = CronService(
             JobStore(state),
             base.bus.note,
@@ -167,7 +168,7 @@ class Toolbox:
         searching = build_egress(settings, wanted.web.reachable)
         public = build_egress(settings, domains=wanted.web.domains)
         tools.register_all(self._file_tools())
-        tools.register(ReadSkill(self.skills.loader))
+        tools.register(ReadSkill(loader))
         if settings.cron.enabled:
             tools.register(CronTool(self.cron, clock, base.notifier.say))
         if wanted.exec.enabled:
@@ -187,7 +188,7 @@ class Toolbox:
         )
         self.helpers = _build_helpers(base, models, tools)
         tools.register(Spawn(self.helpers))
-        self.mcp = build_mcp(settings, tools, state, clock, base.notifier.warn)
+        self.mcp = _build_mcp(base, tools)
         tools.register_all(extra_tools)
         self.closables: tuple[Closable, ...] = (
             egress,
@@ -291,28 +292,9 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
     )
 
 
-def build_skills(
-    settings: Settings, workspace: Root, store: StateStore, clock: Clock
-) -> SkillsService:
-    """The skills in `workspace` and those that are built in."""
-    path = _PROGRAMS if settings.tools.exec.sandbox != "none" else None
-    loader = SkillsLoader(
-        workspace,
-        store,
-        here=Surroundings(partial(shutil.which, path=path), settings.tools.exec.environment),
-        unwanted=settings.skills.disabled,
-    )
-    return SkillsService(loader, clock)
-
-
-def build_mcp(
-    settings: Settings,
-    registry: ToolRegistry,
-    store: StateStore,
-    clock: Clock,
-    tell: Callable[[str, str], Awaitable[None]] | None = None,
-) -> McpServers:
-    """The servers that are enabled; none of them is started. `tell` is as `McpServers` takes it."""
+def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
+    """The servers that are enabled; none of them is started."""
+    settings = base.settings
     home, web, wanted = settings.home, settings.tools.web, settings.tools.exec.sandbox
     # That the owner lets the shell run without a sandbox does not say that other people's programs
     # may as well: the entry of a server says so for itself.
@@ -328,7 +310,8 @@ def build_mcp(
     servers = [
         _server(name, entry) for name, entry in settings.mcp.servers.items() if entry.enabled
     ]
-    return McpServers(servers, connections, registry, store, clock, tell)
+    state, tell = base.stores.journal.state, base.notifier.warn
+    return McpServers(servers, connections, registry, state, base.clock, tell)
 
 
 def _server(name: str, entry: McpServerSettings) -> McpServer:

@@ -85,8 +85,8 @@ class CronService:
         clock: Clock,
         *,
         remind: Publish,
-        busy: Callable[[str], Awaitable[bool]] | None = None,
-        may_reach: Callable[[str], bool] = lambda _: True,
+        busy: Callable[[str], Awaitable[bool]],
+        may_reach: Callable[[str], bool],
     ) -> None:
         self._store, self._publish, self._remind, self._clock = store, publish, remind, clock
         self._busy, self._may_reach = busy, may_reach
@@ -207,7 +207,7 @@ class CronService:
                 return None
             if set_back(job, now) == job and due_run(job, now) is None:
                 return next_due(job, now)
-            if self._busy and await self._busy(job.session_key):
+            if await self._busy(job.session_key):
                 return None
             current = await self._change(job, lambda job: _begin(set_back(job, now), now))
         if current is not None and current.begun is not None:

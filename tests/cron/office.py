@@ -78,14 +78,14 @@ class Office:
             self.inbox.publish,
             self.clock,
             remind=self.reminded.publish,
-            busy=self._is_busy,
+            busy=self.is_busy,
             may_reach=lambda address: address not in self.revoked,
         )
 
     async def say(self, there: Address, text: str, buttons: Sequence[Button]) -> None:
         self.said.append((there.key, text, tuple(buttons)))
 
-    async def _is_busy(self, key: str) -> bool:
+    async def is_busy(self, key: str) -> bool:
         return key in self.busy
 
     async def add(

@@ -172,7 +172,14 @@ async def test_the_journal_drops_a_run_that_it_has(tmp_path: Path) -> None:
             raise Killed
 
     for _ in range(2):
-        office.service = CronService(JobStore(office.state), publish, clock, remind=publish)
+        office.service = CronService(
+            JobStore(office.state),
+            publish,
+            clock,
+            remind=publish,
+            busy=office.is_busy,
+            may_reach=lambda _: True,
+        )
         if not new:
             await office.dies()
             continue
