@@ -236,4 +236,5 @@ async def _enable_a_skill(world: World, clock: Clock) -> None:
     loader = SkillsLoader(Root(world.workspace), SqliteState(world.home / "state"))
     skill = loader.find("on")
     if skill is not None and not skill.enabled:
-        await SkillsService(loader, clock).enable("on", skill.digest, everyone=False)
+        operations = SkillsService(loader, clock).table()
+        await operations["skills.enable"]({"name": "on", "digest": skill.digest})

@@ -184,9 +184,9 @@ class SkillsLoader:
         """The skill that the owner means by `name`: the one in the workspace, else a built-in."""
         return next((skill for skill in self.list() if skill.name == name), None)
 
-    def record(self, book: Book) -> None:
-        """Store what the owner enabled and disabled. Raises `StorageError`."""
-        self.state.save(book)
+    def record(self, change: Callable[[Book], Book]) -> None:
+        """Store what the owner enabled or disabled. Raises `StorageError`."""
+        self.state.change(change)
         self.version += 1
 
     def read(self, skill: Skill, path: str = "") -> bytes:

@@ -103,71 +103,21 @@ class SkillsService:
             "skills.list": self._list,
             "skills.show": self._show,
             "skills.file": self._file,
-            "skills.enable": self._enable_shown,
+            "skills.enable": self._enable,
             "skills.disable": self._disable,
             "skills.package": self._package,
             "skills.install": self._install,
         }
 
-    async def find(self, name: str) -> Skill:
-        """The skill called `name`."""
+    async def _all(self) -> tuple[Skill, ...]:
+        return await asyncio.to_thread(self.loader.list)
+
+    async def _find(self, name: str) -> Skill:
         skill = await asyncio.to_thread(self.loader.find, name)
         if skill is None:
             known = ", ".join(dict.fromkeys(one.name for one in await self._all()))
             raise NanobotError(f"no skill {printable(name)!r}", hint=f"There are: {known}.")
         return skill
-
-    async def enable(self, name: str, digest: str, *, everyone: bool = False) -> Skill:
-        """Let the model have the skill in the form that `digest` names; for `everyone` also when
-        it answers others than the owner."""
-        async with self._changing:
-            return await self._enable(name, digest, everyone=everyone)
-
-    async def package(self, path: str) -> tuple[Skill, Contents, bool]:
-        """What would be installed from the absolute `path`, its files, and whether it would
-        replace one in the workspace."""
-        package, contents = await asyncio.to_thread(package_at, Path(path))
-        found = await asyncio.to_thread(self.loader.find, package.name)
-        return package, contents, found is not None and found.source == "workspace"
-
-    async def install(
-        self, path: str, digest: str, *, replacing: bool = False, everyone: bool = False
-    ) -> Skill:
-        """Copy the skill at `path` into the workspace and enable it, if it still is what `digest`
-        names."""
-        async with self._changing:
-            package, contents, is_there = await self.package(path)
-            if package.digest != digest:
-                raise _changed(package.name)
-            if is_there and not replacing:
-                raise NanobotError(
-                    f"there is a skill {package.name} in the workspace already",
-                    hint="Add --replace to put this one in its place.",
-                )
-            target = self.loader.place_of(package.name)
-            await asyncio.to_thread(_install, package, contents, target)
-            return await self._enable(package.name, digest, everyone=everyone)
-
-    async def _enable(self, name: str, digest: str, *, everyone: bool) -> Skill:
-        skill, enabled = await self.find(name), None
-        if skill.status == "broken":
-            raise NanobotError(f"the skill {name} cannot be used: {skill.problem}")
-        if skill.digest != digest:
-            raise _changed(name)
-        if skill.source == "workspace":
-            files = {file.path: file.digest for file in skill.files}
-            enabled = Enabled(files, everyone, self._clock.now().isoformat(timespec="seconds"))
-        book = self.loader.state.load().enabling(name, enabled)
-        await asyncio.to_thread(self.loader.record, book)
-        skill = await self.find(name)
-        if not skill.enabled:
-            raise NanobotError(
-                f"the skill {name} stays off: config.yaml names it under skills.disabled"
-            )
-        return skill
-
-    async def _all(self) -> tuple[Skill, ...]:
-        return await asyncio.to_thread(self.loader.list)
 
     async def _list(self, _: Arguments) -> Data:
         """No arguments."""
@@ -176,12 +126,12 @@ class SkillsService:
 
     async def _show(self, arguments: Arguments) -> Data:
         """`name`."""
-        return fields(await self.find(text_argument(arguments, "name")))
+        return fields(await self._find(text_argument(arguments, "name")))
 
     async def _file(self, arguments: Arguments) -> Data:
         """`name`, `file`: of a skill that is enabled or not, for the owner to judge. What cannot be
         seen is written as escapes."""
-        skill = await self.find(text_argument(arguments, "name"))
+        skill = await self._find(text_argument(arguments, "name"))
         path = text_argument(arguments, "file")
         try:
             contents = await asyncio.to_thread(self.loader.contents, skill)
@@ -197,30 +147,62 @@ class SkillsService:
             raise NanobotError(f"{path} is binary ({len(content):,} bytes)")
         return {"file": path, "text": visible(content.decode("utf-8", "replace"))[:MOST_SHOWN]}
 
-    async def _enable_shown(self, arguments: Arguments) -> Data:
-        """`name`, `digest` of what was shown, `everyone`."""
-        name, digest = text_argument(arguments, "name"), text_argument(arguments, "digest")
-        everyone = arguments.get("everyone") is True
-        return fields(await self.enable(name, digest, everyone=everyone))
+    async def _enable(self, arguments: Arguments) -> Data:
+        """`name`, `digest` of what was shown: let the model have the skill in that form; with
+        `everyone` also when it answers others than the owner."""
+        async with self._changing:
+            return await self._enabled(text_argument(arguments, "name"), arguments)
 
     async def _disable(self, arguments: Arguments) -> Data:
         """`name`: keep the skill from the model."""
         async with self._changing:
-            name = (await self.find(text_argument(arguments, "name"))).name
-            book = self.loader.state.load().disabling(name)
-            await asyncio.to_thread(self.loader.record, book)
-            return fields(await self.find(name))
+            name = (await self._find(text_argument(arguments, "name"))).name
+            await asyncio.to_thread(self.loader.record, lambda book: book.disabling(name))
+            return fields(await self._find(name))
 
     async def _package(self, arguments: Arguments) -> Data:
         """`path`, absolute: what would be installed."""
-        package, _, is_there = await self.package(text_argument(arguments, "path"))
-        return {**fields(package), "replaces": is_there}
+        package, _ = await asyncio.to_thread(package_at, Path(text_argument(arguments, "path")))
+        return {**fields(package), "replaces": await self._is_in_workspace(package.name)}
 
     async def _install(self, arguments: Arguments) -> Data:
-        """`path`, `digest` of what was shown, `replace`, `everyone`."""
-        path, digest = text_argument(arguments, "path"), text_argument(arguments, "digest")
-        replacing, everyone = (arguments.get(key) is True for key in ("replace", "everyone"))
-        return fields(await self.install(path, digest, replacing=replacing, everyone=everyone))
+        """`path`, `digest` of what was shown: copy the skill into the workspace, with `replace` in
+        the place of another one, and enable it; `everyone` as in `_enable`."""
+        path = Path(text_argument(arguments, "path"))
+        async with self._changing:
+            package, contents = await asyncio.to_thread(package_at, path)
+            if package.digest != text_argument(arguments, "digest"):
+                raise _changed(package.name)
+            if not arguments.get("replace") and await self._is_in_workspace(package.name):
+                raise NanobotError(
+                    f"there is a skill {package.name} in the workspace already",
+                    hint="Add --replace to put this one in its place.",
+                )
+            target = self.loader.place_of(package.name)
+            await asyncio.to_thread(_install, package, contents, target)
+            return await self._enabled(package.name, arguments)
+
+    async def _is_in_workspace(self, name: str) -> bool:
+        found = await asyncio.to_thread(self.loader.find, name)
+        return found is not None and found.source == "workspace"
+
+    async def _enabled(self, name: str, arguments: Arguments) -> Data:
+        skill, enabled = await self._find(name), None
+        if skill.status == "broken":
+            raise NanobotError(f"the skill {name} cannot be used: {skill.problem}")
+        if skill.digest != text_argument(arguments, "digest"):
+            raise _changed(name)
+        if skill.source == "workspace":
+            files = {file.path: file.digest for file in skill.files}
+            now = self._clock.now().isoformat(timespec="seconds")
+            enabled = Enabled(files, arguments.get("everyone") is True, now)
+        await asyncio.to_thread(self.loader.record, lambda book: book.enabling(name, enabled))
+        skill = await self._find(name)
+        if not skill.enabled:
+            raise NanobotError(
+                f"the skill {name} stays off: config.yaml names it under skills.disabled"
+            )
+        return fields(skill)
 
     async def _run(self, call: CommandCall) -> Answer:
         words = call.arguments.split()
@@ -230,7 +212,7 @@ class SkillsService:
             return Answer(
                 "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."
             )
-        return Answer(details(await self.find(words[-1])))
+        return Answer(details(await self._find(words[-1])))
 
 
 def _changed(name: str) -> NanobotError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -50,7 +51,15 @@ class Shelf:
 
     async def enable(self, name: str, *, everyone: bool = False) -> Skill:
         """What the owner does, having looked at it."""
-        return await self.service.enable(name, self.skill(name).digest, everyone=everyone)
+        shown = {"digest": self.skill(name).digest, "everyone": everyone}
+        await self.ask("skills.enable", name=name, **shown)
+        return self.skill(name)
+
+    async def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
+        """Do one operation."""
+        answer = await self.service.table()[operation](arguments)
+        assert isinstance(answer, dict)
+        return answer
 
     def skill(self, name: str) -> Skill:
         """The skill of that name; it must be there."""

@@ -34,8 +34,9 @@ def public(tmp_path: Path) -> Path:
 
 
 async def _installed(shelf: Shelf, path: Path, **options: bool) -> str:
-    package, *_ = await shelf.service.package(str(path))
-    return (await shelf.service.install(str(path), package.digest, **options)).name
+    package = await shelf.ask("skills.package", path=str(path))
+    given = {"path": str(path), "digest": package["digest"], **options}
+    return str((await shelf.ask("skills.install", **given))["name"])
 
 
 async def test_a_public_skill_is_installed_unchanged_and_works_at_once(
@@ -53,15 +54,15 @@ async def test_a_public_skill_is_installed_unchanged_and_works_at_once(
     assert (copied / "SKILL.md").stat().st_mode & 0o777 == 0o600
     assert shelf.skill("form-filling").available
     assert "Boil water." in (await shelf.read(name="form-filling")).text
-    again = await shelf.service.package(str(public / "SKILL.md"))
-    assert again[0].name == "form-filling"
+    again = await shelf.ask("skills.package", path=str(public / "SKILL.md"))
+    assert again["name"] == "form-filling"
 
 
 async def test_what_changed_after_it_was_shown_is_not_installed(shelf: Shelf, public: Path) -> None:
-    package, *_ = await shelf.service.package(str(public))
+    package = await shelf.ask("skills.package", path=str(public))
     write(public, {"scripts/fill.py": "import os"})
     with pytest.raises(NanobotError, match="while you looked"):
-        await shelf.service.install(str(public), package.digest)
+        await shelf.ask("skills.install", path=str(public), digest=package["digest"])
     assert not (shelf.workspace / "skills").exists()
 
 
@@ -71,7 +72,7 @@ async def test_one_that_is_there_is_replaced_only_on_demand_and_then_wholly(
     await shelf.enabled("form-filling", {"SKILL.md": skill_md("form-filling"), "old.md": "old"})
     with pytest.raises(NanobotError, match="already"):
         await _installed(shelf, public)
-    await _installed(shelf, public, replacing=True)
+    await _installed(shelf, public, replace=True)
     assert shelf.in_use() == {"form-filling"}
     assert not (shelf.workspace / "skills/form-filling/old.md").exists()
 
@@ -82,20 +83,20 @@ async def test_a_copy_that_is_cut_short_is_not_used(shelf: Shelf, public: Path) 
     copied = shelf.workspace / "skills/form-filling"
     write(copied, {"references/FORMS.md": "More forms."})  # a crash right after the first file
     assert shelf.in_use() == set()
-    await _installed(shelf, public, replacing=True)
+    await _installed(shelf, public, replace=True)
     assert shelf.in_use() == {"form-filling"}
 
 
 async def test_a_folder_with_a_link_is_not_installed(shelf: Shelf, public: Path) -> None:
     (public / "more.md").symlink_to("/etc/passwd")
     with pytest.raises(NanobotError, match="links are not followed"):
-        await shelf.service.package(str(public))
+        await shelf.ask("skills.package", path=str(public))
 
 
 @pytest.mark.parametrize("path", ["nowhere", "form-filling-main/LICENSE.txt", "."])
 async def test_what_is_no_skill_is_not_installed(shelf: Shelf, public: Path, path: str) -> None:
     with pytest.raises(NanobotError):
-        await shelf.service.package(str(public.parent / path))
+        await shelf.ask("skills.package", path=str(public.parent / path))
 
 
 async def test_text_that_cannot_be_seen_is_shown_to_the_owner(shelf: Shelf) -> None:
