@@ -18,12 +18,10 @@ system calls while nothing changed, and an entry is read when it is asked for.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
 from bisect import bisect_left, bisect_right
-from codecs import BOM_UTF8
 from collections.abc import Callable, Set
 from contextlib import suppress
 from datetime import datetime, tzinfo
@@ -68,6 +66,9 @@ MOST = 10**15
 """What a cursor, or the number of a message, is below."""
 
 
+Natural = Annotated[int, Meta(ge=0, lt=MOST)]
+
+
 class HistoryEntry(Struct, frozen=True):
     """What one stretch of a conversation came to.
 
@@ -76,12 +77,12 @@ class HistoryEntry(Struct, frozen=True):
     none. `origin` names where content came from that is not the person's own.
     """
 
-    cursor: int
+    cursor: Natural
     timestamp: datetime
     type: EntryType
     session: str
-    first: int
-    last: int
+    first: Natural
+    last: Natural
     summary: str
     key_facts: tuple[str, ...] = ()
     operations: tuple[Operation, ...] = ()
@@ -104,41 +105,20 @@ def encode(entry: HistoryEntry) -> bytes:
     return json_line(fields, compact=False).encode() + b"\n"
 
 
-class _Line(Struct):
-    """An entry as it stands on its line."""
-
-    cursor: Annotated[int, Meta(gt=0, lt=MOST)]
-    timestamp: datetime
-    type: EntryType
-    summary: str
-    session: str = ""
-    range: tuple[int, int] = (0, 0)
-    key_facts: tuple[str, ...] = ()
-    operations: tuple[Operation, ...] = ()
-    origin: tuple[str, ...] = ()
-
-
 def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
     """The entry on a line, None where there is none. `zone` is for a time that names no offset."""
-    try:
-        text = line.removeprefix(BOM_UTF8).decode("utf-8", "surrogatepass")
-        found = convert(json.loads(text), _Line)
-    except (ValueError, RecursionError, ValidationError):
+    fields = decode_fields(line)
+    if fields is None:
         return None
-    first, last = found.range
-    when = found.timestamp
-    return HistoryEntry(
-        cursor=found.cursor,
-        timestamp=when if when.tzinfo else when.replace(tzinfo=zone),
-        type=found.type,
-        session=found.session,
-        first=first if 0 <= first <= last < MOST else 0,
-        last=last if 0 <= first <= last < MOST else 0,
-        summary=found.summary,
-        key_facts=tuple(filter(None, found.key_facts)),
-        operations=tuple(step for step in found.operations if step.old or step.new),
-        origin=found.origin,
-    )
+    try:
+        first, last = convert(fields.pop("range", [0, 0]), tuple[int, int])
+        entry = convert({"session": "", **fields, "first": first, "last": last}, HistoryEntry)
+    except ValidationError:
+        return None
+    if not entry.cursor:
+        return None
+    when = entry.timestamp
+    return entry if when.tzinfo else replace(entry, timestamp=when.replace(tzinfo=zone))
 
 
 def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
