@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 
 _TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 _DECODER = json.JSONDecoder(strict=False)
@@ -19,25 +20,16 @@ _NESTED = 3
 def json_object(answer: str, keys: Collection[str] = ()) -> Mapping[str, object] | None:
     """The first JSON object in `answer` that has one of `keys` (without keys: the first); None
     where there is none."""
-    text = _decoded(answer)
+    text = answer
+    for _ in range(_NESTED):
+        with suppress(ValueError, RecursionError):
+            if isinstance(value := _DECODER.decode(text), str):
+                text = value
     for candidate in (text, _TRAILING_COMMA.sub("", text)):
         for found in _objects(candidate):
             if not keys or not found.keys().isdisjoint(keys):
                 return found
     return None
-
-
-def _decoded(text: str) -> str:
-    """What `text` stands for where it is a JSON string, and so on."""
-    for _ in range(_NESTED):
-        try:
-            value = _DECODER.decode(text)
-        except (ValueError, RecursionError):
-            return text
-        if not isinstance(value, str):
-            return text
-        text = value
-    return text
 
 
 def _objects(text: str) -> Iterator[Mapping[str, object]]:
@@ -48,6 +40,5 @@ def _objects(text: str) -> Iterator[Mapping[str, object]]:
         except (ValueError, RecursionError):
             end = start + 1
         else:
-            if isinstance(value, dict):
-                yield value
+            yield value
         start = text.find("{", end)

@@ -172,7 +172,7 @@ def redacted_lines(text: str, redact: Redact) -> str:
 
 def redacted_json(text: str, redact: Redact) -> str | None:
     """A JSON object or list with each text in it put through `redact`, but for what tells records
-    apart; in the form it had. None for a text that is no such JSON."""
+    apart. None for a text that is no such JSON."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -183,12 +183,8 @@ def redacted_json(text: str, redact: Redact) -> str | None:
     if redacted == value:
         return text
     if "\n" in text.strip():
-        end = "\n" if text.endswith("\n") else ""
-        return json.dumps(redacted, ensure_ascii=text.isascii(), indent=2) + end
-    compact = '": ' not in text
-    if text.isascii():
-        return json.dumps(redacted, separators=(",", ":") if compact else None)
-    return json_line(redacted, compact=compact)
+        return json.dumps(redacted, indent=2) + ("\n" if text.endswith("\n") else "")
+    return json_line(redacted, compact='": ' not in text)
 
 
 def _redacted_value(value: object, redact: Redact) -> object:

@@ -118,7 +118,9 @@ def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
     if not entry.cursor:
         return None
     when = entry.timestamp
-    return entry if when.tzinfo else replace(entry, timestamp=when.replace(tzinfo=zone))
+    when = when if when.tzinfo else when.replace(tzinfo=zone)
+    # A fact that was forgotten is empty.
+    return replace(entry, timestamp=when, key_facts=tuple(filter(None, entry.key_facts)))
 
 
 def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
@@ -117,17 +117,6 @@ class Scopes:
         """The scopes whose memory `scope` may read, its own first."""
         sees_owner = self._groups_see_owner and is_group(scope)
         return (scope, OWNER) if sees_owner else (scope,)
-
-    def linked(
-        self, scope: str, sessions: Iterable[tuple[str, Mapping[str, JsonValue]]]
-    ) -> tuple[str, ...]:
-        """The keys among `sessions` (key, metadata) that are conversations with the same person.
-
-        A group's conversations are linked to nothing.
-        """
-        if is_group(scope):
-            return ()
-        return tuple(key for key, metadata in sessions if self.of_session(key, metadata) == scope)
 
     def _scope_of_person(self, channel: str, sender_id: str) -> str:
         names = self._linked.get(f"{channel}:{sender_id}", (f"{channel}:{sender_id}",))

@@ -94,15 +94,11 @@ def test_only_groups_may_read_the_owners_memory_and_only_by_the_owners_word() ->
     assert open_scopes.readable("people/telegram_7") == ("people/telegram_7",)
 
 
-def test_conversations_of_one_person_are_linked_and_groups_are_not() -> None:
-    sessions = [
-        ("telegram:7", {}),
-        ("whatsapp:5511", {}),
-        ("telegram:8", {}),
-        ("telegram:-1", {"group": True}),
-    ]
-    assert SCOPES.linked("people/telegram_7", sessions) == ("telegram:7", "whatsapp:5511")
-    assert SCOPES.linked("groups/telegram_-1", sessions) == ()
+def test_conversations_of_one_person_have_one_scope_and_groups_their_own() -> None:
+    private = [SCOPES.of_session(key, {}) for key in ("telegram:7", "whatsapp:5511")]
+    assert private == ["people/telegram_7"] * 2
+    assert SCOPES.of_session("telegram:8", {}) == "people/telegram_8"
+    assert SCOPES.of_session("telegram:-1", {"group": True}) == "groups/telegram_-1"
 
 
 STRANGE = [

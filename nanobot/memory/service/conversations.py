@@ -63,8 +63,9 @@ class ContinueCommand:
         """Conversations with the same person, the latest first. Blocks."""
         infos = {info.key: info for info in self._sessions.list_sessions() if info.key != own}
         # Whose it is stands in the session itself: a key may look like a person and be a group.
-        known = ((key, self._sessions.metadata_of(key)) for key in infos)
-        return {key: infos[key] for key in self._scopes.linked(scope, known)}
+        metadata = {key: self._sessions.metadata_of(key) for key in infos}
+        same = (key for key in infos if self._scopes.of_session(key, metadata[key]) == scope)
+        return {key: infos[key] for key in same}
 
     async def _tail(self, key: str) -> tuple[Message, ...]:
         messages = (await self._sessions.get_or_create(key)).messages
