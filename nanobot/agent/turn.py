@@ -143,21 +143,28 @@ class Turns:
             self._journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
 
     async def _answer(self, session: Session, turn: RunningTurn) -> None:
-        """The turn: make room, build the prompt, run the ReAct loop, commit, make room again. The
-        work is a task of its own, which `/stop` can cancel without the lane."""
+        """The turn: make room, build the prompt, run the ReAct loop, commit, make room again.
+        `stop` cancels what happens before the commit."""
         inbound = turn.inbound
         place = (inbound.channel, inbound.chat_id, turn.id)
         self._hook(TurnStarted(*place, turn.event_ids, thread_id=inbound.thread_id), turn.caller)
         turn.refuse_if_ended()
-        turn.task = self._parts.background.start(self._work(session, turn), name=f"turn {turn.id}")
+        turn.task = asyncio.current_task()
         try:
-            result = await turn.task
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
+            first = turn.messages[0]
+            said = first.own_words if first.origin else first.content
+            skills = self._parts.sources.skills_mentioned(turn.caller.scope, said)
+            await turn.begin("\n".join(filter(None, (self._context.news(session), skills))))
+            await self._make_room(session, turn.messages)
+            result = await self._run(session, turn)
+        except asyncio.CancelledError as error:
+            if not is_cancelled():
+                raise RuntimeError(f"something inside was cancelled: {error}") from error
+            if turn.open or turn.task is None or turn.task.uncancel() > 0:
+                raise  # not by `stop`, or not by it alone: the lane ends
             raise TurnStopped("this turn was stopped") from None
-        if isinstance(result, Exception):
-            raise result
+        finally:
+            turn.task = None
         cache = self._context.cache_of(session)
         text = result.text + ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
         if self._context.hides_images(cache, turn.messages):
@@ -169,23 +176,6 @@ class Turns:
             text = ""
         await self._end(session, turn, "done", text, result)
         self._parts.unhurried.start(self._make_room(session))
-
-    async def _work(self, session: Session, turn: RunningTurn) -> Turn | Exception:
-        """Everything between the beginning and the end. A failure is a value: the lane decides what
-        it means."""
-        try:
-            first = turn.messages[0]
-            said = first.own_words if first.origin else first.content
-            skills = self._parts.sources.skills_mentioned(turn.caller.scope, said)
-            await turn.begin("\n".join(filter(None, (self._context.news(session), skills))))
-            await self._make_room(session, turn.messages)
-            return await self._run(session, turn)
-        except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            return RuntimeError(f"something inside was cancelled: {error}")
-        except Exception as error:  # noqa: BLE001 - raised again in the lane
-            return error
 
     async def _make_room(self, session: Session, coming: Sequence[Message] = ()) -> None:
         """Take the oldest into memory where the prompt needs room; a memory in trouble keeps nobody
