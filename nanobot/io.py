@@ -303,12 +303,6 @@ def blocks_backwards(descriptor: int, size: int) -> Iterator[bytes]:
         pieces = [block[:start]] if start else []
 
 
-def lines_backwards(descriptor: int, size: int) -> Iterator[bytes]:
-    """The lines of the first `size` bytes without their newlines, last line first."""
-    for block in blocks_backwards(descriptor, size):
-        yield from reversed(block.removesuffix(b"\n").split(b"\n"))
-
-
 def tail_without_newline(descriptor: int, size: int) -> bytes:
     """What follows the last newline of the first `size` bytes; empty where all lines are whole."""
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":

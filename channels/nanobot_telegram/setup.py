@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from telegram.error import Conflict, InvalidToken, TelegramError
 
-from nanobot.channel.entry_points import CheckFinding, CheckRequest, SetupRequest, SetupResult
+from nanobot.channel import CheckFinding, CheckRequest, SetupRequest, SetupResult
 from nanobot.errors import NanobotError
 from nanobot.text import one_line
 from nanobot.validation import Invalid, build

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec.structs import asdict
 
-from nanobot.channel.entry_points import CheckFinding, CheckRequest, SetupRequest, SetupResult
+from nanobot.channel import CheckFinding, CheckRequest, SetupRequest, SetupResult
 from nanobot.errors import NanobotError
 from nanobot.validation import Invalid, SecretStr, build
 from nanobot_whatsapp.people import phone_digits

@@ -301,7 +301,8 @@ class Database:
             if connection.total_changes > written:
                 self.refusal = ""
             for job in jobs:
-                _run_afterwards(connection, job, self._path)
+                if job.afterwards is not None and job.error is None:
+                    job.error = _run_afterwards(connection, job.afterwards, self._path)
                 _report(job, job.error)
             return []
         self.refusal = str(refusal)
@@ -347,16 +348,17 @@ def _run_all(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> _Job | Non
     return None
 
 
-def _run_afterwards(connection: sqlite3.Connection, job: _Job, path: Path) -> None:
-    """Run what comes after the transaction of a job that succeeded."""
-    if job.afterwards is None or job.error is not None:
-        return
+def _run_afterwards(
+    connection: sqlite3.Connection, work: Work[None], path: Path
+) -> Exception | None:
+    """Run what comes after a transaction; why it failed, if it did."""
     try:
-        job.afterwards(connection)
+        work(connection)
     except sqlite3.Error as error:
-        job.error = storage_error(path, error)
+        return storage_error(path, error)
     except Exception as error:  # noqa: BLE001 - the boundary: the writer goes on for others
-        job.error = error
+        return error
+    return None
 
 
 def _report(job: _Job, error: BaseException | None) -> None:

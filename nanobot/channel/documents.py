@@ -4,10 +4,8 @@ hold state, and files are sent.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-from collections import OrderedDict
+from collections import deque
 from contextlib import suppress
 from itertools import count
 from mimetypes import guess_type
@@ -22,7 +20,7 @@ from nanobot.bus.events import Media
 from nanobot.channel import ChannelHost
 from nanobot.channel.health import RateLimitedLog
 from nanobot.errors import SendRefused, StorageError
-from nanobot.io import json_line, replace_file, storage_errors
+from nanobot.io import append_line, json_line, replace_file, storage_errors
 from nanobot.text import one_line
 
 M = TypeVar("M", bound=Struct)
@@ -30,7 +28,6 @@ M = TypeVar("M", bound=Struct)
 _FILE = "quarantine.jsonl"
 _FILE_BYTES = 1_000_000
 _MOST_CHARACTERS = 50_000
-_REMEMBERED = 256
 
 
 class Quarantine:
@@ -44,27 +41,20 @@ class Quarantine:
     def __init__(self, channel: str, host: ChannelHost) -> None:
         self._path, self._clock = host.state_folder / _FILE, host.clock
         self._log = RateLimitedLog(channel, host.clock)
-        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._known = deque[int](maxlen=256)
 
     def keep(self, raw: object, reason: str) -> None:
         """Put `raw` aside, and warn of that without what is in it; nothing of either if it was
         there lately. `reason` holds nothing of it."""
         text = raw if isinstance(raw, str) else _as_text(raw)
-        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        if digest in self._known:
+        if hash(text) in self._known:
             return
-        self._known[digest] = None
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        self._known.append(hash(text))
         self._log.warn(f"put something aside that cannot be read ({reason}): {_FILE}")
         time = self._clock.now().isoformat()
         entry = {"time": time, "reason": reason, "what": text[:_MOST_CHARACTERS]}
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
-                file.write(json_line(entry, compact=False).encode() + b"\n")
-                size = file.tell()
-            if size > _FILE_BYTES:
+            if append_line(self._path, json_line(entry, compact=False).encode()) > _FILE_BYTES:
                 self._path.replace(self._path.with_suffix(".old.jsonl"))
         except OSError as failure:
             self._log.warn(f"cannot write {self._path} ({failure.strerror})")

@@ -32,7 +32,7 @@ from nanobot.text import duration
 from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
-    from nanobot.channel.entry_points import Login, LoginRequest
+    from nanobot.channel import Login, LoginRequest
     from nanobot.cli.command import Commands
 
 _RENEW_SECONDS = 10.0
@@ -68,7 +68,7 @@ def login(home: Path, name: str, number: str) -> None:
     import asyncio
 
     from nanobot.app.base import make_home, secret_values
-    from nanobot.channel.entry_points import LoginRequest
+    from nanobot.channel import LoginRequest
     from nanobot.clock import SystemClock
     from nanobot.config.channels import options_of
     from nanobot.config.load import load_settings

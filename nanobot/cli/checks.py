@@ -29,8 +29,8 @@ from msgspec.structs import replace
 from nanobot import __version__
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal_file import FORMAT, inspect_journal
-from nanobot.channel.entry_points import Check, CheckRequest
-from nanobot.channel.entry_points import CheckFinding as Finding
+from nanobot.channel import Check, CheckRequest
+from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.command import field, record, records, size
 from nanobot.cli.onboard.model import Candidate, answer, is_near
 from nanobot.cli.service import lingers, me

@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from nanobot.channel.entry_points import LoginRequest
+from nanobot.channel import LoginRequest
 from nanobot.channel.health import within
 from nanobot.errors import NanobotError
 from nanobot.text import one_line

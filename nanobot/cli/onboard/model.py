@@ -32,7 +32,7 @@ from nanobot.providers.discovery import (
 from nanobot.validation import Invalid, build
 
 if TYPE_CHECKING:
-    from nanobot.channel.entry_points import Person
+    from nanobot.channel import Person
     from nanobot.clock import Clock
     from nanobot.providers.port import Reply, ToolSpec
 

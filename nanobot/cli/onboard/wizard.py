@@ -15,7 +15,7 @@ from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from nanobot.channel.entry_points import Person, Setup, SetupRequest, SetupResult
+from nanobot.channel import Person, Setup, SetupRequest, SetupResult
 from nanobot.cli.agent import replies
 from nanobot.cli.channels import lent, login
 from nanobot.cli.command import (

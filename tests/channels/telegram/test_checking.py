@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nanobot.channel.entry_points import CheckFinding, CheckRequest
+from nanobot.channel import CheckFinding, CheckRequest
 from nanobot.clock import SystemClock
 from nanobot.validation import build
 from nanobot_telegram.settings import TelegramSettings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from nanobot.channel.entry_points import SetupRequest
+from nanobot.channel import SetupRequest
 from nanobot.errors import NanobotError
 from nanobot.testing import ScriptedPerson
 from nanobot_telegram.client import TelegramClient

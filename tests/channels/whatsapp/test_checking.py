@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nanobot.channel.entry_points import CheckFinding, CheckRequest
+from nanobot.channel import CheckFinding, CheckRequest
 from nanobot.testing import FakeClock
 from nanobot.validation import build
 from nanobot_whatsapp.settings import WhatsAppSettings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nanobot.channel.entry_points import SetupRequest, SetupResult
+from nanobot.channel import SetupRequest, SetupResult
 from nanobot.clock import SystemClock
 from nanobot.testing import ScriptedPerson
 from nanobot_whatsapp.settings import WhatsAppSettings

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.channel.entry_points import LoginRequest
+from nanobot.channel import LoginRequest
 from nanobot.errors import NanobotError
 from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.linked.install import install

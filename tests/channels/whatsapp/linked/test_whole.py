@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from nanobot.channel.entry_points import LoginRequest
+from nanobot.channel import LoginRequest
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot_whatsapp.linked.login import SETTLING_SECONDS, login
