@@ -177,10 +177,11 @@ def edited(text: str, changes: Iterable[Change]) -> str:
     changed value stays, comments and order included, and the result says what was wanted or
     `CannotEdit` is raised. Only block style is written."""
     for change in changes:
-        wanted = _with(_values(text), change.path, change.as_read())
+        wanted = _document(text)
+        wanted.override(change.path, change.as_read(), Place("config.yaml"))
         text = _changed(text, change)
         try:
-            is_so = _values(text) == wanted
+            is_so = _document(text).values == wanted.values
         except ConfigError:  # of our making: the text was valid before
             is_so = False
         if not is_so:
@@ -190,10 +191,14 @@ def edited(text: str, changes: Iterable[Change]) -> str:
 
 def value_at(text: str, path: Sequence[str]) -> Value:
     """What is written at `path`, as it is written; None for nothing."""
-    found: Value = _values(text)
-    for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+    return _document(text).get(tuple(path))
+
+
+def _document(text: str) -> Document:
+    document = Document("config.yaml")
+    parse_config(text, document)
+    document.raise_if_any()
+    return document
 
 
 def _changed(text: str, change: Change) -> str:
@@ -258,18 +263,3 @@ def _end(node: yaml.Node) -> int:
 def _is_empty(node: yaml.Node) -> bool:
     """Whether nothing is there: a key without a value, `null`, or `{}`."""
     return node.tag == _NULL or (isinstance(node, yaml.MappingNode) and not node.value)
-
-
-def _values(text: str) -> dict[str, Value]:
-    document = Document("config.yaml")
-    parse_config(text, document)
-    document.raise_if_any()
-    return document.values
-
-
-def _with(values: dict[str, Value], path: Sequence[str], value: Value) -> dict[str, Value]:
-    key, *rest = path
-    if rest:
-        inner = values.get(key)
-        value = _with(inner if isinstance(inner, dict) else {}, rest, value)
-    return {**values, key: value}

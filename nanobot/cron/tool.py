@@ -135,19 +135,13 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
     """A job for machines."""
     zone = zone_of(job, now)
     due = next_due(job, now) if job.enabled else None
+    same = ("id", "name", "zone", "message", "reminder", "scope", "enabled", "created_by")
     return {
-        "id": job.id,
-        "name": job.name,
+        **{name: getattr(job, name) for name in same},
         "schedule": job.schedule.text,
-        "zone": job.zone,
-        "message": job.message,
-        "reminder": job.reminder,
         "chat": job.address.key,
-        "scope": job.scope,
-        "enabled": job.enabled,
         "next": due.astimezone(zone).isoformat() if due else None,
         "last": job.runs[-1].astimezone(zone).isoformat() if job.runs else None,
-        "created_by": job.created_by,
         "created_at": job.created_at.astimezone(zone).isoformat(timespec="seconds"),
         "origins": list(job.origins),
     }
