@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import date
-from itertools import groupby
+from itertools import count, groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -202,25 +202,19 @@ class Pending:
 
 
 def _fact(line: str | Operation, path: str, origins: tuple[str, ...], today: date) -> PendingFact:
-    operation = Operation(new=line) if isinstance(line, str) else line
-    new, old, section = (
-        " ".join(text.split()) for text in (operation.new, operation.old, operation.section)
-    )
-    return PendingFact(0, today, origins, path, new, old, section if new else "")
+    step = Operation(new=line) if isinstance(line, str) else line
+    texts = (step.new, step.old, step.section if step.new.strip() else "")
+    return PendingFact(0, today, origins, path, *(" ".join(text.split()) for text in texts))
 
 
 def _blocks(text: str) -> list[tuple[str, PendingFact | None]]:
     """The file in blocks of lines, each with the fact that it is, if it is one."""
-    blocks: list[tuple[str, PendingFact | None]] = []
-    number = 1
-    for block in blocks_of(text):
-        fact = _read(block, number)
-        number += fact is not None
-        blocks.append((block, fact))
-    return blocks
+    numbers = count(1)
+    found = ((block, _read(block)) for block in blocks_of(text))
+    return [(block, fact and replace(fact, number=next(numbers))) for block, fact in found]
 
 
-def _read(block: str, number: int) -> PendingFact | None:
+def _read(block: str) -> PendingFact | None:
     head, *details = split(block)
     match = _FACT.fullmatch(head.rstrip())
     if match is None:
@@ -236,7 +230,7 @@ def _read(block: str, number: int) -> PendingFact | None:
         elif detail.startswith(_SECTION):
             section = detail.removeprefix(_SECTION).strip()
     origins = tuple(part.strip() for part in match[2].split(","))
-    return PendingFact(number, day, origins, _LONG.get(match[3], match[3]), line, old, section)
+    return PendingFact(0, day, origins, _LONG.get(match[3], match[3]), line, old, section)
 
 
 def _origin(origin: str) -> str:

@@ -203,7 +203,9 @@ class MemoryService:
         version = await asyncio.to_thread(versions.version, number, memory.prefix)
         number = version.number
         if version.author == "start" and not to:
-            raise NanobotError(f"version {number} is where the versions begin: nothing is to undo")
+            raise NanobotError(
+                f"version {number} holds the files as they were: there is nothing to undo"
+            )
         plan = versions.plan_restore if to else versions.plan_undo
         revert = await asyncio.to_thread(plan, number, memory.prefix)
         tip = await asyncio.to_thread(versions.tip_number)

@@ -213,7 +213,7 @@ def sync_report(remote: str, result: SyncResult) -> Report:
     if result.devices:
         changes = counted(len(result.numbers), "change") if result.numbers else "nothing new"
         news = f"{changes} came from {counted(len(result.devices), 'other device')}"
-    lines = [f"Memory is in step with {shortened(remote, 200)}: {news}."]
+    lines = [f"Memory is in sync with {shortened(remote, 200)}: {news}."]
     if result.conflicts:
         lines.append("Both sides of these lines were kept; look at them:")
         lines += [f"- {shortened(conflict, _LINE)}" for conflict in result.conflicts]
@@ -251,8 +251,7 @@ def pending_report(facts: Sequence[PendingFact]) -> Report:
     lines = ["Nothing waits for your word."]
     if facts:
         lines = [
-            "I worded these after I had read text from elsewhere, so I do not take them for true "
-            "yet:",
+            "I worded these after reading text from elsewhere, so they wait for your word:",
             "",
             *(
                 f"- {one.number}: {visible(one.shown)} [from {', '.join(one.origins)}, {one.day}]"

@@ -37,7 +37,7 @@ def test_what_may_not_go_is_told() -> None:
     report = DreamReport("owner", 1, refused=("Has a cat",))
     assert report.is_news
     assert report.text == (
-        "These seem to be over, but so much may not go at once, so they stay:\n- Has a cat"
+        "These seem outdated, but so many may not go at once, so they stay:\n- Has a cat"
     )
 
 

@@ -414,7 +414,7 @@ async def test_operations_take_and_give_json(owned: Owned) -> None:
 
 async def test_the_version_where_all_begins_cannot_be_undone(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
-    with pytest.raises(NanobotError, match="nothing is to undo"):
+    with pytest.raises(NanobotError, match="nothing to undo"):
         await owned.service.restore(1, OWNER)
 
 
