@@ -102,19 +102,14 @@ def _add_identity(parser: Parser) -> None:
 
 def _backup(options: argparse.Namespace) -> int:
     what, file = options.what or "", options.file
-    if what in ("verify", "keygen") and not file:
-        raise _wrong_usage(f"`nanobot backup {what}` needs a FILE")
-    if what == "verify":
-        return _verify(options)
-    if what == "keygen":
-        return _keygen(options)
+    hint = "`nanobot backup -h` shows how it is used."
+    if what in ("verify", "keygen"):
+        if not file:
+            raise WrongUsage(f"`nanobot backup {what}` needs a FILE", hint=hint)
+        return _verify(options) if what == "verify" else _keygen(options)
     if file:
-        raise _wrong_usage(f"what is {file!r} for?")
+        raise WrongUsage(f"what is {file!r} for?", hint=hint)
     return _list(options) if what == "list" else _make(options)
-
-
-def _wrong_usage(what: str) -> WrongUsage:
-    return WrongUsage(what, hint="`nanobot backup -h` shows how it is used.")
 
 
 def _make(options: argparse.Namespace) -> int:
@@ -297,25 +292,25 @@ def _data_of(unpacked: Unpacked, found: HomeContents) -> dict[str, object]:
 
 def _contents_text(data: Data) -> str:
     """What a backup holds, for people; what is wrong with it comes last."""
-
-    def counted(key: str) -> str:
-        return f"{number(data, key):,}"
-
-    how = "while it ran" if data["live"] else "while none ran"
-    media = "" if data["media"] else ", without media"
     hint = " (`nanobot queue list` shows them)" if data["failed"] else ""
-    text = table(
-        [
-            ("made", f"{field(data, 'made_at')[:16].replace('T', ' ')}{media}"),
-            ("by", f"nanobot {field(data, 'nanobot')}, {how}"),
-            ("files", f"{counted('files')} ({size(number(data, 'bytes'))}), each as it went in"),
-            ("conversations", f"{counted('conversations')} ({counted('messages')} messages)"),
-            ("memory", f"{counted('versions')} versions, {counted('history')} entries of history"),
-            ("jobs", counted("jobs")),
-            ("under way", f"{counted('waiting')} messages or parts of replies"),
-            ("failed", f"{counted('failed')}{hint}"),
-        ]
+    rows = (
+        ("made", "{made:.16}{media}"),
+        ("by", "nanobot {nanobot}, {how}"),
+        ("files", "{files:,} ({size}), each as it went in"),
+        ("conversations", "{conversations:,} ({messages:,} messages)"),
+        ("memory", "{versions:,} versions, {history:,} entries of history"),
+        ("jobs", "{jobs:,}"),
+        ("under way", "{waiting:,} messages or parts of replies"),
+        ("failed", "{failed:,}" + hint),
     )
+    values = {
+        **data,
+        "made": field(data, "made_at").replace("T", " "),
+        "media": "" if data["media"] else ", without media",
+        "how": "while it ran" if data["live"] else "while none ran",
+        "size": size(number(data, "bytes")),
+    }
+    text = table((name, shown.format_map(values)) for name, shown in rows)
     troubles = data["troubles"]
     assert isinstance(troubles, tuple | list)
     return text + "".join(f"trouble: {trouble}\n" for trouble in troubles)

@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import platform
-import re
 import shlex
 import shutil
 import sys
@@ -415,29 +414,6 @@ def check_versions(case: Case) -> Iterator[Finding]:
     yield Finding("ok", f"whole; the newest is of {when}, with {found.files} files")
 
 
-_ASIDE = re.compile(r"\.(?:corrupt|broken|damaged)(?:-|$)")
-_WHERE = ("state", "sessions", "workspace/memory", "workspace/people", "workspace/groups")
-_PASSED_BY = frozenset({"node_modules", "objects", "undo", "pack"})
-"""Folders with thousands of files, none of which is ever set aside."""
-
-
-def check_set_aside(case: Case) -> Iterator[Finding]:
-    """Files that nanobot could not read and moved away, which a person should know of."""
-    found = sorted(path for name in _WHERE for path in _aside_in(case.home / name))
-    if found:
-        shown = [str(path.relative_to(case.home)) for path in found[:_SHOWN]]
-        text = "\n".join([f"files that could not be read: {len(found)}", *shown])
-        hint = "See whether something in there is worth saving, then delete it."
-        yield Finding("warn", text, hint)
-
-
-def _aside_in(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
-        aside = [name for name in (*folders, *files) if _ASIDE.search(name)]
-        yield from (Path(place, name) for name in aside)
-        folders[:] = [name for name in folders if name not in _PASSED_BY and name not in aside]
-
-
 _GRACE = timedelta(days=1)
 """How late a backup may be: a machine that was off makes it soon after its start."""
 
@@ -490,7 +466,6 @@ CHECKS: Mapping[str, Callable[[Case], Iterable[Finding]]] = {
     "journal": check_journal,
     "conversations": check_conversations,
     "versions": check_versions,
-    "set aside": check_set_aside,
     "backups": check_backups,
     "time": check_time,
 }

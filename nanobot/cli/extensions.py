@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
     Data,
-    WrongUsage,
     add,
     add_group,
     add_operation,
@@ -108,12 +107,6 @@ def _agree(
 
 def _install(options: argparse.Namespace) -> int:
     """As `_enable`, with a copy of the folder."""
-    if "://" in options.path:
-        raise WrongUsage(
-            f"{options.path} is an address, and a skill is installed from a folder of yours",
-            hint="Download it first (`git clone`, or unpack the archive), look at it, and name"
-            " that folder.",
-        )
     place = str(path_of(options.path))
     data = operate(options.home, "skills.package", path=place)
     name = field(data, "name")

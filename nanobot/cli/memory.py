@@ -1,12 +1,9 @@
-"""`nanobot memory` and `nanobot dream`: what is remembered, seen and changed from a terminal.
-
-The texts of the operations are those of the chat; here its commands get their names in a terminal.
-"""
+"""`nanobot memory` and `nanobot dream`: what is remembered, seen and changed from a terminal. The
+texts are those of the chat, and name its commands."""
 
 from __future__ import annotations
 
 import argparse
-import re
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
@@ -20,28 +17,15 @@ from nanobot.cli.command import (
     operands,
     print_result,
     said_yes,
-    text,
     words,
 )
 from nanobot.cli.gateway import operate
-from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands, Parser
 
 ROLES = ("user", "assistant", "tool")
 SOURCES = ("message", "history", "note", "memory", "library")
-
-_SLASH = re.compile(
-    r"(?<![\w.~/])/(memory(?= (?:pending|accept|drop|search|why)\b)|dream-restore(?= --)|"
-    r"forget(?= --erase)|dream(?=`))"
-)
-_NAMES = {
-    "memory": "nanobot memory",
-    "dream-restore": "nanobot memory restore",
-    "forget": "nanobot memory forget",
-    "dream": "nanobot dream",
-}
 
 
 def add_memory(commands: Commands) -> None:
@@ -107,25 +91,11 @@ def _finish(parser: Parser) -> None:
 
 def _do(options: argparse.Namespace, operation: str = "") -> int:
     """Do the operation that is called as the command, and print its text."""
-    return _print(options, _operate(options, operation or options.what))
+    return print_result(options, _operate(options, operation or options.what))
 
 
 def _operate(options: argparse.Namespace, operation: str) -> Data:
-    try:
-        return operate(options.home, f"memory.{operation}", **operands(options))
-    except NanobotError as error:
-        error.hint = _named(error.hint)
-        raise
-
-
-def _print(options: argparse.Namespace, data: Data) -> int:
-    return print_result(options, {**data, "text": _named(text(data, "text"))})
-
-
-def _named(said: str) -> str:
-    """With the names of the command line in the place of those of the chat."""
-    said = said.replace("`/memory`", "`nanobot memory show`")
-    return _SLASH.sub(lambda match: _NAMES[match[1]], said)
+    return operate(options.home, f"memory.{operation}", **operands(options))
 
 
 def _restore(options: argparse.Namespace) -> int:
@@ -147,11 +117,11 @@ def _forget(options: argparse.Namespace) -> int:
     expect_consent(options)
     if not options.yes:
         plan = _operate(options, "forget_plan")
-        _print(options, plan)
+        print_result(options, plan)
         if not plan.get("found"):
             return 1
         if not said_yes("Erase this for good?" if options.erase else "Forget this?"):
             return 1
     done = _operate(options, "forget")
-    _print(options, done)
+    print_result(options, done)
     return 0 if done.get("found") else 1

@@ -114,18 +114,11 @@ def _manager(home: Path) -> SessionManager:
 
 def _fields(message: Message) -> dict[str, object]:
     """The message for machines: fields without a value are left out."""
-    from msgspec.structs import asdict
+    import msgspec
 
-    fields: dict[str, object] = {"seq": message.seq, "role": message.role}
-    if message.timestamp is not None:
-        fields["timestamp"] = message.timestamp.isoformat()
-    fields["content"] = message.content
-    if message.tool_calls:
-        fields["tool_calls"] = [asdict(call) for call in message.tool_calls]
-    for name in ("tool_call_id", "name", "tools_used", "turn_id", "media", "origin"):
-        if value := getattr(message, name):
-            fields[name] = value
-    return fields
+    fields = {"seq": message.seq, "role": message.role, **msgspec.to_builtins(message)}
+    fields.pop("notice", None)
+    return {key: value for key, value in fields.items() if value or key == "content"}
 
 
 def _minute(data: Data, key: str, zone: tzinfo | None) -> str:

@@ -91,16 +91,6 @@ def test_times_in_utc_end_in_z_and_words_stay(gateway: Any, here: Any) -> None:
     assert shown == {"a": f"{moment}Z", "b": f"{moment}+01:00", "c": said}
 
 
-def test_commands_are_named_as_in_a_terminal(gateway: Any, here: Any) -> None:
-    gateway.answers["memory.show"] = {
-        "text": "See `/memory pending`, /dream-restore --version 2; ~/memory why, /memory stays."
-    }
-    assert here("memory", "show").stdout == (
-        "See `nanobot memory pending`, nanobot memory restore --version 2; ~/memory why, /memory"
-        " stays.\n"
-    )
-
-
 def test_on_a_terminal_long_lines_are_broken_between_words_and_diffs_are_not(
     gateway: Any, environment: dict[str, str]
 ) -> None:

@@ -109,8 +109,7 @@ def test_an_unknown_skill_is_exit_code_1(here: Nanobot) -> None:
     assert "There are: cron, memory," in done.stderr
 
 
-def test_a_skill_at_an_address_is_not_fetched_and_it_is_said_what_to_do(here: Nanobot) -> None:
+def test_a_skill_at_an_address_is_not_fetched(here: Nanobot) -> None:
     done = here("skills", "install", "https://example.org/tea.zip")
-    assert done.returncode == 2
-    assert "installed from a folder" in done.stderr
-    assert "Download it first" in done.stderr
+    assert done.returncode == 1
+    assert "is not a folder" in done.stderr
