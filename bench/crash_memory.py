@@ -178,7 +178,7 @@ class Talk(Wire):
             answer = await self.ask(host, f"{event}+{attempt}", text)
 
 
-class Remembering:
+class MemoryParts:
     """The scenario of this campaign."""
 
     def furnish(self, home: Path) -> Platform:
@@ -219,4 +219,4 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
 
 
 if __name__ == "__main__":
-    sys.exit(run("bench.crash_memory", __doc__, Remembering(), plans))
+    sys.exit(run("bench.crash_memory", __doc__, MemoryParts(), plans))

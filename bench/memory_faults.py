@@ -18,7 +18,7 @@ from dulwich.objects import Commit
 from dulwich.repo import Repo
 
 from nanobot.app.base import Stores, build_access, build_provider, build_scopes
-from nanobot.app.memory import Remembering
+from nanobot.app.memory import MemoryParts
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.memory.documents import TRACKED
@@ -184,7 +184,7 @@ async def _of_the_index(home: Path) -> list[str]:
     stores = Stores(home, clock)
     provider = build_provider(settings.model, clock, Random(1))
     access = build_access(settings, stores.journal.state, clock, ("wire",))
-    memory = Remembering(settings, stores, provider, clock, build_scopes(settings, access))
+    memory = MemoryParts(settings, stores, provider, clock, build_scopes(settings, access))
     try:
         await memory.index.refresh()
         grown = _passages(home)

@@ -20,12 +20,12 @@ from nanobot.agent.commands import ConversationCommands, Restartable, register_a
 from nanobot.agent.messaging import SendCommand
 from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base, Models, model_name, prices
-from nanobot.app.memory import Remembering
+from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Agent, Platforms, Upkeep
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation
-from nanobot.config.load import SECRETS_FILE, entries, with_entries
+from nanobot.config.load import SECRETS_FILE, parse_env_file, update_env_file
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.operations import Operations
@@ -44,7 +44,7 @@ from nanobot.tooling import TurnContext
 
 def build_operations(
     base: Base,
-    memory: Remembering,
+    memory: MemoryParts,
     toolbox: Toolbox,
     platforms: Platforms,
     upkeep: Upkeep,
@@ -75,7 +75,7 @@ def build_operations(
 def register_commands(
     base: Base,
     models: Models,
-    memory: Remembering,
+    memory: MemoryParts,
     toolbox: Toolbox,
     agent: Agent,
     status: Status,
@@ -206,12 +206,12 @@ class TypedKeys:
         """Write them into secrets.env; their names there. Raises `NanobotError`."""
         try:
             text = self._path.read_text("utf-8-sig") if self._path.exists() else ""
-            known = entries(text)
+            known = parse_env_file(text)
             new: dict[str, str] = {}
             for key, usual in keys.items():
                 value = key.replace("\n", "\\n")  # a private key has lines
                 new[_free_name(usual, value, {**known, **new, **self._environ})] = value
-            changed = with_entries(text, new)
+            changed = update_env_file(text, new)
             if changed != text:
                 replace_file(self._path, changed.encode())
         except (OSError, ValueError) as error:

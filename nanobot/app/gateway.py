@@ -21,12 +21,12 @@ from loguru import logger
 from nanobot.agent.runner import AgentHook, Chronicle, Hooks
 from nanobot.app.base import Base, Closable, Models, Routine
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
-from nanobot.app.memory import Remembering
+from nanobot.app.memory import MemoryParts
 from nanobot.app.services import (
     Agent,
+    Monitoring,
     Platforms,
     Upkeep,
-    Watching,
     build_routines,
     clear_backup,
 )
@@ -73,7 +73,7 @@ class Gateway:
     ) -> None:
         self._base = base = Base(settings, clock, channels, admit_everyone=admit_everyone)
         self._models = models = Models(base, provider, learner)
-        self._memory = memory = Remembering(
+        self._memory = memory = MemoryParts(
             settings,
             base.stores,
             models.learner,
@@ -88,12 +88,14 @@ class Gateway:
         self._agent = agent = Agent(base, models, memory, toolbox, hook)
         self._platforms = platforms = Platforms(base)
         upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.say)
-        self._watching = watching = Watching(base, memory, agent, platforms, upkeep, chronicle)
-        status = watching.status
+        self._monitoring = monitoring = Monitoring(
+            base, memory, agent, platforms, upkeep, chronicle
+        )
+        status = monitoring.status
         operations = build_operations(base, memory, toolbox, platforms, upkeep, status, pairing)
         self._control = ControlServer(base.stores.state, operations, base.cli.chat)
         jobs = build_routines(base, memory, toolbox, agent)
-        self._routines = (*watching.routines, *upkeep.routines, *jobs, *routines)
+        self._routines = (*monitoring.routines, *upkeep.routines, *jobs, *routines)
         self._chores = chores
         register_commands(base, models, memory, toolbox, agent, status, self)
         for part in (pairing, toolbox.skills, typed_keys):
@@ -114,7 +116,7 @@ class Gateway:
             try:
                 await self._startup(signals)
                 logger.info("ready")
-                self._watching.systemd.send("READY=1")
+                self._monitoring.systemd.send("READY=1")
                 if on_ready is not None:
                     on_ready()
                 await self._stop.wait()
@@ -174,7 +176,7 @@ class Gateway:
             for routine in self._routines:
                 base.unhurried.start(routine.run_forever(), name=type(routine).__name__)
         base.background.start(toolbox.helpers.recover(), name="recover helpers")
-        self._watching.counted.begin()
+        self._monitoring.counted.begin()
         clear_backup(base.settings.home)
         toolbox.mcp.start()
 
@@ -188,7 +190,7 @@ class Gateway:
         """Intake stops at once; turns get their grace; what is left resumes at the next start."""
         logger.info("stopping")
         base, platforms, grace = self._base, self._platforms, self._grace
-        systemd, journal = self._watching.systemd, base.stores.journal
+        systemd, journal = self._monitoring.systemd, base.stores.journal
         systemd.send("RELOADING=1" if self.restart_requested else "STOPPING=1")
         systemd.send(f"EXTEND_TIMEOUT_USEC={round((grace + _SETTLING_SECONDS) * 1e6)}")
         base.bus.stop_intake()
@@ -196,7 +198,7 @@ class Gateway:
             routine.stop()
         closables: tuple[Closable, ...] = (
             base.stores.sessions, self._memory, base.screen, *self._models.closables,
-            platforms.web, self._watching.counted, *self._toolbox.closables, self._control,
+            platforms.web, self._monitoring.counted, *self._toolbox.closables, self._control,
         )  # fmt: skip
         async with contextlib.AsyncExitStack() as stack:  # the last first; one failing stops none
             stack.push_async_callback(journal.close)

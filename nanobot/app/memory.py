@@ -30,7 +30,7 @@ from nanobot.providers.port import Provider
 from nanobot.session.session import Session
 
 
-class Remembering:
+class MemoryParts:
     """What remembers. `scopes` says who is who; `notifier` tells people what waits for them and
     what Dream did; `quiesce` is entered, with a scope, while one of its rule files is replaced.
     `schedule` is None where Dream runs only when it is asked to."""

@@ -19,13 +19,13 @@ from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts
 from nanobot.app.base import Base, Models, Routine, about, prices, secret_values
-from nanobot.app.memory import Remembering
+from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.config.settings import Settings
 from nanobot.cron.heartbeat import ActiveHours, Heartbeat
 from nanobot.cron.schedule import parse
 from nanobot.errors import StorageError
-from nanobot.gateway.channels import HostParts, SenderRate, Supervisor
+from nanobot.gateway.channels import HostParts, SenderRateLimit, Supervisor
 from nanobot.gateway.delivery import Dispatcher
 from nanobot.gateway.health import (
     HealthMonitor,
@@ -36,7 +36,7 @@ from nanobot.gateway.health import (
 )
 from nanobot.gateway.status import HealthEndpoint, Live, Status
 from nanobot.gateway.webserver import WebServer
-from nanobot.logs import Counted
+from nanobot.logs import LogCounter
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import Limits as MemoryLimits
 from nanobot.memory.consolidation.planning import PromptGauge
@@ -58,7 +58,7 @@ class Agent:
     """What happens to a message between the bus and the outbox."""
 
     def __init__(
-        self, base: Base, models: Models, memory: Remembering, toolbox: Toolbox, hook: AgentHook
+        self, base: Base, models: Models, memory: MemoryParts, toolbox: Toolbox, hook: AgentHook
     ) -> None:
         settings, stores, clock = base.settings, base.stores, base.clock
         media, tools, counter = stores.media, toolbox.registry, models.counter
@@ -142,7 +142,7 @@ class Platforms:
         http = settings.http
         self.web = WebServer(http.host, http.port, public_hosts=http.public_hosts)
         self.dispatcher = Dispatcher(base.outlets, journal, base.screen, clock, base.rng)
-        rate = SenderRate(settings.limits.messages_per_minute, clock, base.commands.is_owner)
+        rate = SenderRateLimit(settings.limits.messages_per_minute, clock, base.commands.is_owner)
         parts = HostParts(
             base.bus,
             journal,
@@ -166,7 +166,7 @@ _SETTLED_SECONDS = 2.0
 
 
 def build_routines(
-    base: Base, memory: Remembering, toolbox: Toolbox, agent: Agent
+    base: Base, memory: MemoryParts, toolbox: Toolbox, agent: Agent
 ) -> Iterator[Routine]:
     """What runs by itself, as far as the owner wants it to."""
     settings = base.settings
@@ -249,14 +249,14 @@ def order_of(settings: Settings) -> BackupOrder:
     )
 
 
-class Watching:
+class Monitoring:
     """What watches over it all. `status` answers whoever asks; `routines` run beside everything
     else."""
 
     def __init__(
         self,
         base: Base,
-        memory: Remembering,
+        memory: MemoryParts,
         agent: Agent,
         platforms: Platforms,
         upkeep: Upkeep,
@@ -270,7 +270,7 @@ class Watching:
         )
         states = platforms.supervisor.states
         monitor = HealthMonitor(states, journal, clock, base.background, others)
-        self.counted = Counted()
+        self.counted = LogCounter()
         turns = agent.turns
         live = Live(clock.monotonic(), lambda: len(turns.running), monitor, chronicle, self.counted)
         self.status = Status(

@@ -18,7 +18,7 @@ from nanobot.agent.notifier import remind
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
 from nanobot.app.base import Base, Closable, Models, secret_values
-from nanobot.app.memory import Remembering
+from nanobot.app.memory import MemoryParts
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
 from nanobot.config.values import revealed
@@ -39,7 +39,7 @@ from nanobot.security.redaction import Redactor
 from nanobot.security.sandbox import Confined
 from nanobot.security.sandbox.finding import SandboxFinder
 from nanobot.skills.folder import is_skill_file
-from nanobot.skills.loader import SkillsLoader, Surroundings
+from nanobot.skills.loader import SkillEnvironment, SkillsLoader
 from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService
 from nanobot.templates import render
@@ -78,11 +78,11 @@ _PDF = PdfLimits(pages=500, characters=2_000_000, seconds=30.0)
 """What a turn waits for when it reads a PDF."""
 
 
-class CallersFiles(Struct, frozen=True):
+class CallerFiles(Struct, frozen=True):
     """Whose files a call reaches."""
 
     base: Base
-    memory: Remembering
+    memory: MemoryParts
 
     def roots_of(self, caller: TurnContext) -> Roots:
         """The folders of the scope that a call serves."""
@@ -138,11 +138,11 @@ class Toolbox:
     """All tools behind the one gate, and what others need to reach in them."""
 
     def __init__(
-        self, base: Base, models: Models, memory: Remembering, extra_tools: Sequence[Tool]
+        self, base: Base, models: Models, memory: MemoryParts, extra_tools: Sequence[Tool]
     ) -> None:
         settings, stores, clock = base.settings, base.stores, base.clock
         wanted, state = settings.tools, stores.journal.state
-        self._base, self._memory, self._files = base, memory, CallersFiles(base, memory)
+        self._base, self._memory, self._files = base, memory, CallerFiles(base, memory)
         self.approvals = Approvals(base.notifier.ask, base.lanes.pausing, clock, new_code)
         redactor = Redactor(secret_values(settings))
         self.registry = tools = ToolRegistry(
@@ -153,7 +153,7 @@ class Toolbox:
             overflow=stores.spill,
         )
         path = _PROGRAMS if wanted.exec.sandbox != "none" else None
-        here = Surroundings(partial(shutil.which, path=path), wanted.exec.environment)
+        here = SkillEnvironment(partial(shutil.which, path=path), wanted.exec.environment)
         loader = SkillsLoader(stores.workspace, state, here=here, unwanted=settings.skills.disabled)
         self.skills = SkillsService(loader, clock)
         self.cron = CronService(

@@ -18,7 +18,7 @@ from nanobot.app.base import (
     prices,
     secret_values,
 )
-from nanobot.app.memory import Remembering
+from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.commands import Operation
 from nanobot.config.load import load_settings
@@ -65,7 +65,7 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
     base = Base(settings, None, (), admit_everyone=False, has_channels=False)
     stores, clock, journal = base.stores, base.clock, base.stores.journal
     models = Models(base, None, None)
-    memory = Remembering(settings, stores, models.learner, clock, base.scopes)
+    memory = MemoryParts(settings, stores, models.learner, clock, base.scopes)
     toolbox, model, cost = (
         Toolbox(base, models, memory, ()),
         model_name(settings.model),

@@ -79,34 +79,34 @@ def _read(path: Path, document: Document) -> bool:
 _ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)
 
 
-def fits(value: str) -> bool:
+def fits_env_line(value: str) -> bool:
     """Whether a value can stand on a line: without line breaks of any kind, which would let it say
     more than itself, and invisible characters."""
     return value.isprintable()
 
 
-def entry_in(line: str) -> tuple[str, str] | None:
+def parse_env_line(line: str) -> tuple[str, str] | None:
     """The name and the value in a line of secrets.env, with `export` before and quotes around taken
     off; None where there are none."""
     found = _ENTRY.fullmatch(line)
     return (found[1], _unquoted(found[2].strip())) if found else None
 
 
-def entries(text: str) -> dict[str, str]:
+def parse_env_file(text: str) -> dict[str, str]:
     """The values of secrets.env by name."""
-    return dict(filter(None, map(entry_in, text.splitlines())))
+    return dict(filter(None, map(parse_env_line, text.splitlines())))
 
 
-def with_entries(text: str, values: Mapping[str, str]) -> str:
+def update_env_file(text: str, values: Mapping[str, str]) -> str:
     """`text` with these values in it; other lines stay as they are. Raises `ValueError` for a value
     that does not fit."""
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     for name, value in values.items():
-        if not fits(value):
+        if not fits_env_line(value):
             raise ValueError(f"{name} does not fit on a line")
-        known = [at for at, line in enumerate(lines) if (entry_in(line) or ("",))[0] == name]
+        known = [at for at, line in enumerate(lines) if (parse_env_line(line) or ("",))[0] == name]
         at = known[0] if known else len(lines)
         lines[at : at + 1] = [f"{name}={_quoted(value)}\n"]
     return "".join(lines)
@@ -146,7 +146,7 @@ def _read_secrets(path: Path, document: Document) -> dict[str, Variable]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        name, value = entry_in(line) or ("", "")
+        name, value = parse_env_line(line) or ("", "")
         place = Place(str(path), number)
         if not name:
             hint = "Write NAME=value, one a line."

@@ -20,8 +20,8 @@ from nanobot.config.values import (
     Seconds,
     Url,
     is_official,
+    missing_key,
     needs_key,
-    no_key,
 )
 from nanobot.validation import Checked, Fault, SecretStr
 
@@ -185,7 +185,7 @@ class ModelSettings(Checked, frozen=True):
         if self.prompt_tokens < LEAST_PROMPT_TOKENS:
             yield self._no_room()
         if completed(self.transcription, self.base_url, self.api_key).lacks_key:
-            yield no_key("transcription", "api_key")
+            yield missing_key("transcription", "api_key")
         if self.provider == "offline":
             return
         if not self.name and is_official(self.base_url):
@@ -195,11 +195,11 @@ class ModelSettings(Checked, frozen=True):
                 "Write the model's name, or `provider: offline` to try nanobot without a model.",
             )
         if needs_key(self.base_url, self.api_key):
-            yield no_key("api_key")
+            yield missing_key("api_key")
         for index, fallback in enumerate(self.fallbacks):
             other = completed(fallback, self.base_url, self.api_key)
             if other.base_url != self.base_url and needs_key(other.base_url, other.api_key):
-                yield no_key("fallbacks", index, "api_key")
+                yield missing_key("fallbacks", index, "api_key")
 
     def _no_room(self) -> Fault:
         least = self.context_window - self.prompt_tokens + LEAST_PROMPT_TOKENS

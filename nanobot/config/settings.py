@@ -24,8 +24,8 @@ from nanobot.config.values import (
     HostName,
     Name,
     PersonId,
-    no_key,
-    schedule_in,
+    missing_key,
+    parse_schedule,
 )
 from nanobot.errors import NanobotError
 from nanobot.text import expanduser
@@ -123,7 +123,7 @@ class MemorySettings(Checked, frozen=True):
 def _known_schedule(text: str) -> str:
     from nanobot.cron.schedule import Cron, Every
 
-    if not isinstance(schedule_in(text), Every | Cron):
+    if not isinstance(parse_schedule(text), Every | Cron):
         hint = "Write it like `every 24h` or `0 4 * * *`."
         raise Unfit("must be a schedule that comes again", hint)
     return text.strip()
@@ -278,7 +278,7 @@ def _usable_schedule(text: str) -> str:
     from nanobot.cron.schedule import Cron
 
     text = " ".join(text.split())
-    if text and not isinstance(schedule_in(text), Cron):
+    if text and not isinstance(parse_schedule(text), Cron):
         hint = 'Write it like "30 3 * * *", which is each night at half past three.'
         raise Unfit("must be the five fields of cron", hint)
     return text
@@ -427,7 +427,7 @@ class Settings(Checked, frozen=True):
     def faults(self, home: Path) -> Iterator[Fault]:
         """What is wrong between sections, once they have what they take from each other."""
         if self.memory.embeddings.lacks_key:
-            yield no_key("memory", "embeddings", "api_key")
+            yield missing_key("memory", "embeddings", "api_key")
         shown = [*self.tools.exec.paths]
         for server in self.mcp.servers.values():
             shown += (*server.paths, *server.writable)
@@ -463,7 +463,7 @@ def _interval(text: str) -> timedelta | None:
     """The time that `text` names; None where it names none."""
     from nanobot.cron.schedule import Every
 
-    schedule = schedule_in(f"every {text.removeprefix('every ')}")
+    schedule = parse_schedule(f"every {text.removeprefix('every ')}")
     return schedule.interval if isinstance(schedule, Every) else None
 
 

@@ -24,7 +24,7 @@ from nanobot.config.values import (
     ServerUrl,
     Url,
     Variables,
-    unfit_to_show,
+    exposed_path_faults,
 )
 from nanobot.validation import Check, Checked, Fault, SecretStr, Unfit
 
@@ -101,7 +101,7 @@ class ExecSettings(Checked, frozen=True):
                 "must be at most `max_timeout_seconds`",
                 "Raise that, or lower this.",
             )
-        yield from unfit_to_show("paths", self.paths, home)
+        yield from exposed_path_faults("paths", self.paths, home)
         if self.enabled and self.sandbox == "none":
             hint = "`nanobot doctor` says which sandbox this machine can have."
             yield Fault(("sandbox",), "lets commands do all that you may do", hint, True)
@@ -234,8 +234,8 @@ class McpServerSettings(Checked, frozen=True):
             for key in useless:
                 if getattr(self, key):
                     yield Fault((key,), f"has no effect beside `{kind}`", "Leave it out.")
-        yield from unfit_to_show("paths", self.paths, home)
-        yield from unfit_to_show("writable", self.writable, home)
+        yield from exposed_path_faults("paths", self.paths, home)
+        yield from exposed_path_faults("writable", self.writable, home)
         if self.enabled and self.command and not self.sandbox:
             hint = "List what it needs in `paths`, `writable` and `network` instead."
             yield Fault(("sandbox",), "lets this server do all that you may do", hint, True)

@@ -194,7 +194,7 @@ def needs_key(base_url: str, api_key: SecretStr) -> bool:
     return is_official(base_url) and not api_key.get_secret_value()
 
 
-def no_key(*key: str | int) -> Fault:
+def missing_key(*key: str | int) -> Fault:
     """What is wrong where a key is needed at `key`, relative to its section."""
     return Fault(
         key,
@@ -253,7 +253,7 @@ Variables = Annotated[Mapping[str, SecretStr], Check(_variables)]
 Headers = Annotated[Mapping[str, SecretStr], Check(_headers)]
 
 
-def schedule_in(text: str) -> Schedule | None:
+def parse_schedule(text: str) -> Schedule | None:
     """The schedule that `text` describes; None where it describes none."""
     from nanobot.cron.schedule import ScheduleError, parse  # only where one is set
 
@@ -263,7 +263,7 @@ def schedule_in(text: str) -> Schedule | None:
         return None
 
 
-def unfit_to_show(key: str, paths: Iterable[str], home: Path) -> Iterator[Fault]:
+def exposed_path_faults(key: str, paths: Iterable[str], home: Path) -> Iterator[Fault]:
     """What is wrong with `paths`, which are absolute, for programs of the agent to see.
 
     Showing nanobot's own folder, or anything above it or in it, would undo the sandbox: it holds

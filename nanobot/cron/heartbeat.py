@@ -52,7 +52,7 @@ class ActiveHours(Struct, frozen=True):
         return self.start == self.end or now >= self.start or now < self.end
 
 
-def says_something(text: str, template: str) -> bool:
+def has_tasks(text: str, template: str) -> bool:
     """Whether HEARTBEAT.md asks for anything: has a line that is no heading, no comment, nothing
     ticked off, and does not stand in the template as well."""
     known = {line.strip() for line in template.splitlines()}
@@ -60,7 +60,7 @@ def says_something(text: str, template: str) -> bool:
     return any(line not in known and not _NOTHING.fullmatch(line) for line in lines)
 
 
-def beat_at(moment: datetime, every: timedelta) -> datetime:
+def last_beat(moment: datetime, every: timedelta) -> datetime:
     """The last beat at or before `moment`, in UTC."""
     return _EPOCH + (moment - _EPOCH) // every * every
 
@@ -85,14 +85,14 @@ class Heartbeat(Periodic):
         self._read, self._template, self._chat = read, template, chat
         self._publish, self._interval, self._hours, self._busy = publish, every, hours, busy
         now = clock.now()
-        self._last = beat_at(now, every)
+        self._last = last_beat(now, every)
         if not hours.cover(now):
             self._last -= every  # it may be the one that waits for the hours to begin
 
     async def once(self) -> None:
         """Beat if it is time."""
         now = self._clock.now()
-        beat, last = beat_at(now, self._interval), self._last
+        beat, last = last_beat(now, self._interval), self._last
         if beat > last and self._hours.cover(now):
             self._last = beat
             await self._beat(beat)
@@ -104,7 +104,7 @@ class Heartbeat(Periodic):
             return
         text = await asyncio.to_thread(self._read)
         chat = await asyncio.to_thread(self._chat)
-        if not says_something(text, self._template) or not chat:
+        if not has_tasks(text, self._template) or not chat:
             return
         there, now = address_of(chat), self._clock.now()
         assert now.tzinfo is not None

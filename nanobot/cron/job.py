@@ -112,7 +112,7 @@ _EXPRESSION = re.compile(r"\s*(?:[\d*][\w*/,-]*\s+){3}(?:\S+\s+)\S+")
 _IN = re.compile(r"in\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
-class Place(Struct, frozen=True):
+class JobPlace(Struct, frozen=True):
     """Where a job speaks, for whom (`scope`), at whose wish; `origins` as in `Job`."""
 
     address: Address
@@ -124,7 +124,7 @@ class Place(Struct, frozen=True):
 def draft_job(
     schedule: str,
     message: str,
-    place: Place,
+    place: JobPlace,
     now: datetime,
     *,
     name: str = "",

@@ -57,7 +57,7 @@ MOST_JOBS, MOST_OF_OTHERS = 50, 5
 _LEAST_INTERVAL = timedelta(hours=1)
 """Between two runs for others than the owner, who pays for each."""
 
-EVERYONES = ""
+ALL_SCOPES = ""
 """In place of a scope: the jobs of all of them, for whoever owns the home."""
 
 Publish = Callable[[InboundMessage], Awaitable[object]]
@@ -73,7 +73,7 @@ class CronService:
     has not ended does not run again meanwhile. `may_reach` says whether the people in a chat may
     talk to the agent (it may block): a job of others than the owner is paused where they may not.
 
-    What takes a `scope` finds the jobs of that one only, or of all of them for `EVERYONES`. What
+    What takes a `scope` finds the jobs of that one only, or of all of them for `ALL_SCOPES`. What
     changes something raises `NanobotError` where it cannot be done and `StorageError` where it
     cannot be stored.
     """
@@ -90,7 +90,7 @@ class CronService:
     ) -> None:
         self._store, self._publish, self._remind, self._clock = store, publish, remind, clock
         self._busy, self._may_reach = busy, may_reach
-        self._rung = asyncio.Event()
+        self._wake = asyncio.Event()
         self._stopping = False
 
     @property
@@ -101,7 +101,7 @@ class CronService:
     async def jobs(self, scope: str) -> Sequence[Job]:
         """The jobs, the oldest first. Raises `StorageError`."""
         jobs = await asyncio.to_thread(self._store.load)
-        return [job for job in jobs.values() if scope in (EVERYONES, job.scope)]
+        return [job for job in jobs.values() if scope in (ALL_SCOPES, job.scope)]
 
     async def find(self, id: str, scope: str) -> Job:
         """One job. Raises `NanobotError` where there is none, and `StorageError`."""
@@ -164,32 +164,32 @@ class CronService:
         if not await self._is_wanted(job):
             raise NanobotError("the people in its chat may not talk to nanobot")
         event = f"now:{wish or now.astimezone(UTC).isoformat()}"
-        await self._put_out(job, event, now, ", since somebody asked for it now", now)
+        await self._deliver(job, event, now, ", since somebody asked for it now", now)
         return job
 
     async def run_forever(self) -> None:
         """Run jobs when they are due, until `stop`. Cancelling is safe as well."""
         while not self._stopping:
-            self._rung.clear()  # what rings from here on is seen by this round or wakes the next
+            self._wake.clear()  # what rings from here on is seen by this round or wakes the next
             nearest = await self._round()
             seconds = (nearest - self._clock.now()).total_seconds()
             with suppress(TimeoutError):
-                await within(self._clock, max(seconds, _SHORTEST_WAIT), self._rung.wait())
+                await within(self._clock, max(seconds, _SHORTEST_WAIT), self._wake.wait())
 
     def nudge(self) -> None:
         """Look at once whether something is due."""
-        self._rung.set()
+        self._wake.set()
 
     def stop(self) -> None:
         """End after what is being published."""
         self._stopping = True
-        self._rung.set()
+        self._wake.set()
 
     async def _round(self) -> datetime:
         """Run what is due; when to look again."""
         jobs: Sequence[Job] = ()
         with logging_errors("reading the jobs"):
-            jobs = await self.jobs(EVERYONES)
+            jobs = await self.jobs(ALL_SCOPES)
         nearest = self._clock.now() + timedelta(seconds=LONGEST_WAIT)
         for job in jobs:
             if self._stopping:
@@ -222,10 +222,10 @@ class CronService:
             return await self._change(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
         late = _lateness(job, run, now)
-        await self._put_out(job, run.due.isoformat(), run.due, late, now)
+        await self._deliver(job, run.due.isoformat(), run.due, late, now)
         return await self._change(job, lambda job: after_run(job, run) if job.begun == run else job)
 
-    async def _put_out(self, job: Job, event: str, due: datetime, late: str, now: datetime) -> None:
+    async def _deliver(self, job: Job, event: str, due: datetime, late: str, now: datetime) -> None:
         put = self._remind if job.reminder else self._publish
         await put(message_of(job, event, due, late, now))
 

@@ -27,7 +27,7 @@ from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
 from nanobot.cron.job import (
     Job,
-    Place,
+    JobPlace,
     address_of,
     draft_job,
     next_due,
@@ -36,7 +36,7 @@ from nanobot.cron.job import (
     split_schedule,
     zone_of,
 )
-from nanobot.cron.service import EVERYONES, CronService
+from nanobot.cron.service import ALL_SCOPES, CronService
 from nanobot.errors import NanobotError, ToolError
 from nanobot.text import one_line, printable
 from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContext
@@ -102,7 +102,7 @@ class CronTool(Tool, Struct, frozen=True):
         job = await self.service.add(self._draft(arguments, caller))
         if job.reminder:
             remove = (Button("Remove", f"/cron remove {job.id}"),)
-            await self.say(job.address, reminder_set(job, now), remove)
+            await self.say(job.address, reminder_text(job, now), remove)
         return ToolResult(
             f"Job {job.id} is scheduled: {schedule_text(job)}, {next_text(job, now)}.", trusted=True
         )
@@ -119,14 +119,14 @@ class CronTool(Tool, Struct, frozen=True):
         return draft_job(
             arguments.schedule,
             arguments.message,
-            Place(caller.address, caller.scope, caller.sender_id, caller.origins()),
+            JobPlace(caller.address, caller.scope, caller.sender_id, caller.origins()),
             self.clock.now(),
             zone=arguments.zone.strip(),
             reminder=arguments.action == "remind",
         )
 
 
-def reminder_set(job: Job, now: datetime) -> str:
+def reminder_text(job: Job, now: datetime) -> str:
     """What a chat is told of a reminder that was made there."""
     return f"Reminder set ({schedule_text(job)}, {next_text(job, now)}):\n\n{job.message}"
 
@@ -201,10 +201,10 @@ class CronCommand:
         if not text:
             return Answer(_EXAMPLES)
         now, message = self._clock.now(), call.message
-        place = Place(message.address, self._scope_of(call), message.sender_id)
+        place = JobPlace(message.address, self._scope_of(call), message.sender_id)
         wanted = draft_job(schedule, text, place, now, reminder=True)
         await call.once()
-        return Answer(reminder_set(await self._service.add(wanted), now))
+        return Answer(reminder_text(await self._service.add(wanted), now))
 
     async def _run(self, call: CommandCall) -> Answer:
         scope, now = self._scope_of(call), self._clock.now()
@@ -275,7 +275,7 @@ class CronOperations:
     async def list(self, _: Request) -> Answered:
         """No arguments."""
         now = self._clock.now()
-        jobs = [fields_of(job, now) for job in await self._service.jobs(EVERYONES)]
+        jobs = [fields_of(job, now) for job in await self._service.jobs(ALL_SCOPES)]
         return {"jobs": jobs, "trouble": self._service.trouble}
 
     async def add(self, arguments: Request) -> Answered:
@@ -300,13 +300,13 @@ class CronOperations:
         """`id`."""
         now = self._clock.now()
         job, text = await _changed(
-            self._service, word, text_argument(arguments, "id"), EVERYONES, now
+            self._service, word, text_argument(arguments, "id"), ALL_SCOPES, now
         )
         if word == "run" and not self._runs:
             text = text.replace("runs now", "runs when nanobot is started")
         return {**fields_of(job, now), "text": text}
 
-    def _place(self, chat: str) -> Place:
+    def _place(self, chat: str) -> JobPlace:
         """Where a job speaks. Blocks; raises `NanobotError` for a chat that is not known."""
         known = self._chats.addresses()
         if not chat:
@@ -315,7 +315,7 @@ class CronOperations:
         elif chat not in known and address_of(chat).channel != TERMINAL:
             shown = ", ".join(map(printable, known[:_LISTED])) or "none"
             raise NanobotError(f"there is no chat {printable(chat)}", hint=f"There are: {shown}.")
-        return Place(address_of(chat), self._chats.scope_of(chat), "")
+        return JobPlace(address_of(chat), self._chats.scope_of(chat), "")
 
 
 def _optional(arguments: Request, key: str) -> str:

@@ -73,7 +73,7 @@ class ChannelState(Struct):
         }
 
 
-class SenderRate:
+class SenderRateLimit:
     """How many messages a minute each person may send, by when they were sent; the owner any
     number, and 0 means any. One too many costs no model call; its sender is told once a minute,
     with a fixed text. What was written over hours, and comes at once after an outage, is not too
@@ -83,41 +83,40 @@ class SenderRate:
         self, per_minute: int, clock: Clock, is_owner: Callable[[InboundMessage], bool]
     ) -> None:
         self._per_minute, self._clock, self._is_owner = per_minute, clock, is_owner
-        self.is_limited = per_minute > 0
-        self.words = TOO_MANY.format(per_minute)
-        """What those are told who are turned away."""
+        self.notice = TOO_MANY.format(per_minute)
+        """For those whose messages are dropped."""
         self._senders: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
 
-    def verdict(self, inbound: InboundMessage) -> Literal["take", "tell", "drop"]:
-        """What is to become of a message: it is taken, or turned away, and its sender told
-        (`TOO_MANY`) or not, since they were told within the minute."""
-        if not self.is_limited or inbound.begun_by != "person" or self._is_owner(inbound):
-            return "take"
+    def verdict(self, inbound: InboundMessage) -> Literal["accept", "notify", "drop"]:
+        """Whether to accept a message or drop it, and whether its sender is notified (`notice`):
+        not again within a minute."""
+        if not self._per_minute or inbound.begun_by != "person" or self._is_owner(inbound):
+            return "accept"
         key, event = (inbound.channel, inbound.sender_id), (inbound.chat_id, inbound.event_id)
         recent = self._senders[key] = self._senders.pop(key, _Recent())
         if len(self._senders) > _SENDERS:
             self._senders.popitem(last=False)
-        if any(event == known for known, _ in recent.taken):
-            return "take"
+        if any(event == known for known, _ in recent.accepted):
+            return "accept"
         now = self._clock.monotonic()
         late = (self._clock.now() - inbound.timestamp).total_seconds()
-        sent = max([now - max(0.0, late), *(sent for _, sent in recent.taken[-1:])])
-        recent.taken = [one for one in recent.taken if sent - one[1] < _MINUTE]
-        if len(recent.taken) < self._per_minute:
-            recent.taken.append((event, sent))
-            return "take"
-        if recent.told is not None and now - recent.told < _MINUTE:
+        sent = max([now - max(0.0, late), *(sent for _, sent in recent.accepted[-1:])])
+        recent.accepted = [one for one in recent.accepted if sent - one[1] < _MINUTE]
+        if len(recent.accepted) < self._per_minute:
+            recent.accepted.append((event, sent))
+            return "accept"
+        if recent.notified_at is not None and now - recent.notified_at < _MINUTE:
             return "drop"
-        recent.told = now
-        return "tell"
+        recent.notified_at = now
+        return "notify"
 
 
 class _Recent(Struct):
-    """One person's newest messages that were taken, each with when it had been sent, and when they
-    were last told."""
+    """One person's newest messages that were accepted, each with when it had been sent, and when
+    the person was last notified."""
 
-    taken: list[tuple[tuple[str, str], float]] = field(default_factory=list)
-    told: float | None = None
+    accepted: list[tuple[tuple[str, str], float]] = field(default_factory=list)
+    notified_at: float | None = None
 
 
 class HostParts(Struct, frozen=True):
@@ -133,7 +132,7 @@ class HostParts(Struct, frozen=True):
     clock: Clock
     background: Background
     commands: CommandRegistry
-    rate: SenderRate
+    rate: SenderRateLimit
     redactor: Redactor
     show: Callable[[Notice], None]
     warn: Callable[[str, str], None]
@@ -261,12 +260,12 @@ class Host:
             chat = Chat(message.chat_id, message.is_group, thread_id=message.thread_id)
             if not self._parts.access.permits(self._channel, Sender(message.sender_id), chat):
                 return False
-        verdict = self._parts.rate.verdict(message) if self._parts.rate.is_limited else "take"
-        if verdict == "tell":
+        verdict = self._parts.rate.verdict(message)
+        if verdict == "notify":
             logger.warning("{}: {} sends too much", self._channel, message.chat_key)
             telling = self._turn_away(message)
             self._parts.background.start(telling, name="too many messages")
-        return verdict == "take"
+        return verdict == "accept"
 
     def _tell_of_disk(self, messages: Sequence[InboundMessage], error: StorageError) -> None:
         """Say in each chat, once until something of it is stored, that its messages have to wait.
@@ -279,7 +278,7 @@ class Host:
 
     async def _turn_away(self, message: InboundMessage) -> None:
         words = OutboundMessage(
-            message.channel, message.chat_id, self._parts.rate.words, thread_id=message.thread_id
+            message.channel, message.chat_id, self._parts.rate.notice, thread_id=message.thread_id
         )
         try:
             name = f"rate-{message.channel}-{message.chat_id}-{message.event_id}"

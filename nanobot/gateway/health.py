@@ -77,7 +77,7 @@ class Health(Struct, frozen=True):
         return {"state": self.state, "concerns": concerns}
 
 
-def judge(
+def assess(
     channels: Iterable[ChannelState],
     now: float,
     queue: QueueCounts,
@@ -188,7 +188,7 @@ class HealthMonitor:
         waiting, refusal = await self._ask_journal()
         others = [concern for other in self._others for concern in other()]
         states, now = self.channels.values(), self._clock.monotonic()
-        return judge(states, now, self._queue, others, waiting=waiting, refusal=refusal)
+        return assess(states, now, self._queue, others, waiting=waiting, refusal=refusal)
 
     async def _ask_journal(self) -> tuple[float, str]:
         """How many seconds it owes an answer, and why it refuses."""

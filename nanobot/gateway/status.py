@@ -33,7 +33,7 @@ from nanobot.commands import CommandCall, Operation
 from nanobot.errors import NanobotError
 from nanobot.gateway.health import Health, HealthMonitor
 from nanobot.gateway.webserver import WebServer
-from nanobot.logs import Counted
+from nanobot.logs import LogCounter
 from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 from nanobot.text import duration
@@ -106,7 +106,7 @@ class Live(Struct, frozen=True):
     turns_running: Callable[[], int]
     monitor: HealthMonitor
     chronicle: Chronicle
-    counted: Counted
+    counted: LogCounter
 
     def report(self, health: Health, now: float) -> dict[str, object]:
         """All of it: `since_start` are turns by outcome, tokens of turns, and lines of the log."""

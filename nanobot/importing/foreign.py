@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from nanobot.bus.events import TERMINAL
-from nanobot.config.load import fits, with_entries
+from nanobot.config.load import fits_env_line, update_env_file
 
 _HUMP = re.compile(r"_([a-z0-9])")
 
@@ -131,7 +131,7 @@ class Secrets:
         name = f"IMPORTED_{_NO_NAME.sub('_', name.upper()).strip('_')}"
         if not value:
             return ""
-        if not fits(value):
+        if not fits_env_line(value):
             self.unfit.append(name)
             return ""
         if names := _REFERENCE.findall(value):
@@ -145,7 +145,7 @@ class Secrets:
     def as_text(self) -> str:
         """The file; empty where there are none."""
         values = {name: value for value, name in self._names.items()}
-        return with_entries(_HEAD, values) if values else ""
+        return update_env_file(_HEAD, values) if values else ""
 
 
 OURS = ("telegram", "whatsapp")

@@ -25,7 +25,7 @@ from nanobot.agent.media import FOLDER, kept_name
 from nanobot.bus.events import TERMINAL, Address
 from nanobot.clock import Clock
 from nanobot.config import command_for
-from nanobot.cron.job import Job, Place, address_of, draft_job, encoded
+from nanobot.cron.job import Job, JobPlace, address_of, draft_job, encoded
 from nanobot.cron.schedule import Every
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import ASIDE, CONFIG, Kind, Report, Source, Transfer, locate
@@ -62,7 +62,7 @@ def convert_job(id: str, given: Fields, people: People, now: datetime) -> Job:
     job = draft_job(
         _schedule(when),
         payload.text("message"),
-        Place(address, scope, ""),
+        JobPlace(address, scope, ""),
         now,
         name=given.text("name"),
         zone=when.text("tz"),

@@ -289,7 +289,7 @@ def _log_dead_thread(args: threading.ExceptHookArgs) -> None:
         logger.opt(exception=args.exc_value).critical("the thread {} died", name)
 
 
-class Counted:
+class LogCounter:
     """Counts the log's warnings and errors from `begin` to `close`, whatever level is written. The
     log must have been set up before: setting it up again ends the counting."""
 

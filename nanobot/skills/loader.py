@@ -54,7 +54,7 @@ _SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
 _MOST_HINT = 120
 
 
-class Surroundings(Struct, frozen=True):
+class SkillEnvironment(Struct, frozen=True):
     """What is there: `which` finds a program by its name as commands would, `environ` are the
     names of the variables that commands see, `system` is the operating system."""
 
@@ -63,7 +63,9 @@ class Surroundings(Struct, frozen=True):
     system: str = sys.platform
 
 
-def lacking(header: Header, here: Surroundings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def missing_requirements(
+    header: Header, here: SkillEnvironment
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a skill needs and does not find, and how to get that: a line each."""
     wanted = header.requires
     if wanted.systems and here.system not in wanted.systems:
@@ -83,7 +85,7 @@ def lacking(header: Header, here: Surroundings) -> tuple[tuple[str, ...], tuple[
     return tuple(missing), tuple(hints)
 
 
-def _found(name: str, here: Surroundings) -> bool:
+def _found(name: str, here: SkillEnvironment) -> bool:
     # A name with a slash would be looked for as a path, relative to wherever nanobot runs.
     return "/" not in name and here.which(name) is not None
 
@@ -100,38 +102,38 @@ class Enabled(Struct, frozen=True):
     since: str
 
 
-class Book(Struct, frozen=True):
+class SkillRecord(Struct, frozen=True):
     """All of it: `enabled` are workspace skills, `disabled` any skills, by name."""
 
     enabled: Mapping[str, Enabled]
     disabled: frozenset[str]
 
-    def enabling(self, name: str, enabled: Enabled | None) -> Book:
+    def enabling(self, name: str, enabled: Enabled | None) -> SkillRecord:
         """With a skill enabled; None for a built-in one, which needs no record."""
         kept = {**self.enabled, name: enabled} if enabled else self.enabled
         return replace(self, enabled=kept, disabled=self.disabled - {name})
 
-    def disabling(self, name: str) -> Book:
+    def disabling(self, name: str) -> SkillRecord:
         """With a skill disabled; what was enabled has to be enabled again."""
         kept = {key: one for key, one in self.enabled.items() if key != name}
-        return Book(kept, self.disabled | {name})
+        return SkillRecord(kept, self.disabled | {name})
 
 
-def _encoded(book: Book) -> bytes:
-    content = {"version": _VERSION, **to_builtins(book), "disabled": sorted(book.disabled)}
+def _encoded(record: SkillRecord) -> bytes:
+    content = {"version": _VERSION, **to_builtins(record), "disabled": sorted(record.disabled)}
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
 
-def _decoded(content: bytes) -> Book:
+def _decoded(content: bytes) -> SkillRecord:
     """Raises `UnfitDocument`."""
     try:
-        book = convert(versioned_object(content, _VERSION), Book)
+        record = convert(versioned_object(content, _VERSION), SkillRecord)
     except ValidationError as error:
         raise UnfitDocument(f"it is not as it was written: {error}") from error
-    for name in (*book.enabled, *book.disabled):
+    for name in (*record.enabled, *record.disabled):
         if not is_skill_name(name):
             raise UnfitDocument(f"{name!r:.40} is not a name for a skill")
-    return book
+    return record
 
 
 MOST_SKILLS = 200
@@ -149,11 +151,11 @@ class SkillsLoader:
         workspace: Root,
         store: StateStore,
         *,
-        here: Surroundings | None = None,
+        here: SkillEnvironment | None = None,
         unwanted: Collection[str] = (),
     ) -> None:
         self._workspace = workspace
-        self._here = here or Surroundings()
+        self._here = here or SkillEnvironment()
         self._unwanted = frozenset(unwanted)
         self._scans: dict[str, tuple[Fingerprint, Skill]] = {}
         self._warned = ""
@@ -161,15 +163,17 @@ class SkillsLoader:
         self.version = 0
         """Grows whenever the owner enables or disables one."""
         advice = "Enable your skills again with `nanobot skills enable`."
-        self.state = Document(store, "skills", _decoded, _encoded, Book({}, frozenset()), advice)
+        self.state = Document(
+            store, "skills", _decoded, _encoded, SkillRecord({}, frozenset()), advice
+        )
 
     def list(self) -> tuple[Skill, ...]:
         """All there are, by name; one in the workspace stands before a built-in one of the same
         name, which is in use as long as the other is not enabled."""
         with self._lock:
-            book = self.state.load()
-            found = [self._own(place, book) for place in self._folders()]
-            found += [self._judged(skill, "enabled", book) for skill in _shipped()]
+            record = self.state.load()
+            found = [self._own(place, record) for place in self._folders()]
+            found += [self._with_status(skill, "enabled", record) for skill in _shipped()]
         return tuple(sorted(found, key=lambda skill: (skill.name, skill.source != "workspace")))
 
     def in_use(self, scope: str = OWNER) -> tuple[Skill, ...]:
@@ -184,7 +188,7 @@ class SkillsLoader:
         """The skill that the owner means by `name`: the one in the workspace, else a built-in."""
         return next((skill for skill in self.list() if skill.name == name), None)
 
-    def record(self, change: Callable[[Book], Book]) -> None:
+    def change(self, change: Callable[[SkillRecord], SkillRecord]) -> None:
         """Store what the owner enabled or disabled. Raises `StorageError`."""
         self.state.change(change)
         self.version += 1
@@ -237,7 +241,7 @@ class SkillsLoader:
             self._warn(f"only {MOST_SKILLS} of {len(names)} skills are looked at")
         return tuple(home.child(name) for name in names[:MOST_SKILLS])
 
-    def _own(self, place: Place, book: Book) -> Skill:
+    def _own(self, place: Place, record: SkillRecord) -> Skill:
         """A skill of the workspace, judged by what the owner enabled."""
         name = place.names[-1]
         if not is_skill_name(name):
@@ -248,22 +252,22 @@ class SkillsLoader:
         if known is None or known[0] != mark:
             known = mark, skill_of(name, "workspace", lambda: read(place), place.relative)
             self._scans[name] = known
-        skill, enabled = known[1], book.enabled.get(name)
+        skill, enabled = known[1], record.enabled.get(name)
         if enabled is None:
-            return self._judged(skill, "new", book)
+            return self._with_status(skill, "new", record)
         skill = replace(skill, everyone=enabled.everyone)
         changes = differences(enabled.files, skill.files)
-        return self._judged(skill, "changed" if changes else "enabled", book, changes)
+        return self._with_status(skill, "changed" if changes else "enabled", record, changes)
 
-    def _judged(
-        self, skill: Skill, status: Status, book: Book, changes: tuple[str, ...] = ()
+    def _with_status(
+        self, skill: Skill, status: Status, record: SkillRecord, changes: tuple[str, ...] = ()
     ) -> Skill:
         """A skill with its status, unless it is broken or turned off, and with what it lacks."""
         if skill.status == "broken":
             return skill
-        if skill.name in self._unwanted or skill.name in book.disabled:
+        if skill.name in self._unwanted or skill.name in record.disabled:
             status, changes = "disabled", ()
-        missing, install = lacking(skill.header, self._here)
+        missing, install = missing_requirements(skill.header, self._here)
         return replace(skill, status=status, changes=changes, missing=missing, install=install)
 
     def _warn(self, problem: str) -> None:

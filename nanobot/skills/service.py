@@ -157,7 +157,7 @@ class SkillsService:
         """`name`: keep the skill from the model."""
         async with self._changing:
             name = (await self._find(text_argument(arguments, "name"))).name
-            await asyncio.to_thread(self.loader.record, lambda book: book.disabling(name))
+            await asyncio.to_thread(self.loader.change, lambda record: record.disabling(name))
             return fields(await self._find(name))
 
     async def _package(self, arguments: Arguments) -> Data:
@@ -196,7 +196,7 @@ class SkillsService:
             files = {file.path: file.digest for file in skill.files}
             now = self._clock.now().isoformat(timespec="seconds")
             enabled = Enabled(files, arguments.get("everyone") is True, now)
-        await asyncio.to_thread(self.loader.record, lambda book: book.enabling(name, enabled))
+        await asyncio.to_thread(self.loader.change, lambda record: record.enabling(name, enabled))
         skill = await self._find(name)
         if not skill.enabled:
             raise NanobotError(

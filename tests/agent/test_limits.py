@@ -18,7 +18,7 @@ from nanobot.bus.events import BegunBy, InboundMessage
 from nanobot.bus.journal import Journal, Spent
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import BudgetSpent, ProviderUnavailable
-from nanobot.gateway.channels import SenderRate
+from nanobot.gateway.channels import SenderRateLimit
 from nanobot.providers.counter import BudgetedProvider, DayBudget, DayLimit
 from nanobot.providers.port import CallOptions, Prompt, Toolset, Usage, user_message
 from nanobot.tasks import Background
@@ -174,28 +174,33 @@ def message(sender: str = "7", channel: str = "telegram", by: BegunBy = "person"
     return InboundMessage(channel, "1", sender, "hi", f"e{next(NUMBERS)}", EVENING, begun_by=by)
 
 
-def rate(per_minute: int, clock: FakeClock) -> SenderRate:
-    return SenderRate(per_minute, clock, lambda inbound: inbound.sender_id == "owner")
+def rate(per_minute: int, clock: FakeClock) -> SenderRateLimit:
+    return SenderRateLimit(per_minute, clock, lambda inbound: inbound.sender_id == "owner")
 
 
 async def test_a_flood_is_turned_away_and_told_so_once_a_minute() -> None:
     clock = FakeClock()
     limit = rate(3, clock)
-    assert [limit.verdict(message()) for _ in range(6)] == [*["take"] * 3, "tell", "drop", "drop"]
+    assert [limit.verdict(message()) for _ in range(6)] == [
+        *["accept"] * 3,
+        "notify",
+        "drop",
+        "drop",
+    ]
     await clock.advance(59)
     assert limit.verdict(message()) == "drop"
     await clock.advance(1)
-    assert [limit.verdict(message()) for _ in range(5)] == [*["take"] * 3, "tell", "drop"]
+    assert [limit.verdict(message()) for _ in range(5)] == [*["accept"] * 3, "notify", "drop"]
 
 
 async def test_the_messages_of_any_minute_are_counted_not_those_of_the_clocks() -> None:
     clock = FakeClock()
     limit = rate(2, clock)
-    assert limit.verdict(message()) == "take"
+    assert limit.verdict(message()) == "accept"
     await clock.advance(50)
-    assert limit.verdict(message()) == "take"
+    assert limit.verdict(message()) == "accept"
     await clock.advance(15)
-    assert [limit.verdict(message()) for _ in range(2)] == ["take", "tell"]
+    assert [limit.verdict(message()) for _ in range(2)] == ["accept", "notify"]
 
 
 async def test_what_was_written_over_hours_and_comes_at_once_is_not_too_much() -> None:
@@ -204,36 +209,42 @@ async def test_what_was_written_over_hours_and_comes_at_once_is_not_too_much() -
     await clock.advance(3_600)
     written = [start + timedelta(seconds=seconds) for seconds in (0, 40, 60, 100, 110)]
     backlog = [replace(message(), timestamp=at) for at in written]
-    assert [limit.verdict(each) for each in backlog] == ["take", "take", "take", "take", "tell"]
-    assert [limit.verdict(message()) for _ in range(2)] == ["take", "take"]
+    assert [limit.verdict(each) for each in backlog] == [
+        "accept",
+        "accept",
+        "accept",
+        "accept",
+        "notify",
+    ]
+    assert [limit.verdict(message()) for _ in range(2)] == ["accept", "accept"]
 
 
 async def test_what_is_delivered_again_until_it_can_be_stored_counts_once() -> None:
     clock = FakeClock()
     limit, first, second = rate(2, clock), message(), message()
     for _ in range(50):
-        assert [limit.verdict(each) for each in (first, second)] == ["take", "take"]
+        assert [limit.verdict(each) for each in (first, second)] == ["accept", "accept"]
         await clock.advance(1)
-    assert limit.verdict(replace(first, chat_id="2")) == "tell"
+    assert limit.verdict(replace(first, chat_id="2")) == "notify"
 
 
 def test_one_persons_flood_is_nobody_elses() -> None:
     limit = rate(1, FakeClock())
-    assert [limit.verdict(message("7")) for _ in range(2)] == ["take", "tell"]
-    assert limit.verdict(message("8")) == "take"
-    assert limit.verdict(message("7", "whatsapp")) == "take"
+    assert [limit.verdict(message("7")) for _ in range(2)] == ["accept", "notify"]
+    assert limit.verdict(message("8")) == "accept"
+    assert limit.verdict(message("7", "whatsapp")) == "accept"
 
 
 @pytest.mark.parametrize("by", ["job", "heartbeat"])
 def test_the_owner_and_what_nanobot_begins_itself_are_never_turned_away(by: BegunBy) -> None:
     limit = rate(1, FakeClock())
-    assert {limit.verdict(message("owner")) for _ in range(9)} == {"take"}
-    assert {limit.verdict(message(by=by)) for _ in range(9)} == {"take"}
+    assert {limit.verdict(message("owner")) for _ in range(9)} == {"accept"}
+    assert {limit.verdict(message(by=by)) for _ in range(9)} == {"accept"}
 
 
 def test_without_a_limit_everyone_may_send_any_number() -> None:
     limit = rate(0, FakeClock())
-    assert {limit.verdict(message()) for _ in range(99)} == {"take"}
+    assert {limit.verdict(message()) for _ in range(99)} == {"accept"}
 
 
 def test_those_kept_in_mind_are_bounded_and_the_one_who_floods_stays_among_them() -> None:
@@ -242,4 +253,4 @@ def test_those_kept_in_mind_are_bounded_and_the_one_who_floods_stays_among_them(
     for number in range(25_000):
         limit.verdict(message(str(number)))
         if number % 5_000 == 0:
-            assert limit.verdict(message("flood")) != "take"
+            assert limit.verdict(message("flood")) != "accept"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import OutboundPart
-from nanobot.config.load import entries
+from nanobot.config.load import parse_env_file
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.support import running
@@ -54,7 +54,7 @@ async def test_what_is_moved_stands_in_secrets_env_and_nowhere_else(
         told = await channel.answer_to(await channel.say(moved, sender_id="1"))
         await channel.answer_to(await channel.say("and now?", sender_id="1"))
     secrets = tmp_path / "secrets.env"
-    assert entries(secrets.read_text()) == {name: key.replace("\n", "\\n")}
+    assert parse_env_file(secrets.read_text()) == {name: key.replace("\n", "\\n")}
     assert stat.S_IMODE(secrets.stat().st_mode) == 0o600
     assert f"Moved into secrets.env: {name}." in told
     assert "still stands" not in told

@@ -15,7 +15,7 @@ from nanobot.cli.onboard.model import Candidate, ModelStep, is_near, part_of
 from nanobot.cli.onboard.wizard import Steps
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
-from nanobot.config.load import load_settings, with_entries
+from nanobot.config.load import load_settings, update_env_file
 from nanobot.config.model import ModelSettings
 from nanobot.config.yamltext import Change
 from nanobot.errors import NanobotError, ProviderError, StorageError
@@ -53,7 +53,7 @@ def test_a_secret_gets_a_variable_in_which_it_is_what_counts(
 
 
 def test_other_lines_of_the_secrets_stay_as_they_are() -> None:
-    assert with_entries("# mine\nexport A = 'x'\nB=1", {"A": "y", "C": '"quoted"'}) == (
+    assert update_env_file("# mine\nexport A = 'x'\nB=1", {"A": "y", "C": '"quoted"'}) == (
         "# mine\nA=y\nB=1\nC='\"quoted\"'\n"
     )
 
@@ -63,7 +63,7 @@ def test_secrets_of_an_editor_that_marks_its_files_are_changed_in_their_place(
 ) -> None:
     (tmp_path / "secrets.env").write_text("\ufeffA=old\nB=1\n")
     before = Before.read(tmp_path, {})
-    assert with_entries(before.secrets, {"A": "new"}) == "A=new\nB=1\n"
+    assert update_env_file(before.secrets, {"A": "new"}) == "A=new\nB=1\n"
     assert before.new_in(Part(secrets={"A": "old"})).is_empty
 
 

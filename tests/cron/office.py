@@ -11,13 +11,13 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from nanobot.bus.events import Address, Button, InboundMessage
-from nanobot.cron.job import Job, JobStore, Place, draft_job
+from nanobot.cron.job import Job, JobPlace, JobStore, draft_job
 from nanobot.cron.service import CronService
 from nanobot.testing import FakeClock
 from tests.doubles.state import MemoryState
 
 BERLIN = ZoneInfo("Europe/Berlin")
-HERE = Place(Address("telegram", "7"), "owner", "7")
+HERE = JobPlace(Address("telegram", "7"), "owner", "7")
 
 
 class Killed(BaseException):
@@ -92,7 +92,7 @@ class Office:
         self,
         schedule: str,
         message: str = "Hello",
-        place: Place = HERE,
+        place: JobPlace = HERE,
         zone: str = "",
         *,
         reminder: bool = False,

@@ -10,7 +10,7 @@ from datetime import time, timedelta
 
 import pytest
 
-from nanobot.cron.heartbeat import ActiveHours, Heartbeat, says_something
+from nanobot.cron.heartbeat import ActiveHours, Heartbeat, has_tasks
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from tests.cron.office import Inbox, berlin
@@ -161,7 +161,7 @@ async def test_a_file_that_cannot_be_read_costs_one_beat() -> None:
     ],
 )
 def test_what_heartbeat_md_asks_for(text: str, says: bool) -> None:
-    assert says_something(text, TEMPLATE) is says
+    assert has_tasks(text, TEMPLATE) is says
 
 
 @pytest.mark.parametrize(

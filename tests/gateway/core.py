@@ -12,7 +12,7 @@ from nanobot.bus.journal import InboxEntry, Journal, OutboxPart
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
-from nanobot.gateway.channels import ChannelState, Host, HostParts, SenderRate
+from nanobot.gateway.channels import ChannelState, Host, HostParts, SenderRateLimit
 from nanobot.gateway.webserver import WebServer
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.redaction import Redactor
@@ -48,7 +48,7 @@ def host_parts(
         clock,
         Background(),
         CommandRegistry([Command("help", "helps", no_help)]),
-        rate=SenderRate(per_minute, clock, lambda _: False),
+        rate=SenderRateLimit(per_minute, clock, lambda _: False),
         redactor=Redactor(),
         show=show,
         warn=warn,

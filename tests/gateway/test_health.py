@@ -6,7 +6,7 @@ import pytest
 
 from nanobot.bus.journal import QueueCounts
 from nanobot.gateway.channels import ChannelState
-from nanobot.gateway.health import Concern, judge
+from nanobot.gateway.health import Concern, assess
 
 NOW, ANSWERS = 1_000.0, (0.0, "")
 WELL = ChannelState("telegram", "running", heard_at=990.0, due=1_040.0)
@@ -116,6 +116,6 @@ def test_what_is_wrong_is_judged_and_said(
     stuck: bool,
     said: str,
 ) -> None:
-    health = judge(channels, NOW, queue, others, waiting=journal[0], refusal=journal[1])
+    health = assess(channels, NOW, queue, others, waiting=journal[0], refusal=journal[1])
     assert (health.state, health.stuck) == (state, stuck)
     assert "; ".join(concern.text for concern in health.concerns) == said

@@ -17,7 +17,7 @@ from nanobot.gateway.channels import ChannelState
 from nanobot.gateway.health import Concern, HealthMonitor
 from nanobot.gateway.status import About, HealthEndpoint, Live, Status
 from nanobot.gateway.webserver import WebServer
-from nanobot.logs import Counted
+from nanobot.logs import LogCounter
 from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
@@ -43,7 +43,7 @@ class House:
             SessionManager.in_folder(home / "sessions", clock),
         )
         self.background = Background()
-        self.counted = Counted()
+        self.counted = LogCounter()
         self.counted.errors, self.counted.warnings = 1, 4
         self.monitor = HealthMonitor(
             {"telegram": self.channel},

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from nanobot.logs import Counted, LogFile, LogLine, log_to, older_files
+from nanobot.logs import LogCounter, LogFile, LogLine, log_to, older_files
 from nanobot.security.redaction import REDACTED, Redactor
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
@@ -164,7 +164,7 @@ def test_what_people_see_is_one_line_that_nothing_in_it_can_break_or_forge() -> 
 
 
 async def test_warnings_and_errors_are_counted(log: Log) -> None:
-    counted = Counted()
+    counted = LogCounter()
     counted.begin()
     for say in (logger.info, logger.warning, logger.error, logger.warning, logger.critical):
         say("something")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root
 from nanobot.skills.folder import Skill
-from nanobot.skills.loader import SkillsLoader, Surroundings
+from nanobot.skills.loader import SkillEnvironment, SkillsLoader
 from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService
 from nanobot.testing import FakeClock
@@ -36,7 +36,7 @@ class Shelf:
     def open(self, **options: object) -> SkillsLoader:
         """A new process's loader."""
         there = {"pdftotext", "git"}
-        here = Surroundings(lambda name: name if name in there else None, {"TOKEN"}, "linux")
+        here = SkillEnvironment(lambda name: name if name in there else None, {"TOKEN"}, "linux")
         given: dict[str, object] = {"here": here, **options}
         return SkillsLoader(Root(self.workspace), self.state, **given)  # type: ignore[arg-type]
 

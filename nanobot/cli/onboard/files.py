@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from nanobot.config.load import (
     CONFIG_FILE,
     SECRETS_FILE,
-    entries,
-    fits,
+    fits_env_line,
     load_settings,
-    with_entries,
+    parse_env_file,
+    update_env_file,
 )
 from nanobot.config.yamltext import Change, edited, value_at
 from nanobot.errors import ConfigError, NanobotError, StorageError
@@ -90,19 +90,19 @@ class Before(Struct, frozen=True):
         """The variable for a secret at `path`: the one that is there, unless it is to be a `fresh`
         one, or else one that nothing else has a value for. Raises `NanobotError` for what is no
         secret."""
-        if not fits(value):
+        if not fits_env_line(value):
             said = f"the value for {preferred} holds a line break or an invisible character"
             raise NanobotError(said, hint="Copy it again, on its own.")
         written = _REFERENCE.fullmatch(str(value_at(self.config, path) or ""))
         if written and not fresh and self.environ.get(written[1]) in (None, value):
             return written[1]
-        known = {**entries(self.secrets), **self.environ}
+        known = {**parse_env_file(self.secrets), **self.environ}
         names = chain([preferred], (f"{preferred}_{number}" for number in count(2)))
         return next(name for name in names if known.get(name) in (None, value))
 
     def new_in(self, part: Part) -> Part:
         """`part` without what the files say already."""
-        known = entries(self.secrets)
+        known = parse_env_file(self.secrets)
         changes = (one for one in part.changes if value_at(self.config, one.path) != one.as_read())
         secrets = {name: value for name, value in part.secrets.items() if known.get(name) != value}
         return replace(part, changes=tuple(changes), secrets=secrets)
@@ -110,7 +110,7 @@ class Before(Struct, frozen=True):
     def with_part(self, part: Part) -> dict[str, str]:
         """The new text of each file; the secrets come first."""
         config = edited(self.config or _HEADER, part.changes) if part.changes else self.config
-        texts = {SECRETS_FILE: with_entries(self.secrets, part.secrets), CONFIG_FILE: config}
+        texts = {SECRETS_FILE: update_env_file(self.secrets, part.secrets), CONFIG_FILE: config}
         return {name: text for name, text in texts.items() if text}
 
     def changed_lines(self, part: Part) -> list[str]:
