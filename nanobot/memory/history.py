@@ -66,7 +66,7 @@ MOST = 10**15
 """What a cursor, or the number of a message, is below."""
 
 
-Natural = Annotated[int, Meta(ge=0, lt=MOST)]
+_Number = Annotated[int, Meta(ge=0, lt=MOST)]
 
 
 class HistoryEntry(Struct, frozen=True):
@@ -77,12 +77,12 @@ class HistoryEntry(Struct, frozen=True):
     none. `origin` names where content came from that is not the person's own.
     """
 
-    cursor: Natural
+    cursor: _Number
     timestamp: datetime
     type: EntryType
     session: str
-    first: Natural
-    last: Natural
+    first: int
+    last: int
     summary: str
     key_facts: tuple[str, ...] = ()
     operations: tuple[Operation, ...] = ()
@@ -111,7 +111,7 @@ def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
     if fields is None:
         return None
     try:
-        first, last = convert(fields.pop("range", [0, 0]), tuple[int, int])
+        first, last = _range(fields.pop("range", None))
         entry = convert({"session": "", **fields, "first": first, "last": last}, HistoryEntry)
     except ValidationError:
         return None
@@ -121,6 +121,12 @@ def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
     when = when if when.tzinfo else when.replace(tzinfo=zone)
     # A fact that was forgotten is empty.
     return replace(entry, timestamp=when, key_facts=tuple(filter(None, entry.key_facts)))
+
+
+def _range(value: object) -> tuple[int, int]:
+    with suppress(ValidationError):
+        return convert(value, tuple[_Number, _Number])
+    return 0, 0
 
 
 def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
@@ -210,9 +216,9 @@ class _Index(Struct):
             return
         self.spots.insert(at, _Spot(entry.cursor, path, start, size))
         self.highest = max(self.highest, entry.cursor)
-        newest = (entry.cursor, entry.last, entry.timestamp)
-        if entry.last and newest > self.newest.get(entry.session, newest[:1]):
-            self.newest[entry.session] = newest
+        known = self.newest.get(entry.session)
+        if entry.last and (known is None or known[0] < entry.cursor):
+            self.newest[entry.session] = (entry.cursor, entry.last, entry.timestamp)
 
     def after(self, cursor: int) -> list[_Spot]:
         """The entries with a higher cursor, in order."""
@@ -260,20 +266,16 @@ class HistoryLog:
 
     def entries(self, after: int = 0) -> list[HistoryEntry]:
         """The entries with a higher cursor than `after`, in order."""
-        return self._read(lambda index: index.after(after))
+        return self._read(after)
 
     def cursors(self, after: int = 0) -> list[int]:
         """The cursors higher than `after`, in order; no entry is read."""
         with self._lock:
             return [spot.cursor for spot in self._index().after(after)]
 
-    def count(self) -> int:
-        """How many entries there are."""
-        return len(self.cursors())
-
     def get(self, cursor: int) -> HistoryEntry | None:
         """The entry with this cursor."""
-        found = self._read(lambda index: index.after(cursor - 1)[:1])
+        found = self._read(cursor - 1, most=1)
         return found[0] if found and found[0].cursor == cursor else None
 
     def last_cursor(self) -> int:
@@ -358,12 +360,12 @@ class HistoryLog:
         except NanobotError as error:
             logger.warning("HISTORY.md is behind: {}", error)
 
-    def _read(self, chosen: Callable[[_Index], list[_Spot]]) -> list[HistoryEntry]:
-        """The entries that `chosen` names, in order."""
+    def _read(self, after: int, most: int | None = None) -> list[HistoryEntry]:
         with self._lock:
             for _ in range(_ATTEMPTS):
                 index = self._index()
-                if (found := self._entries_at(chosen(index), index.states)) is not None:
+                spots = index.after(after)[:most]
+                if (found := self._entries_at(spots, index.states)) is not None:
                     return found
         raise StorageError(self._live.shown, "another program changes it again and again")
 
@@ -382,11 +384,9 @@ class HistoryLog:
 
     def _index(self) -> _Index:
         """What the files hold; they are gone through only if one changed since the last time."""
-        places = [
-            *filter(_is_jsonl, self._rotated()),
-            self._live,
-        ]  # of two entries the older file's
-        # Before they are read: a change in between is seen next time.
+        # The older ones first: of two entries with one cursor theirs counts. The states are taken
+        # before the files are read: a change in between is seen next time.
+        places = [*filter(_is_jsonl, self._rotated()), self._live]
         states = {place.relative: self._state(place) for place in places}
         if states != self._known.states:
             found = _Index(states)

@@ -116,7 +116,7 @@ def _jobs(content: bytes) -> int:
 def _history(workspace: Path, prefix: str, clock: Clock) -> int:
     if not (workspace / prefix / HISTORY).exists():
         return 0
-    return HistoryLog(Root(workspace), clock, prefix=prefix).count()
+    return len(HistoryLog(Root(workspace), clock, prefix=prefix).cursors())
 
 
 class Restored(Struct, frozen=True):

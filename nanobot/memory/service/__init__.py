@@ -355,7 +355,7 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
     names = [entry.name for entry in folder.entries()] if folder.stat() else []
     numbers = (one.number for one in newest if one.is_in(memory.prefix))
     overview.retired = len(memory.store.retired())
-    overview.history = {"entries": memory.history.count()}
+    overview.history = {"entries": len(memory.history.cursors())}
     overview.notes = sum(day_of(name) is not None for name in names)
     overview.latest_version = next(numbers, 0)
     return overview
