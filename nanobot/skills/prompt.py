@@ -27,7 +27,7 @@ from nanobot.providers.port import estimate_tokens
 from nanobot.skills.folder import Skill, is_main
 from nanobot.skills.loader import SkillsLoader
 from nanobot.text import printable, shortened
-from nanobot.tooling import OWNER, Arguments, Tool, ToolResult, TurnContext
+from nanobot.tooling import OWNER, Arguments, Tool, ToolResult, TurnContext, line_excerpt
 from nanobot.tooling.registry import MAX_RESULT
 
 MOST_NAMED = 3
@@ -175,7 +175,8 @@ class ReadSkill(Tool, Struct, frozen=True):
         if b"\0" in content:
             where = f"; it is {skill.folder}/{path}" if skill.folder else ""
             raise ToolError(f"{path} is binary and cannot be read as text{where}")
-        shown = _excerpt(content.decode("utf-8", "replace"), arguments.start_line)
+        text = content.decode("utf-8", "replace")
+        shown = line_excerpt(text, "it", arguments.start_line, max_text=MOST_TEXT)
         return shown if path else f"{_about(skill)}\n\n{shown}"
 
 
@@ -208,22 +209,3 @@ def _about(skill: Skill) -> str:
     if lack := missing_text(skill):
         parts.append(lack)
     return f"[{'; '.join(parts)}]"
-
-
-def _excerpt(text: str, start: int) -> str:
-    """The lines from number `start` that fit a result, and how to read on."""
-    lines = text.split("\n")
-    if start > len(lines):
-        raise ToolError(f"it has only {len(lines)} lines")
-    shown, room = [], MOST_TEXT
-    for line in lines[start - 1 :]:
-        room -= len(line) + 1
-        if room < 0:
-            break
-        shown.append(line)
-    if not shown:
-        shown = [f"{lines[start - 1][:MOST_TEXT]} [this line is cut here]"]
-    last = start - 1 + len(shown)
-    if last < len(lines):
-        shown.append(f"[lines {start}-{last} of {len(lines)}; read on with start_line={last + 1}]")
-    return "\n".join(shown)

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from nanobot.bus.events import Address, BegunBy
+from nanobot.errors import ToolError
 from nanobot.messages import Message
 from nanobot.security.paths import Roots
 from nanobot.text import printable
@@ -104,6 +105,39 @@ class ToolResult(Struct, frozen=True):
     images: tuple[tuple[str, str], ...] = ()
     changed: tuple[str, ...] = ()
     trusted: bool = False
+
+
+MAX_LINES = 2_000
+"""Lines of a text that one result shows."""
+
+
+def line_excerpt(text: str, name: str, start: int, end: int | None = None, *, max_text: int) -> str:
+    """The lines `start` to `end` of a text (from 1 on), as far as `max_text` characters go, and how
+    to read on. Raises `ToolError` where there are none."""
+    # As editors count them: `splitlines` would also cut at form feeds and U+2028.
+    *whole, rest = text.split("\n")
+    lines = [*(f"{line}\n" for line in whole), *([rest] if rest else [])]
+    total = len(lines)
+    if start > total > 0:
+        raise ToolError(f"{name} has only {total} lines")
+    if end is not None and end < start:
+        raise ToolError(f"end_line {end} comes before start_line {start}")
+    last = min(total, end or total, start + MAX_LINES - 1)
+    shown, size = start - 1, 0
+    while shown < last and size + len(lines[shown]) <= max_text:
+        size += len(lines[shown])
+        shown += 1
+    piece = "".join(lines[start - 1 : shown])
+    notes: list[str] = []
+    if shown < start <= total:  # not even one line fits
+        shown, piece = start, lines[start - 1][:max_text]
+        notes.append(f"[line {start} has {len(lines[start - 1]):,} characters and is cut here]")
+    if start > 1 or shown < total:
+        more = f"; read on with start_line={shown + 1}" if shown < total else ""
+        notes.append(f"[lines {start}-{shown} of {total}{more}]")
+    if not notes:
+        return piece
+    return piece + ("" if piece.endswith("\n") else "\n") + "\n".join(notes)
 
 
 class Arguments(Checked, frozen=True):

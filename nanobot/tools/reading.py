@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import Entry, Place
 from nanobot.text import printable
-from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext
+from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext, line_excerpt
 from nanobot.tooling.registry import MAX_RESULT
 
 
@@ -40,7 +40,6 @@ def is_binary(content: bytes) -> bool:
     return b"\0" in content[:8192] or content.startswith(b"%PDF-")
 
 
-MAX_LINES = 2_000
 MAX_TEXT = MAX_RESULT - 500
 """Characters of a file in one result; the rest is room for what is said about it."""
 
@@ -177,37 +176,11 @@ def fitting(lines: list[str], most: int) -> list[str]:
 
 def _excerpt(place: Place, content: bytes, start: int, end: int | None) -> str:
     text = content.decode("utf-8", "replace")
-    lines = _lines(text)
-    total = len(lines)
-    if start > total:
-        raise ToolError(f"{place.shown} has only {total} lines")
-    if end is not None and end < start:
-        raise ToolError(f"end_line {end} comes before start_line {start}")
-    last = min(total, end or total, start + MAX_LINES - 1)
-    shown, size = start - 1, 0
-    while shown < last and size + len(lines[shown]) <= MAX_TEXT:
-        size += len(lines[shown])
-        shown += 1
-    piece = "".join(lines[start - 1 : shown])
-    notes = []
-    if shown < start:  # not even one line fits
-        shown = start
-        piece = lines[start - 1][:MAX_TEXT]
-        notes.append(f"[line {start} has {len(lines[start - 1]):,} characters and is cut here]")
-    if start > 1 or shown < total:
-        more = f"; read on with start_line={shown + 1}" if shown < total else ""
-        notes.append(f"[lines {start}-{shown} of {total}{more}]")
-    if "\ufffd" in piece and text.encode() != content:
-        notes.append("[some bytes are not valid UTF-8 and are shown as \ufffd]")
-    if not notes:
+    piece = line_excerpt(text, place.shown, start, end, max_text=MAX_TEXT)
+    if "\ufffd" not in piece or text.encode() == content:
         return piece
-    return piece + ("" if piece.endswith("\n") else "\n") + "\n".join(notes)
-
-
-def _lines(text: str) -> list[str]:
-    """Lines as editors count them: `splitlines` would also cut at form feeds and U+2028."""
-    lines = text.split("\n")
-    return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    line_end = "" if piece.endswith("\n") else "\n"
+    return f"{piece}{line_end}[some bytes are not valid UTF-8 and are shown as \ufffd]"
 
 
 def _listed(entry: Entry) -> str:
