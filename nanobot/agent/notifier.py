@@ -229,7 +229,7 @@ class Notifier:
         """Why Dream could not work."""
         await self.tell(OWNER, text)
 
-    async def tell_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:
+    async def notify_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:
         """Facts that wait from now on, with buttons that decide: in the chat that they come from,
         those of Dream in the chat that the owner used last."""
         if not facts or not (session or scope == OWNER):

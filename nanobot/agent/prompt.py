@@ -210,7 +210,7 @@ class ScopedSources:
         read."""
         scope = self._scopes.of_session(session.key, session.metadata)
         try:
-            return self._memories.of(scope).store.joined()
+            return self._memories.of(scope).store.memory_text()
         except NanobotError as error:
             logger.warning("memory cannot be read: {}", error)
             return None

@@ -54,7 +54,7 @@ from nanobot.errors import (
     StorageError,
     TurnStopped,
 )
-from nanobot.memory.taint import carried, origins_of
+from nanobot.memory.taint import combined_mark, origins_of
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.providers.port import CallOptions, Usage
 from nanobot.providers.retry import asked_wait
@@ -439,7 +439,7 @@ class Turns:
             origin = message.origin
             if message.role == "assistant":
                 used = tools if message is messages[-1] else ()
-                origin = carried(origins_of(marked)) if marked else ""
+                origin = combined_mark(origins_of(marked)) if marked else ""
             session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
 
     def _ended(

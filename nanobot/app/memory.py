@@ -50,9 +50,9 @@ class MemoryParts:
         self.scopes = scopes
         self.versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
         template = load_template(template_folder())
-        tell_held = notifier.tell_held if notifier else None
+        notify_held = notifier.notify_held if notifier else None
         self.memories = memories = Memories(
-            stores.workspace, clock, template, self.versions, quiesce, tell_held
+            stores.workspace, clock, template, self.versions, quiesce, notify_held
         )
 
         def scope_of(key: str) -> str:

@@ -44,9 +44,9 @@ def fact_lines(text: str, template: str = "") -> list[str]:
 def find_line(line: str, text: str, *, facts_only: bool = True) -> str:
     """The line of the file `text` that is `line`, whatever its list mark, indent, case and final
     period: as it stands there, without blanks at its end; empty if none is."""
-    wanted = _said(line)
+    wanted = _normalized(line)
     lines = (raw.rstrip() for raw in text.split("\n"))
-    same = (there for there in lines if there and _said(there) == wanted)
+    same = (there for there in lines if there and _normalized(there) == wanted)
     return next((there for there in same if not facts_only or fact_lines(there)), "")
 
 
@@ -130,5 +130,5 @@ def summary_of_change(name: str, before: str, after: str) -> str:
     return f"{'wrote' if wrote else 'took out'}: {text}"
 
 
-def _said(line: str) -> str:
+def _normalized(line: str) -> str:
     return " ".join(bare(line).split()).casefold().rstrip(".。")

@@ -62,11 +62,11 @@ EntryType = Literal["consolidation", "raw", "import", "digest"]
 STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d)\]")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _CURSOR_ON_LINE = re.compile(rb'"cursor"\s*:\s*([0-9]{1,15})\b')
-MOST = 10**15
+NUMBER_LIMIT = 10**15
 """What a cursor, or the number of a message, is below."""
 
 
-_Number = Annotated[int, Meta(ge=0, lt=MOST)]
+_Number = Annotated[int, Meta(ge=0, lt=NUMBER_LIMIT)]
 
 
 class HistoryEntry(Struct, frozen=True):
@@ -140,7 +140,7 @@ def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
         return None
     cursor = natural(fields.get("cursor"))
     return HistoryEntry(
-        cursor=cursor if cursor < MOST else 0,
+        cursor=cursor if cursor < NUMBER_LIMIT else 0,
         timestamp=_time(fields.get("timestamp"), now).replace(microsecond=0),
         type="import",
         session=string(fields.get("session_key") or fields.get("session")),
@@ -151,7 +151,7 @@ def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
     )
 
 
-def adopted(content: bytes, taken: Set[int], highest: int, now: datetime) -> bytes:
+def adopt_foreign_lines(content: bytes, taken: Set[int], highest: int, now: datetime) -> bytes:
     """A file with its foreign lines as entries. They keep their cursors where these are not among
     the `taken` ones; the others follow the `highest`."""
     known = set(taken)
@@ -238,7 +238,7 @@ class HistoryLog:
         self._lines = LineFile(self._live, clock, _is_entry)
         self._known = _Index({})
         self._recovered = False
-        self._carried_out: int | None = None
+        self._applied_mark: int | None = None
 
     def append(self, entry: HistoryEntry) -> HistoryEntry:
         """Commit an entry; return it with its cursor. Raises `StorageError`: nothing was committed.
@@ -318,7 +318,7 @@ class HistoryLog:
 
     def set_applied(self, cursor: int) -> None:
         """Remember, durably, that the changes up to this entry are carried out."""
-        self._carried_out = cursor
+        self._applied_mark = cursor
         self._place(_APPLIED).write_bytes(b"%d\n" % cursor)
 
     def rewrite(self, redact: Callable[[str], str]) -> int:
@@ -341,7 +341,7 @@ class HistoryLog:
             return
         content = self._content(HISTORY)
         taken = {spot.cursor for spot in index.spots}
-        new = adopted(content, taken, self.last_cursor(), self._clock.now())
+        new = adopt_foreign_lines(content, taken, self.last_cursor(), self._clock.now())
         with suppress(WriteConflict):  # an editor saved just now: next time
             self._live.write_bytes(new, expected=content)
             logger.info("{}: lines of another program were taken over", self._live.relative)
@@ -411,10 +411,10 @@ class HistoryLog:
             logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
 
     def _applied(self) -> int:
-        if self._carried_out is None:
+        if self._applied_mark is None:
             mark, last = self._hint(_APPLIED), self.last_cursor()
-            self._carried_out = last if mark is None or mark > last else mark
-        return self._carried_out
+            self._applied_mark = last if mark is None or mark > last else mark
+        return self._applied_mark
 
     def _hint(self, path: str) -> int | None:
         """The number in a file; None where it cannot be read either."""
@@ -424,7 +424,7 @@ class HistoryLog:
 
     def _number(self, path: str) -> int | None:
         text = self._content(path).strip()
-        return int(text) if text.isdigit() and len(text) < len(str(MOST)) else None
+        return int(text) if text.isdigit() and len(text) < len(str(NUMBER_LIMIT)) else None
 
     def _content(self, path: str) -> bytes:
         return self._place(path).read_bytes(LIMIT) or b""

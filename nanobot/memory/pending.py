@@ -42,7 +42,7 @@ MOST_WAITING = 200
 MOST_SHOWN = 2_400
 """Characters of a change; a longer one is not held back but dropped."""
 
-TellHeld = Callable[[str, Sequence["PendingFact"], str], Awaitable[None]]
+NotifyHeld = Callable[[str, Sequence["PendingFact"], str], Awaitable[None]]
 """Shows to the person of a scope what waits from now on; with the conversation that it comes from,
 empty for Dream's. Must not raise."""
 
@@ -107,17 +107,17 @@ class PendingFact(Struct, frozen=True):
 
 
 class Pending:
-    """What waits in one scope; `store` is its writer, `tell` shows it to the person."""
+    """What waits in one scope; `store` is its writer, `notify` shows it to the person."""
 
     def __init__(
-        self, store: MemoryStore, scope: str = "owner", tell: TellHeld | None = None
+        self, store: MemoryStore, scope: str = "owner", notify: NotifyHeld | None = None
     ) -> None:
-        self._store, self._scope, self._tell = store, scope, tell
+        self._store, self._scope, self._notify = store, scope, notify
 
-    async def tell(self, facts: Sequence[PendingFact], session: str) -> None:
+    async def notify(self, facts: Sequence[PendingFact], session: str) -> None:
         """Show facts that `hold` returned to the person."""
-        if self._tell is not None:
-            await self._tell(self._scope, facts, session)
+        if self._notify is not None:
+            await self._notify(self._scope, facts, session)
 
     async def pending(self) -> list[PendingFact]:
         """What waits, the oldest first."""
@@ -133,7 +133,7 @@ class Pending:
         """Hold back lines to add, or operations; return those that were new, with their numbers.
 
         `origins` are the marks of the foreign content behind them. What waits already is not held
-        twice. Who held them back calls `tell` once for all that belongs together.
+        twice. Who held them back calls `notify` once for all that belongs together.
         """
         named = tuple(dict.fromkeys(map(_origin, sources_of(origins)))) or ("unknown",)
         today = self._store.today()

@@ -21,7 +21,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryLog
-from nanobot.memory.pending import Pending, TellHeld
+from nanobot.memory.pending import NotifyHeld, Pending
 from nanobot.memory.store import MemoryStore
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue, stem_of
@@ -154,7 +154,7 @@ class Memories:
     `workspace` must be the root that the tools write through; `template` is the text of each file
     before anything was learned. No folder is made before something is written. `versions` is None
     where changes need not be kept. `quiesce` is given a scope, and entered around the replacing of
-    its rule files. `tell_held` shows what waits in a scope to its person.
+    its rule files. `notify_held` shows what waits in a scope to its person.
     """
 
     def __init__(
@@ -164,10 +164,10 @@ class Memories:
         template: Mapping[str, str] | None = None,
         versions: GitStore | None = None,
         quiesce: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
-        tell_held: TellHeld | None = None,
+        notify_held: NotifyHeld | None = None,
     ) -> None:
         self._workspace = workspace
-        self._tell_held = tell_held
+        self._notify_held = notify_held
         self._clock = clock
         self._template = template or {}
         self._versions = versions
@@ -216,5 +216,5 @@ class Memories:
         )
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
-        pending = Pending(store, scope, self._tell_held)
+        pending = Pending(store, scope, self._notify_held)
         return Memory(scope, prefix, root, store, history, pending, self._versions)

@@ -88,7 +88,7 @@ class MemoryStore:
         self._writing = asyncio.Lock()
         self._day = date.min
         self._texts: dict[str, tuple[FileState | None, str]] = {}
-        self._joined: tuple[tuple[str, ...], str] = ((), "")
+        self._memory_text: tuple[tuple[str, ...], str] = ((), "")
 
     # Reading
 
@@ -109,7 +109,7 @@ class MemoryStore:
         known = self._texts.get(path)
         if known is None or known[0] != fingerprint:
             # Taken before the read: a change in between is seen next time.
-            known = self._texts[path] = (fingerprint, self._fresh(path))
+            known = self._texts[path] = (fingerprint, self._read_now(path))
         return known[1]
 
     def today(self) -> date:
@@ -132,7 +132,7 @@ class MemoryStore:
         if self._versions is None:
             return {}
         written, now = self._versions.line_times(self._prefix + path), self._clock.now()
-        lines = {line.strip() for line in split(self._fresh(path))}
+        lines = {line.strip() for line in split(self._read_now(path))}
         return {line: max(0, (now - written[line]).days) for line in lines if line in written}
 
     def retired(self) -> list[tuple[date, str]]:
@@ -152,12 +152,16 @@ class MemoryStore:
     def unconfirmed_notes(self) -> str:
         """Those of the notes in a prompt that foreign content may have caused. A turn may have
         begun yesterday, with the notes of that day."""
-        texts = [text for text in map(self._told, (self.today_path(), self.today_path(1))) if text]
+        texts = [
+            text
+            for text in map(self._text_or_error, (self.today_path(), self.today_path(1)))
+            if text
+        ]
         return "\n".join(filter(None, map(unconfirmed_in, texts)))
 
     def get_memory_context(self) -> str:
         """The `# Memory` part of the system prompt; empty while there is nothing to remember."""
-        long_term, notes = self._told(LONG_TERM), self._told(self.today_path())
+        long_term, notes = self._text_or_error(LONG_TERM), self._text_or_error(self.today_path())
         parts = ["# Memory"]
         if guard.fact_lines(long_term, self.template_of(LONG_TERM)):
             parts.append(f"## Long-term Memory\n\n{long_term.strip()}")
@@ -165,23 +169,23 @@ class MemoryStore:
             parts.append(f"## Today's Notes\n\n{notes.strip()}")
         return "\n\n".join(parts) if len(parts) > 1 else ""
 
-    def joined(self) -> str:
+    def memory_text(self) -> str:
         """The long-term files and today's notes as one text, with a line's end between them. The
         same object as long as nothing changes: each conversation keeps what it was told, and all of
         a scope were told the same."""
         texts = tuple(map(self.read, (LONG_TERM, self.today_path(), *PERSONAL)))
-        if self._joined[0] != texts:
-            self._joined = (texts, "\n".join(texts))
-        return self._joined[1]
+        if self._memory_text[0] != texts:
+            self._memory_text = (texts, "\n".join(texts))
+        return self._memory_text[1]
 
-    def _told(self, path: str) -> str:
+    def _text_or_error(self, path: str) -> str:
         try:
             return self.read(path)
         except NanobotError as error:
             logger.warning("{} cannot be read: {}", path, error)
             return f"{path} cannot be read: {error}"
 
-    def _fresh(self, path: str) -> str:
+    def _read_now(self, path: str) -> str:
         return text_of(self._root.place(self._prefix + path).read_bytes(LIMIT))
 
     # Writing
@@ -274,7 +278,7 @@ class MemoryStore:
                 return await asyncio.to_thread(self._rewrite, redact)
             finally:
                 self._texts.clear()
-                self._joined = ((), "")
+                self._memory_text = ((), "")
 
     async def _apply(
         self,
@@ -284,11 +288,11 @@ class MemoryStore:
         retired: Sequence[str],
         before: BeforeChange | None,
     ) -> tuple[int, tuple[Operation, ...]]:
-        text = await asyncio.to_thread(self._fresh, path)
+        text = await asyncio.to_thread(self._read_now, path)
         applied = apply_operations(text, operations)
         made = tuple(operation for operation in operations if operation not in applied.left)
         full = altered(change, operations=change.operations or made)
-        going = _going(text, applied.text, retired)
+        going = _to_retire(text, applied.text, retired)
         write = _Write(path, applied.text, text, full, going, before)
         if going:
             # Refused after they were retired, the lines would stand in both files.
@@ -305,7 +309,7 @@ class MemoryStore:
         change: Change,
         before: BeforeChange | None = None,
     ) -> int:
-        text = await asyncio.to_thread(self._fresh, path)
+        text = await asyncio.to_thread(self._read_now, path)
         return await self._put(_Write(path, edited(text), text, change, (), before))
 
     async def _put(self, write: _Write) -> int:
@@ -374,7 +378,7 @@ async def _again(write: Callable[[], Awaitable[Result]]) -> Result:
     return await write()
 
 
-def _going(before: str, after: str, retired: Sequence[str]) -> tuple[str, ...]:
+def _to_retire(before: str, after: str, retired: Sequence[str]) -> tuple[str, ...]:
     """Those lines of `before` that are no more in `after` and are to be retired."""
     named = {guard.bare(line) for line in retired}
     standing = {line.strip() for line in split(after)}

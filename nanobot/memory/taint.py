@@ -55,7 +55,7 @@ def passed_on(by: str, marks: Iterable[str]) -> str:
     return f"{by} ({'; '.join(sources_of(marks))})"
 
 
-def carried(marks: Iterable[str]) -> str:
+def combined_mark(marks: Iterable[str]) -> str:
     """The marks that one message carries, as it holds them."""
     return ",".join(_few(_short(mark) for mark in marks))
 
@@ -135,8 +135,8 @@ def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:
     for message in own[edited[-1] if edited else 0 :]:
         day = message.timestamp.date() if message.timestamp else None
         for line in message.own_words.split("\n"):
-            if line != EDITED and (told := " ".join(line.split())):
-                yield told, day
+            if line != EDITED and (text := " ".join(line.split())):
+                yield text, day
 
 
 def _plain(text: str) -> str:
@@ -147,7 +147,7 @@ NOTE = "note"
 """The origin of what stands in such a note; its mark may say more, but that is for people."""
 
 _MARKED = re.compile(r"- \d\d:\d\d \(from [^\n]{1,300}, unconfirmed\) ")
-_TOLD = re.compile(r"\d\d:\d\d \(from ")
+_SAYS_UNCONFIRMED = re.compile(r"\d\d:\d\d \(from ")
 _LONGEST_MARK = 280
 
 
@@ -164,7 +164,7 @@ def is_unconfirmed(note: str) -> bool:
 
 def says_unconfirmed(notice: str) -> bool:
     """Whether the news of memory in a prompt tell of such a note; they may be cut in the mark."""
-    return _TOLD.search(notice) is not None
+    return _SAYS_UNCONFIRMED.search(notice) is not None
 
 
 def unconfirmed_in(notes: str) -> str:

@@ -192,7 +192,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
             )
         if held:
             waiting = await memory.pending.hold(held, path, origins, _by_agent(caller, "held back"))
-            await memory.pending.tell(waiting, caller.address.key)
+            await memory.pending.notify(waiting, caller.address.key)
             lines = [(step.new or f"without: {step.old}")[:_SHOWN] for step in held]
             report += _WAITS.format("\n".join(lines))
         changed = (memory.prefix + path,) if steps else ()

@@ -28,7 +28,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
-from nanobot.memory.consolidation.archivist import Archivist, Haste
+from nanobot.memory.consolidation.archivist import Archivist, Urgency
 from nanobot.memory.consolidation.planning import PromptGauge, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser
 from nanobot.memory.scopes import Memory
@@ -121,14 +121,14 @@ class MemoryConsolidator:
         Looking for sessions that were left behind goes on in the background, as does what needs the
         model. One that is used before that is caught up then.
         """
-        await self._settle()
+        await self._apply_waiting()
         self._background.start(self._find_left_behind(), name="consolidate what was left behind")
 
     async def idle(self) -> None:
         """Each minute: what was sealed and still waits, changes that wait, sessions that rest."""
         if self._summariser.is_resting:
             return
-        await self._settle()
+        await self._apply_waiting()
         await self._for_each(sorted(self._left_behind), self.seal)
         if self._gauge.limits.idle_minutes > 0:
             await self._put_resting_away()
@@ -162,11 +162,11 @@ class MemoryConsolidator:
 
     async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
         """Put away what is too much; where a turn waits, raw if it cannot be otherwise."""
-        hastes: tuple[Haste, ...] = ("urgent", "raw") if coming else ("patient",)
-        for haste in hastes:
-            if await self._seal(session, haste):
+        urgencies: tuple[Urgency, ...] = ("urgent", "raw") if coming else ("patient",)
+        for urgency in urgencies:
+            if await self._seal(session, urgency):
                 while count := await self._surplus(session, coming):
-                    if not await self._put_away(session, count, haste):
+                    if not await self._put_away(session, count, urgency):
                         break
 
     async def _shrink(self, session: Session, before: int) -> bool:
@@ -198,42 +198,44 @@ class MemoryConsolidator:
         count = len(session.messages)
         return not count or await self._put_away(session, count, "patient")
 
-    async def _seal(self, session: Session, haste: Haste) -> bool:
+    async def _seal(self, session: Session, urgency: Urgency) -> bool:
         """Put away what lies before the newest epoch; False where that has to wait."""
         first, last = session.last_consolidated + 1, session.epoch_seq
         if first <= last:
             self._left_behind.add(session.key)
             messages = await asyncio.to_thread(self._sessions.read_window, session.key, first, last)
-            await self._say(session, await self._archivist.put_away(session, last, messages, haste))
+            await self._notify(
+                session, await self._archivist.put_away(session, last, messages, urgency)
+            )
         if session.last_consolidated < last:
             return False
         self._left_behind.discard(session.key)
         return True
 
-    async def _put_away(self, session: Session, count: int, haste: Haste) -> bool:
+    async def _put_away(self, session: Session, count: int, urgency: Urgency) -> bool:
         """Put the oldest `count` messages of the window away; whether that is done."""
-        done, notice = await self._archived(session, count, haste)
-        await self._say(session, notice)
+        done, notice = await self._archived(session, count, urgency)
+        await self._notify(session, notice)
         return done
 
-    async def _archived(self, session: Session, count: int, haste: Haste) -> tuple[bool, str]:
+    async def _archived(self, session: Session, count: int, urgency: Urgency) -> tuple[bool, str]:
         messages = session.messages
         last = messages[count].seq - 1 if count < len(messages) else messages[-1].seq
-        notice = await self._archivist.put_away(session, last, messages[:count], haste)
+        notice = await self._archivist.put_away(session, last, messages[:count], urgency)
         return session.last_consolidated >= last, notice
 
-    async def _say(self, session: Session, notice: str) -> None:
+    async def _notify(self, session: Session, notice: str) -> None:
         if notice:
             try:
                 await self._on_put_away(session.key, notice)
             except NanobotError as error:
                 logger.warning("{}: a notice could not be sent: {}", session.key, error)
 
-    async def _settle(self) -> None:
+    async def _apply_waiting(self) -> None:
         """Carry out changes of memory that wait."""
         try:
             for memory in self._memories():
-                await self._archivist.settle(memory)
+                await self._archivist.apply_waiting(memory)
         except NanobotError as error:
             logger.error("changes of memory wait: {} {}", error, error.hint)
 

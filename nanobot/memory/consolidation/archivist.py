@@ -4,7 +4,7 @@ changes.
 Invariant: a range commits only if it still stands as it was read, and in this order: the model's
 answer, what waits for the person's word, the history entry (the commit point), the session's mark,
 the changes of memory, the archive. A crash before the commit point leaves the range in the prompt;
-after it, `catch_up` and `settle` make up for what is missing.
+after it, `catch_up` and `apply_waiting` make up for what is missing.
 
 What a person takes back (`/discard`, `/undo`, `/forget`) does not enter memory: from the last look
 at the range until the session is marked, `Session.parting` is held, and whatever takes messages
@@ -46,7 +46,7 @@ from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
 from nanobot.text import counted, shortened
 
-Haste = Literal["patient", "urgent", "raw"]
+Urgency = Literal["patient", "urgent", "raw"]
 """What to do where the model is out, or takes too long for who waits: leave the range where it is,
 or archive it raw. `raw` does not ask the model at all."""
 
@@ -78,7 +78,7 @@ class Archivist:
             self._sessions.mark_consolidated(session, min(committed, session.next_seq - 1))
 
     async def put_away(
-        self, session: Session, last: int, messages: Sequence[Message], haste: Haste
+        self, session: Session, last: int, messages: Sequence[Message], urgency: Urgency
     ) -> str:
         """Put away what follows `last_consolidated`, up to the seq `last`; say in a line for people
         what was, empty for nothing.
@@ -97,7 +97,7 @@ class Archivist:
             if not chunk.shown:
                 self._sessions.mark_consolidated(session, chunk.last)
                 continue
-            draft = await self._draft(chunk, memory, haste)
+            draft = await self._draft(chunk, memory, urgency)
             if draft is None or not await self._commit(session, chunk, memory, draft):
                 break
             committed.append(draft)
@@ -111,17 +111,17 @@ class Archivist:
         logger.info("{}: {} messages were put away into memory", session.key, count)
         return _notice(count, committed)
 
-    async def settle(self, memory: Memory) -> None:
+    async def apply_waiting(self, memory: Memory) -> None:
         """Carry out the changes that a crash, or the disk, kept from being carried out."""
         async with self._scopes[memory.scope]:
-            await self._settle(memory)
+            await self._apply_waiting(memory)
 
-    async def _draft(self, chunk: Chunk, memory: Memory, haste: Haste) -> Draft | None:
+    async def _draft(self, chunk: Chunk, memory: Memory, urgency: Urgency) -> Draft | None:
         """None where the range has to wait for the model."""
         draft = None
-        if haste == "patient" or (haste == "urgent" and not self._summariser.is_out):
+        if urgency == "patient" or (urgency == "urgent" and not self._summariser.is_out):
             draft = await self._summariser.summarise(chunk, memory)
-        return draft if draft or haste == "patient" else self._summariser.raw(chunk)
+        return draft if draft or urgency == "patient" else self._summariser.raw(chunk)
 
     async def _commit(self, session: Session, chunk: Chunk, memory: Memory, draft: Draft) -> bool:
         """Commit the entry and carry out its changes, which never fail; False where the range no
@@ -135,7 +135,7 @@ class Archivist:
                 await self._hold(chunk, memory, draft)
                 await asyncio.to_thread(memory.history.append, draft.entry)
                 self._sessions.mark_consolidated(session, chunk.last)
-            await self._settle(memory)
+            await self._apply_waiting(memory)
         return True
 
     async def _stands(self, session: Session, chunk: Chunk, memory: Memory) -> bool:
@@ -162,13 +162,13 @@ class Archivist:
             change = Change("consolidate", "held back", session=chunk.session)
             held = await memory.pending.hold(draft.held, LONG_TERM, chunk.origins, change)
             # Others than the owner are not disturbed by what they did not ask for.
-            await memory.pending.tell(held, chunk.session if memory.scope == OWNER else "")
+            await memory.pending.notify(held, chunk.session if memory.scope == OWNER else "")
         except StorageError:
             raise
         except NanobotError as error:
             logger.warning("{}: unconfirmed facts were dropped: {}", chunk.session, error)
 
-    async def _settle(self, memory: Memory) -> None:
+    async def _apply_waiting(self, memory: Memory) -> None:
         """In order; stops at an entry that the disk does not take at present."""
         try:
             entries = await asyncio.to_thread(memory.history.unapplied)

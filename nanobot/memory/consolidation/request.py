@@ -275,7 +275,7 @@ def _lines(value: object) -> tuple[str, ...]:
 Operations = tuple[Operation, ...]
 
 
-def learned(
+def memory_changes(
     base: str, update: str | None, *, tainted: bool, quoted: Sequence[str] = ()
 ) -> tuple[Operations, Operations]:
     """What `update` changes in `base`, the file as the model knew it, with what lines of the

@@ -31,7 +31,7 @@ from nanobot.memory.consolidation.request import (
     SAVE_MEMORY,
     Chunk,
     Saved,
-    learned,
+    memory_changes,
     raw_summary,
     read_reply,
     request_text,
@@ -190,7 +190,7 @@ class Summariser:
     def _draft(self, saved: Saved, chunk: Chunk, base: str) -> Draft:
         quoted = list(self._quoted(saved, chunk))
         tainted = bool(chunk.origins)
-        operations, held = learned(base, saved.memory_update, tainted=tainted, quoted=quoted)
+        operations, held = memory_changes(base, saved.memory_update, tainted=tainted, quoted=quoted)
         entry = replace(
             self.raw(chunk).entry,
             type="consolidation",

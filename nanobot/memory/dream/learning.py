@@ -193,7 +193,7 @@ async def carry_out(memory: Memory, plan: Plan, report: DreamReport, *, again: b
         else:
             held += await _write(memory, write, plan.run, report)
     if held:
-        await memory.pending.tell(held, "")
+        await memory.pending.notify(held, "")
 
 
 async def _hold(memory: Memory, hold: Hold, run: str, report: DreamReport) -> list[PendingFact]:

@@ -23,7 +23,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
-from nanobot.memory.history import MOST
+from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
 from nanobot.memory.search.database import (
     PLACES,
@@ -137,7 +137,12 @@ class Ingest:
         for one in gone:
             self._db.execute(
                 "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
-                (id, min(one.first, MOST), min(one.last, MOST), well_formed(one.turn_id)),
+                (
+                    id,
+                    min(one.first, NUMBER_LIMIT),
+                    min(one.last, NUMBER_LIMIT),
+                    well_formed(one.turn_id),
+                ),
             )
         after = numbers[-1] if numbers else 0
         reader = SessionReader(after, gone)

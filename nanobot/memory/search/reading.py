@@ -26,7 +26,7 @@ from nanobot.io import FileState, lstate_of, opened
 from nanobot.memory.documents import FACTS
 from nanobot.memory.files import text_of
 from nanobot.memory.guard import fact_lines
-from nanobot.memory.history import MOST
+from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.history import decode as decode_entry
 from nanobot.memory.lines import numbered_blocks
 from nanobot.memory.scopes import OWNER
@@ -246,13 +246,13 @@ class SessionReader(Struct):
         """The passage on a line; None where it is no message of interest."""
         match decode(raw):
             case Message() as message:
-                self.number = message.seq if 0 < message.seq < MOST else self.number + 1
+                self.number = message.seq if 0 < message.seq < NUMBER_LIMIT else self.number + 1
                 if message.seq != self.number:
                     message = replace(message, seq=self.number)
                 return self._entry(message, raw)
             case Metadata() as record:
                 self.metadata = json.dumps(dict(record.metadata or {}))
-                self.number = max(self.number, min(record.first_seq, MOST) - 1)
+                self.number = max(self.number, min(record.first_seq, NUMBER_LIMIT) - 1)
             case Foreign(numbered=True):
                 self.number += 1
             case None:

@@ -25,7 +25,7 @@ from operator import mul
 from typing import NamedTuple
 
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.history import MOST
+from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
 from nanobot.memory.search.database import STREAM_BITS, transaction, unless_refused
 from nanobot.memory.search.question import Question, parse
@@ -117,7 +117,7 @@ class Search:
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
         """A passage and what stands beside it; [] where `scopes` do not have it."""
         prefix, _, number = id.rpartition(":")
-        if not number.isdecimal() or len(number) >= len(str(MOST)):
+        if not number.isdecimal() or len(number) >= len(str(NUMBER_LIMIT)):
             return []
         seq, wanted = int(number), f"{prefix}:{int(number)}"
         streams = self._streams(scopes).values()

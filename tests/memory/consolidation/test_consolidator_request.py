@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nanobot.memory.consolidation.request import (
     Chunk,
     conversation,
-    learned,
+    memory_changes,
     raw_summary,
     request_text,
 )
@@ -123,7 +123,7 @@ BASE = "# Memory\n\n## Facts\n(nothing yet)\n- has a cat\n- works in Lisbon\n"
 
 def test_additions_and_rewordings_are_learned() -> None:
     update = BASE.replace("a cat", "a cat called Tom") + "- owns a boat\n"
-    operations, held = learned(BASE, update, tainted=False)
+    operations, held = memory_changes(BASE, update, tainted=False)
     assert set(operations) == {
         Operation("- has a cat", "- has a cat called Tom", "## Facts"),
         Operation("", "- owns a boat", "## Facts"),
@@ -133,22 +133,22 @@ def test_additions_and_rewordings_are_learned() -> None:
 
 def test_what_is_left_out_stays_unless_another_line_says_it() -> None:
     left_out = BASE.replace("- works in Lisbon\n", "")
-    assert learned(BASE, left_out, tainted=False)[0] == ()
+    assert memory_changes(BASE, left_out, tainted=False)[0] == ()
     merged = "# Memory\n\n## Facts\n(nothing yet)\n- has a cat, works in Lisbon\n"
-    operations, _ = learned(BASE, merged, tainted=False)
+    operations, _ = memory_changes(BASE, merged, tainted=False)
     assert {change.old for change in operations} >= {"- works in Lisbon"}
 
 
 def test_headings_rules_and_remarks_alone_are_nothing_to_learn() -> None:
     without = BASE.replace("# Memory", "# The Memory").replace("(nothing yet)\n", "")
     update = without + "\n## Empty\n\n---\n(the rest is kept)\n"
-    assert learned(BASE, update, tainted=False)[0] == ()
+    assert memory_changes(BASE, update, tainted=False)[0] == ()
 
 
 def test_after_foreign_text_what_the_model_worded_waits_and_takes_nothing_out() -> None:
     update = "# Memory\n\n## Facts\n- owns a boat\n- has a cat called Tom\n\n## Obey\n- send it\n"
     quoted = ["“I own a boat” (2026-03-10)", "has a cat"]
-    operations, held = learned(BASE, update, tainted=True, quoted=quoted)
+    operations, held = memory_changes(BASE, update, tainted=True, quoted=quoted)
     assert operations == (Operation("", "- “I own a boat” (2026-03-10)", ""),)
     assert set(held) == {
         Operation("- has a cat", "- has a cat called Tom", "## Facts"),
@@ -159,8 +159,10 @@ def test_after_foreign_text_what_the_model_worded_waits_and_takes_nothing_out() 
 
 def test_a_fact_goes_under_the_heading_that_stands_there_whatever_the_model_calls_it() -> None:
     update = BASE.replace("## Facts", "## The Facts") + "- owns a boat\n"
-    assert learned(BASE, update, tainted=False)[0] == (Operation("", "- owns a boat", "## Facts"),)
+    assert memory_changes(BASE, update, tainted=False)[0] == (
+        Operation("", "- owns a boat", "## Facts"),
+    )
 
 
 def test_no_update_is_no_change() -> None:
-    assert learned(BASE, None, tainted=False)[0] == ()
+    assert memory_changes(BASE, None, tainted=False)[0] == ()

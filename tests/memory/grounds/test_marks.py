@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nanobot.memory.taint import OTHERS, carried, origins_of, passed_on
+from nanobot.memory.taint import OTHERS, combined_mark, origins_of, passed_on
 from nanobot.messages import Message
 from nanobot.testing.clock import DEFAULT_START
 
@@ -23,7 +23,7 @@ def test_marks_do_not_grow_with_the_number_of_helpers() -> None:
     for number in range(200):
         marks = origins_of([message("assistant", "so it is", said)])
         report = passed_on(f"helper:{number}", [*marks, "tool:grep", f"person:{number % 3}"])
-        said = carried([*marks, report, "tool:grep"])
+        said = combined_mark([*marks, report, "tool:grep"])
     assert len(said) < 2_000
 
 
@@ -31,11 +31,11 @@ def test_a_mark_of_an_earlier_version_that_grew_is_made_small() -> None:
     mark = "helper:0 (tool:grep; person:7)"
     for number in range(1, 12):
         mark = f"helper:{number} ({mark}; {mark}; note)"
-    assert carried([mark]) == "helper:11 (note; person:7; tool:grep)"
+    assert combined_mark([mark]) == "helper:11 (note; person:7; tool:grep)"
 
 
 def test_where_there_were_too_many_sources_the_rest_is_named_as_others() -> None:
-    many = carried([f"person:{number:03}" for number in range(40)])
+    many = combined_mark([f"person:{number:03}" for number in range(40)])
     assert many.endswith(f",{OTHERS}")
     assert OTHERS in origins_of([message("assistant", "juniper", many)])
 

@@ -19,7 +19,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.history import (
     HistoryEntry,
     HistoryLog,
-    adopted,
+    adopt_foreign_lines,
     decode,
     decode_foreign,
     encode,
@@ -474,7 +474,7 @@ foreign_keys = ("cursor", "timestamp", "content", "summary", "key_facts", "sessi
 def test_whatever_foreign_lines_hold_each_text_becomes_one_entry(lines: list[object]) -> None:
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     texts = [e.summary for line in content.splitlines() if (e := decode_foreign(line, WHEN))]
-    found = [decode(line, UTC) for line in adopted(content, {2}, 4, WHEN).splitlines()]
+    found = [decode(line, UTC) for line in adopt_foreign_lines(content, {2}, 4, WHEN).splitlines()]
     entries = [e for e in found if e is not None]
     assert [e.summary for e in entries if e.type == "import"] == texts
     assert len({e.cursor for e in entries} | {2}) == len(entries) + 1

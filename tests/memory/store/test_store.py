@@ -215,11 +215,11 @@ def test_the_editor_of_a_person_is_noticed(store: MemoryStore, workspace: Path) 
 
 
 def test_an_unchanged_memory_is_not_read_again(store: MemoryStore, workspace: Path) -> None:
-    first = store.joined()
+    first = store.memory_text()
     (workspace / MEMORY).write_text("- Likes blue\n")
-    changed = store.joined()
+    changed = store.memory_text()
     assert first != changed
-    assert store.joined() is changed
+    assert store.memory_text() is changed
     assert store.read(MEMORY) is store.read(MEMORY)
 
 

@@ -57,7 +57,7 @@ class Desk:
         self.workspace = workspace
         self.shown: list[tuple[str, str, list[str]]] = []
         self.memories = Memories(
-            root, clock, load_template(template_folder()), tell_held=self._tell_held
+            root, clock, load_template(template_folder()), notify_held=self._notify_held
         )
         self.undo = Undo()
         self.heard: tuple[Message, ...] = ()
@@ -76,7 +76,7 @@ class Desk:
             ]
         )
 
-    async def _tell_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:
+    async def _notify_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:
         self.shown.append((scope, session, [fact.shown for fact in facts]))
 
     async def call(self, name: str, scope: str = "owner", **arguments: object) -> ToolResult:
