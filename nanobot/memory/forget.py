@@ -43,7 +43,7 @@ from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import blocks_of, numbered_blocks
 from nanobot.memory.matcher import LEAST
 from nanobot.memory.scopes import Memories, Memory
-from nanobot.memory.store import MemoryStore
+from nanobot.memory.store import MemoryStore, note_path
 from nanobot.memory.version import Change
 from nanobot.memory.why import (
     Explainer,
@@ -158,14 +158,9 @@ def _hashes(salt: bytes, found: Iterable[str]) -> frozenset[str]:
     )
 
 
-_NOTE = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
-
-
 def _entries_of(memory: Memory) -> Iterator[Line]:
     """The entries of daily notes and of what waits to be confirmed, each with all its lines."""
-    folder = memory.root.place("memory")
-    names = [entry.name for entry in folder.entries()] if folder.stat() else []
-    for path in (PENDING, *(f"memory/{name}" for name in names if _NOTE.fullmatch(name))):
+    for path in (PENDING, *map(note_path, memory.store.note_days())):
         for number, block in numbered_blocks(memory.store.read(path)):
             yield Line(path, number, block)
 

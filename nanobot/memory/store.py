@@ -120,6 +120,13 @@ class MemoryStore:
         """Where today's notes lie, or those of so many days ago."""
         return note_path(self.today() - timedelta(days=ago))
 
+    def note_days(self) -> list[date]:
+        """The days that have notes, in order. Blocks."""
+        folder = self._root.place(f"{self._prefix}memory")
+        entries = folder.entries() if folder.stat() else ()
+        days = (day_of(entry.name) for entry in entries if entry.kind == "file")
+        return sorted(day for day in days if day)
+
     def facts(self, path: str) -> list[str]:
         """The facts that a document states beyond its template; no prompt needs it without any."""
         return guard.fact_lines(self.read(path), self.template_of(path))

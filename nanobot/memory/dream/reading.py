@@ -22,7 +22,7 @@ from nanobot.memory.forget import Forgotten
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import split
 from nanobot.memory.scopes import Memory
-from nanobot.memory.store import day_of, note_path
+from nanobot.memory.store import note_path
 from nanobot.memory.taint import NOTE, is_foreign, is_unconfirmed, origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens
@@ -208,13 +208,8 @@ class Reader:
         return [str(cursor) for cursor in history.cursors(history.dream_cursor())]
 
     def _days(self, note: str) -> list[str]:
-        folder = self._memory.root.place("memory")
-        if folder.stat() is None:
-            return []
-        names = sorted(entry.name for entry in folder.entries() if entry.kind == "file")
-        today = self._now.date().isoformat()
-        days = (day.isoformat() for name in names if (day := day_of(name)) is not None)
-        return [day for day in days if note < day < today]
+        days = (day.isoformat() for day in self._memory.store.note_days())
+        return [day for day in days if note < day < self._now.date().isoformat()]
 
     def _opened(self, key: str) -> Entry | None:
         if not key.isdecimal():

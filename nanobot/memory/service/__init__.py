@@ -29,7 +29,6 @@ from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import retired_matching
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report
-from nanobot.memory.store import day_of
 from nanobot.memory.sync import sync
 from nanobot.memory.version import Change, Version, scope_of
 from nanobot.memory.why import Explainer
@@ -351,12 +350,10 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
             overview.files.append(view)
         if path == LONG_TERM:
             overview.facts = [*lines]
-    folder = memory.root.place("memory")
-    names = [entry.name for entry in folder.entries()] if folder.stat() else []
     numbers = (one.number for one in newest if one.is_in(memory.prefix))
     overview.retired = len(memory.store.retired())
     overview.history = {"entries": len(memory.history.cursors())}
-    overview.notes = sum(day_of(name) is not None for name in names)
+    overview.notes = len(memory.store.note_days())
     overview.latest_version = next(numbers, 0)
     return overview
 
