@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
 _ETC = Path("/etc")
@@ -27,7 +27,7 @@ def find_zone(name: str) -> ZoneInfo | None:
 def system_zone_name(environ: Mapping[str, str], etc: Path = _ETC) -> str:
     """The IANA name of the system's time zone; empty where it tells none."""
     zone = system_zone(environ, etc)
-    return zone.key if zone is not None and not isinstance(zone, _Unnamed) else ""
+    return (zone.key or "") if zone is not None else ""
 
 
 def system_zone(environ: Mapping[str, str], etc: Path = _ETC) -> ZoneInfo | None:
@@ -43,17 +43,9 @@ def system_zone(environ: Mapping[str, str], etc: Path = _ETC) -> ZoneInfo | None
         return find_zone(linked)
     try:
         with (etc / "localtime").open("rb") as rules:
-            return _Unnamed.from_file(rules)
+            return ZoneInfo.from_file(rules)
     except (OSError, ValueError):
         return None
-
-
-class _Unnamed(ZoneInfo):
-    """Rules without a name. Times are copied (`dataclasses.asdict`), which the library refuses
-    those that have such a zone."""
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
 
 
 class Clock(Protocol):
@@ -103,7 +95,10 @@ class SystemClock:
         return self._local[1]
 
 
-_SHORTEST_PAUSE = 1.0
+def pause_after(failures: int, first: float, longest: float) -> float:
+    """The seconds to wait after so many failures in a row: `first` after one, doubled with each
+    further one up to `longest`."""
+    return min(first * 2.0 ** min(failures - 1, 60), longest)
 
 
 class Backoff:
@@ -111,12 +106,12 @@ class Backoff:
 
     def __init__(self, clock: Clock, longest: float = 30.0) -> None:
         self._clock, self._longest = clock, longest
-        self._next = _SHORTEST_PAUSE
+        self._failures = 0
 
     def next(self, at_least: float = 0.0) -> float:
         """The pause in seconds after one more failure. `at_least`: what the platform asks for."""
-        pause, self._next = self._next, min(2 * self._next, self._longest)
-        return max(pause, at_least)
+        self._failures += 1
+        return max(pause_after(self._failures, 1.0, self._longest), at_least)
 
     async def wait(self, at_least: float = 0.0) -> None:
         """Sleep for that pause."""
@@ -124,4 +119,4 @@ class Backoff:
 
     def reset(self) -> None:
         """An attempt succeeded: start with the shortest pause again."""
-        self._next = _SHORTEST_PAUSE
+        self._failures = 0

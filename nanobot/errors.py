@@ -106,32 +106,22 @@ class UnknownSession(NanobotError):
 
 
 class ProviderError(NanobotError):
-    """The model could not answer. `detail` is what the other side said, shortened."""
+    """The model could not answer. `detail` is what the other side said, shortened; `retry_after` in
+    how many seconds it wants to be asked again, 0.0 where it named none."""
 
-    def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, detail: str = "", hint: str = "", retry_after: float = 0.0
+    ) -> None:
         super().__init__(message, hint=hint)
-        self.detail = detail
+        self.detail, self.retry_after = detail, retry_after
 
 
 class ProviderBusy(ProviderError):
-    """Rate-limited or overloaded. `retry_after` is in seconds, 0.0 where none was given."""
-
-    def __init__(self, message: str, *, retry_after: float = 0.0, detail: str = "") -> None:
-        super().__init__(message, detail=detail)
-        self.retry_after = retry_after
+    """Rate-limited or overloaded."""
 
 
 class ProviderUnavailable(ProviderError):
-    """Not reached, cut off, or a server error: worth asking again later.
-
-    `retry_after` is in seconds, 0.0 where the server named none.
-    """
-
-    def __init__(
-        self, message: str, *, retry_after: float = 0.0, detail: str = "", hint: str = ""
-    ) -> None:
-        super().__init__(message, detail=detail, hint=hint)
-        self.retry_after = retry_after
+    """Not reached, cut off, or a server error: worth asking again later."""
 
 
 class ProviderGarbage(ProviderError):

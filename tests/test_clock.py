@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,8 +42,7 @@ def test_a_zone_knows_summer_and_winter(tmp_path: Path) -> None:
 def test_a_copied_file_without_a_name_does_as_well(tmp_path: Path) -> None:
     shutil.copy(rules_of("Europe/Berlin"), tmp_path / "localtime")
     assert offsets({}, tmp_path) == BERLIN
-    there = SUMMER.astimezone(system_zone({}, tmp_path))
-    assert copy.deepcopy(there) == there
+    assert system_zone_name({}, tmp_path) == ""
 
 
 def test_what_is_neither_a_name_nor_a_file_of_rules_gives_no_zone(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from nanobot.bus.journal import (
     InboxEntry,
     Outgoing,
 )
+from nanobot.clock import pause_after
 from nanobot.commands import Answer
 from nanobot.errors import (
     ContextTooLong,
@@ -57,7 +58,6 @@ from nanobot.errors import (
 from nanobot.memory.taint import combined_mark, origins_of
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.providers.port import CallOptions, Usage
-from nanobot.providers.retry import asked_wait
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.tasks import is_cancelled
@@ -233,7 +233,7 @@ class Turns:
             return
         outages = turn.entries[0].outages
         # 15 s doubling to 5 min, and never earlier than the provider asked.
-        pause = max(asked_wait(error), min(15.0 * 2.0 ** min(outages, 10), 300.0))
+        pause = max(error.retry_after, pause_after(outages + 1, 15.0, 300.0))
         not_before = now.timestamp() + pause
         await self._journal.postpone([e.id for e in turn.entries], not_before, str(error))
         await self._wait(turn, turn.id, waiting_text(error, hours))

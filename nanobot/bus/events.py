@@ -177,7 +177,8 @@ class InboundMessage(Struct, frozen=True):
     @property
     def chat_key(self) -> str:
         """The conversation of that chat: `channel:chat_id[:thread_id]`."""
-        return self.address.key
+        thread = f":{self.thread_id}" if self.thread_id else ""
+        return f"{self.channel}:{self.chat_id}{thread}"
 
     @property
     def answered_event(self) -> str:

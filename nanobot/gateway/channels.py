@@ -25,7 +25,7 @@ from nanobot.bus.events import TERMINAL, InboundMessage, Media, Notice, Outbound
 from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import Admission, Channel, Chat, MenuEntry, Sender, WebhookHandler
-from nanobot.clock import Clock
+from nanobot.clock import Clock, pause_after
 from nanobot.commands import CommandRegistry, Operation, text_argument
 from nanobot.errors import ChannelOff, NanobotError, SendRefused, StorageError
 from nanobot.gateway.webserver import WebServer
@@ -416,7 +416,7 @@ class Supervisor:
                 return
             lasted = self._clock.monotonic() - started
             crashes = 1 if lasted > _STABLE_SECONDS else crashes + 1
-            pause = min(2.0 ** min(crashes, 10), 300.0) * self._rng.uniform(0.5, 1.0)
+            pause = pause_after(crashes + 1, 1.0, 300.0) * self._rng.uniform(0.5, 1.0)
             state.state, state.detail = "backoff", f"{reason}; next start in {pause:.0f} s"
             await self._clock.sleep(pause)
 

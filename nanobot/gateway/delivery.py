@@ -17,7 +17,7 @@ from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.events import Receipt
 from nanobot.bus.journal import Journal, OutboxPart
 from nanobot.channel import Channel, Reachable
-from nanobot.clock import Clock
+from nanobot.clock import Clock, pause_after
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 from nanobot.tasks import is_cancelled
 
@@ -105,7 +105,7 @@ class Dispatcher:
     def _pause(self, item: OutboxPart, error: Exception) -> float:
         if isinstance(error, SendLater) and error.retry_after > 0:
             return error.retry_after
-        pause = min(2.0 ** min(item.attempts, 10), _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)
+        pause = pause_after(item.attempts + 1, 1.0, _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)
         channel = self._channels[item.part.channel]
         if isinstance(error, SendUnknown) and not isinstance(channel, Reachable):
             return max(pause, _DOUBT_PAUSE)

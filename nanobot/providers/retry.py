@@ -22,7 +22,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.clock import Clock
+from nanobot.clock import Clock, pause_after
 from nanobot.errors import (
     ContextTooLong,
     ProviderBusy,
@@ -70,16 +70,10 @@ def wait_before_retry(
     error: ProviderError, failures: int, policy: RetryPolicy, share: float
 ) -> float:
     """Seconds to wait after the `failures`th failure (from 1); `share` is a random part of 1."""
-    bound = min(policy.longest_wait, policy.first_wait * 2.0 ** min(failures - 1, 60))
-    named = asked_wait(error)
-    if named > 0:
-        return named + share * min(policy.first_wait, bound)
+    bound = pause_after(failures, policy.first_wait, policy.longest_wait)
+    if error.retry_after > 0:
+        return error.retry_after + share * min(policy.first_wait, bound)
     return share * bound
-
-
-def asked_wait(error: ProviderError) -> float:
-    """The seconds that the server asked to wait, 0.0 where it did not."""
-    return error.retry_after if isinstance(error, ProviderBusy | ProviderUnavailable) else 0.0
 
 
 _ABOUT_THE_MODEL = (401, 402, 403, 404)
@@ -194,5 +188,5 @@ def combined(errors: Sequence[ProviderError]) -> ProviderError:
     summary = f"{first}; {passing[0]}"
     if all(isinstance(error, ProviderGarbage) for error in passing):
         return ProviderGarbage(summary, detail=first.detail, hint=first.hint)
-    wait = min(asked_wait(error) for error in passing)
+    wait = min(error.retry_after for error in passing)
     return ProviderUnavailable(summary, retry_after=wait, detail=first.detail, hint=first.hint)

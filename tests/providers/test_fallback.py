@@ -136,11 +136,11 @@ async def test_streamed_text_of_one_model_is_void_before_the_next_speaks() -> No
 @pytest.mark.parametrize(
     ("errors", "kind", "wait"),
     [
-        ([NO_KEY, ProviderRejected("gone", status=404)], ProviderRejected, None),
+        ([NO_KEY, ProviderRejected("gone", status=404)], ProviderRejected, 0.0),
         ([OUT, NO_KEY], ProviderUnavailable, 0.0),
         ([NO_KEY, OUT], ProviderUnavailable, 0.0),
         ([NO_KEY, ProviderBusy("busy", retry_after=9)], ProviderUnavailable, 9.0),
-        ([NO_KEY, ProviderGarbage("garbage")], ProviderGarbage, None),
+        ([NO_KEY, ProviderGarbage("garbage")], ProviderGarbage, 0.0),
         (
             [NO_KEY, ProviderBusy("a", retry_after=9), ProviderUnavailable("b", retry_after=4)],
             ProviderUnavailable,
@@ -149,12 +149,12 @@ async def test_streamed_text_of_one_model_is_void_before_the_next_speaks() -> No
     ],
 )
 def test_the_error_of_all_is_the_first_ones_and_passing_if_any_is(
-    errors: list[ProviderError], kind: type[ProviderError], wait: float | None
+    errors: list[ProviderError], kind: type[ProviderError], wait: float
 ) -> None:
     error = combined(errors)
     assert type(error) is kind
     assert str(error).startswith(str(errors[0]))
-    assert getattr(error, "retry_after", None) == wait
+    assert error.retry_after == wait
 
 
 async def test_closing_closes_all() -> None:

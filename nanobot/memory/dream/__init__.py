@@ -35,7 +35,7 @@ from msgspec.structs import replace
 
 from nanobot.bus.state import StateStore
 from nanobot.channel.health import within
-from nanobot.clock import Clock
+from nanobot.clock import Clock, pause_after
 from nanobot.errors import NanobotError, ProviderError, ProviderRejected
 from nanobot.memory.dream.learning import BudgetSpent, DreamLimits, Planner, carry_out
 from nanobot.memory.dream.reading import Evidence, Reader
@@ -51,7 +51,7 @@ OnTrouble = Callable[[str], Awaitable[None]]
 NextDue = Callable[[datetime], datetime | None]
 """The due time after a moment, None for never again."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(minutes=10), timedelta(days=1)
+_FIRST_PAUSE, _LONGEST_PAUSE = 600.0, timedelta(days=1)
 _TROUBLE = 3
 """Failures in a row after which the owner is told."""
 
@@ -244,8 +244,8 @@ class Dream:
         logger.warning("Dream of {} failed: {}", report.scope, report.problem)
         whom = _EVERYONE if report.is_outage else report.scope
         failures = self._failures.get(whom, (0, self._clock.now()))[0] + 1
-        pause = min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), _LONGEST_PAUSE)
-        self._failures[whom] = (failures, self._clock.now() + pause)
+        seconds = pause_after(failures, _FIRST_PAUSE, _LONGEST_PAUSE.total_seconds())
+        self._failures[whom] = (failures, self._clock.now() + timedelta(seconds=seconds))
         if failures == _TROUBLE and self._on_trouble is not None:
             name = "you" if report.scope == OWNER else report.scope
             await self._on_trouble(

@@ -15,7 +15,7 @@ from typing import Any
 from loguru import logger
 
 from nanobot.channel.health import within
-from nanobot.clock import Clock
+from nanobot.clock import Clock, pause_after
 from nanobot.errors import NanobotError
 from nanobot.tasks import Background
 from nanobot.tooling import ToolResult
@@ -185,7 +185,7 @@ class ServerRunner:
         reason = life.lost = life.lost.removeprefix(self._ours).lstrip(": ")
         if reason:
             self._failures += 1
-            pause = min(2.0 ** (self._failures - 1), LONGEST_PAUSE) if self._failures > 1 else 0.0
+            pause = pause_after(self._failures, 1.0, LONGEST_PAUSE) if self._failures > 1 else 0.0
             self._not_before = self._clock.monotonic() + pause
             self.trouble = reason
             logger.warning("{}: {}", self._ours, reason)
