@@ -12,12 +12,14 @@ counted at all (System V segments) is refused by the filter.
 
 from __future__ import annotations
 
+import _thread
 import fcntl
 import json
 import os
 import select
 import signal
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -29,6 +31,9 @@ from nanobot.security.confine.autorun import REPLACED, AutorunWatch
 _QUICK, _SLOW = 0.1, 1.0
 _YOUNG = 300
 """Looks at the short interval before one is taken at leisure."""
+
+_SWITCH = 0.0005
+"""Seconds after which one thread lets the other one go on."""
 
 _LINGER = 5
 """Milliseconds between two rounds of killing."""
@@ -81,25 +86,40 @@ class Watcher:
             shutil.rmtree(self._spec.temporary, ignore_errors=True)
 
     def _until_the_end(self) -> str:
-        """Why the command is ended, empty where it ended by itself."""
-        autoruns, ending, looks = self._autoruns, select.poll(), 0
-        ending.register(self._gone, select.POLLIN)
-        ending.register(self._owner_gone, select.POLLIN)
-        if autoruns and autoruns.descriptor >= 0:
-            ending.register(autoruns.descriptor, select.POLLIN)
+        """Why the command is ended, empty where it ended by itself. To count takes a while where
+        much runs; what appears must be noticed at once, so another thread counts."""
+        autoruns, ending = self._autoruns, select.poll()
+        counted, tells = os.pipe()
+        reasons: list[str] = []
+        watched = [self._gone, self._owner_gone, counted]
+        watched += [autoruns.descriptor] if autoruns and autoruns.descriptor >= 0 else []
+        for descriptor in watched:
+            ending.register(descriptor, select.POLLIN)
+        sys.setswitchinterval(_SWITCH)
+        _thread.start_new_thread(self._count, (tells, reasons))
         while True:
-            threads, reason = self._usage.looked_at()
-            if reason := reason or self._filled() or self._replaced():
+            ready = {descriptor for descriptor, _ in ending.poll(_SLOW * 1_000)}
+            if ready & {self._gone, self._owner_gone}:
+                return "" if self._gone in ready else "nanobot is gone"
+            if autoruns and (reason := autoruns.appeared() or self._replaced()):
                 return reason
-            busy = threads > self._spec.limits.processes // 4
-            looks += 1
-            next_look = time.monotonic() + (_QUICK if busy or looks < _YOUNG else _SLOW)
-            while (left := next_look - time.monotonic()) > 0:
-                ready = {descriptor for descriptor, _ in ending.poll(left * 1_000)}
-                if ready & {self._gone, self._owner_gone}:
-                    return "" if self._gone in ready else "nanobot is gone"
-                if autoruns and (reason := autoruns.appeared() or self._replaced()):
-                    return reason
+            if counted in ready:
+                return reasons[0] if reasons else "what it uses cannot be counted"
+
+    def _count(self, tells: int, reasons: list[str]) -> None:
+        """Look at what is used until that is too much; then say so by closing a pipe."""
+        looks = 0
+        try:
+            while True:
+                threads, reason = self._usage.looked_at()
+                if reason := reason or self._filled() or self._replaced():
+                    reasons.append(reason)
+                    return
+                busy = threads > self._spec.limits.processes // 4
+                looks += 1
+                time.sleep(_QUICK if busy or looks < _YOUNG else _SLOW)
+        finally:
+            os.close(tells)
 
     def _filled(self) -> str:
         reserve = self._spec.limits.disk_megabytes * MEGABYTE

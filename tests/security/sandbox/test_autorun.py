@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import select
 import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.security.confine import autorun
 from nanobot.security.sandbox import Sandbox
@@ -72,6 +75,27 @@ async def test_a_repository_that_appears_is_none_that_a_command_can_configure(
             await asyncio.to_thread(by_hand, folder, "git", "status")
             await asyncio.to_thread(by_hand, folder, "git", "checkout", "-b", "x")
     assert not marker.exists()
+
+
+async def test_what_appears_is_noticed_while_memory_is_counted(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    ledger = os.memfd_create("ledger")
+    confined = replace(ground.confined, ledger=ledger)
+    child = await started(sandbox.launch(("/bin/sh", "-c", "echo ready; sleep 600"), confined))
+    assert child.stdout is not None
+    assert await child.stdout.readline() == b"ready\n"
+    fcntl.lockf(ledger, fcntl.LOCK_EX)
+    await asyncio.sleep(0.3)  # the counting hangs from now on
+    gone = select.poll()  # `child.wait` would wait for the watcher as well, which hangs
+    gone.register(os.pidfd_open(child.pid), select.POLLIN)
+    try:
+        by_hand(ground.workspace / "work", "mkdir", ".git")
+        assert await asyncio.to_thread(gone.poll, 10_000)
+    finally:
+        os.close(ledger)
+    _, complaints = await child.communicate()
+    assert b"stopped: " in complaints
 
 
 @pytest.mark.parametrize(
