@@ -11,7 +11,7 @@ import pwd
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from stat import S_IWOTH
@@ -35,7 +35,6 @@ from nanobot.cli.status import of_gateway
 from nanobot.cli.unit import Place, Unit, home_in
 from nanobot.errors import HomeLocked, NanobotError
 from nanobot.text import expanduser
-from nanobot_cli.text import clean
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands, Parser
@@ -66,7 +65,7 @@ def add_service(commands: Commands) -> None:
     install.flag("--dry-run", "print the unit file and change nothing")
     _add(what, "uninstall", "stop the service and remove it", _uninstall)
     _add(what, "status", "whether it runs, and how well", _status).json()
-    logs = _add(what, "logs", "what systemd and nanobot say about it", _logs)
+    logs = _add(what, "logs", "what the journal says about it", _logs)
     logs.count(50, "lines")
     logs.flag("--follow", "go on with new lines until Ctrl-C", "-f")
 
@@ -131,48 +130,29 @@ class Systemd:
         words = ("--quiet", "--wait", "--collect", "--pipe", *options, f"--setenv=PATH={unit.path}")
         return self._run("systemd-run", *words, *unit.command[:-1], "--version")
 
-    def journal(self, count: int, *, follow: bool = False) -> Iterator[str]:
-        """The last lines of the journal about the unit, then with `follow` new ones; none where it
-        cannot be read."""
-        from nanobot.logs import LogLine
-
+    def journal(self, count: int) -> list[str]:
+        """The command that shows the last lines of the journal about the unit."""
         words = ("--lines", str(count), "--no-pager", "--quiet", "--output=cat")
-        command = ("journalctl", *self._scope, "--unit", self._unit, *words)
-        try:
-            journal = subprocess.Popen(  # noqa: S603 - our words, and no shell
-                (*command, "--follow") if follow else command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                env=_environment(),
-            )
-        except OSError:
-            return
-        colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        with journal:
-            assert journal.stdout is not None
-            try:
-                for line in journal.stdout:
-                    own, said = LogLine.parse(line), line.decode("utf-8", "replace")
-                    yield own.to_text(colours=colours) if own else clean(said).rstrip()
-            finally:
-                with suppress(ProcessLookupError):
-                    journal.terminate()
+        return ["journalctl", *self._scope, "--unit", self._unit, *words]
 
     def _run(self, program: str, *words: str) -> Answer:
-        command = (program, *self._scope, *words)
-        try:
-            return subprocess.run(  # noqa: S603 - our words, and no shell
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_SECONDS,
-                env=_environment(),
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return Answer(command, 1, "", str(error))
+        return _answer(program, *self._scope, *words)
+
+
+def _answer(*command: str) -> Answer:
+    try:
+        return subprocess.run(  # noqa: S603 - our words, and no shell
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            env=_environment(),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Answer(command, 1, "", str(error))
 
 
 def _environment() -> dict[str, str]:
@@ -320,7 +300,7 @@ def _tried(unit: Unit, systemd: Systemd) -> Unit:
 def _start(place: Place, systemd: Systemd, how: str) -> None:
     answer = systemd.call(how, place.unit, may_fail=True)
     if answer.returncode:
-        said = "\n".join(systemd.journal(6)) or _last_line(answer)
+        said = _answer(*systemd.journal(6)).stdout.strip() or _last_line(answer)
         hint = f"Fix it, then install again. `nanobot service logs{place.options}` says more."
         raise NanobotError(f"{place.unit} is installed but does not start:\n{said}", hint=hint)
 
@@ -411,16 +391,13 @@ def _state(data: Data) -> str:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    """From the journal, or nanobot's own log where that says nothing."""
     place = Place(options.name, options.system)
-    home, is_empty = _home(place), True
-    for line in Systemd(place).journal(options.n, follow=options.follow):
-        is_empty = False
-        put(f"{line}\n")
-        sys.stdout.flush()
-    if not is_empty:
-        return 0
-    from nanobot.cli.logs import show
-
-    sys.stderr.write("The journal has nothing about it, or is not yours to read. Its own log:\n")
-    return show(home, options.n, follow=options.follow)
+    _home(place)
+    command = Systemd(place).journal(options.n)
+    if options.follow:
+        command.append("--follow")
+    try:
+        return subprocess.run(command, env=_environment(), check=False).returncode  # noqa: S603
+    except OSError as error:
+        hint = "`nanobot logs` shows nanobot's own log."
+        raise NanobotError(f"the journal cannot be shown: {error}", hint=hint) from error

@@ -164,6 +164,7 @@ NotifyAccess=main
 {user}Environment={_quoted(f"NANOBOT_HOME={self.home}")}
 Environment={_quoted(f"PATH={self.path}")}
 Environment=PYTHONFAULTHANDLER=1
+Environment=NANOBOT_LOG__FORMAT=text
 ExecStart=:{" ".join(map(_quoted, self.command))}
 Restart=always
 RestartSec=10

@@ -286,9 +286,8 @@ def test_a_start_that_fails_shows_the_last_words(
     systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
 ) -> None:
     systemd.says("broken", "Job failed.\n")
-    own = {"time": "2026-11-22T12:53:14.048+00:00", "level": "info", "where": "a:1"}
-    line = json.dumps({**own, "message": "ready"})
-    systemd.says("last-words", f"{line}\nerror: config.yaml:3: no such key\nTry \x1b[2Janother.\n")
+    said = "2026-11-22 12:53:14 INFO    ready\nerror: config.yaml:3: no such key\n"
+    systemd.says("last-words", f"{said}Try \x1b[2Janother.\n")
     assert main(["service", "install"]) == 1
     assert capsys.readouterr().err.endswith(
         "error: nanobot.service is installed but does not start:\n"
@@ -360,26 +359,15 @@ def test_status_is_what_systemd_and_the_gateway_say(
     assert data["health"] == (health or {"state": ""})
 
 
-def test_logs_are_the_journal_in_plain_words_or_the_log_of_nanobot(
-    systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
+def test_logs_are_those_of_the_journal(
+    systemd: FakeSystemd, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["service", "install"]) == 0
-    capsys.readouterr()
-    own = {"time": "2026-11-22T12:53:14.048+00:00", "level": "warning", "where": "a:1"}
-    line = json.dumps({**own, "message": "slow"})
-    said = b"Started.\x1b[2J\n" + line.encode() + b"\n\xffbytes\n"
-    (systemd.folder / "last-words").write_bytes(said)
-
+    assert "Environment=NANOBOT_LOG__FORMAT=text" in systemd.lines
+    capfd.readouterr()
+    systemd.says("last-words", "Started.\n")
     assert main(["service", "logs", "-n", "7"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "Started.", "2026-11-22 12:53:14 WARNING slow  (a:1)", "\ufffdbytes",
-    ]  # fmt: skip
+    assert capfd.readouterr().out == "Started.\n"
     assert systemd.calls()[-1] == (
         "journalctl --user --unit nanobot.service --lines 7 --no-pager --quiet --output=cat"
     )
-
-    systemd.says("last-words")
-    (systemd.home / "logs").mkdir()
-    (systemd.home / "logs" / "nanobot.log").write_text(line + "\n")
-    assert main(["service", "logs"]) == 0
-    assert capsys.readouterr().out == "2026-11-22 12:53:14 WARNING slow  (a:1)\n"
