@@ -83,17 +83,6 @@ class Surface:
             self._app.invalidate()
 
     @property
-    def is_measuring(self) -> bool:
-        """Whether the terminal was asked where the cursor stands and has not answered: what is
-        printed meanwhile makes the answer wrong, and the prompt is drawn in the wrong place."""
-        return self._app is not None and self._app.renderer.waiting_for_cpr
-
-    async def measured(self) -> None:
-        """Wait for the answer, or until it is clear that none comes."""
-        if self._app is not None:
-            await self._app.renderer.wait_for_cpr_responses()
-
-    @property
     def size(self) -> tuple[int, int]:
         """Rows and columns."""
         if self._app is None:

@@ -95,6 +95,8 @@ class Terminal:
             f"nanobot · {one_line(str(model), 60)}" if model else "nanobot", "bold"
         )
         self._transcript.line("/help shows the commands · Alt-Enter: new line · Ctrl-D leaves")
+        # Asking the terminal for the cursor's place would forbid to print until it has answered.
+        os.environ["PROMPT_TOOLKIT_NO_CPR"] = "1"
         prompt = self._prompt()
         with quiet_keyboard(), contextlib.suppress(EOFError, KeyboardInterrupt):
             asyncio.run(self._chat(prompt))
@@ -226,9 +228,6 @@ class Terminal:
     def _read_events(self) -> None:
         """The gateway has said something, or has gone away."""
         self._unwatch_gateway()
-        if self._surface.is_measuring:
-            get_app().create_background_task(self._read_events_later())
-            return
         events: Sequence[ChatEvent] = ()
         try:
             events = self._gateway.arrived()
@@ -239,10 +238,6 @@ class Terminal:
         for event in events:
             self._take(event)
         self._settle()
-
-    async def _read_events_later(self) -> None:
-        await self._surface.measured()
-        self._read_events()
 
     def _take(self, event: ChatEvent) -> None:
         transcript = self._transcript
