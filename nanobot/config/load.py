@@ -27,7 +27,7 @@ from nanobot.config.document import (
 from nanobot.config.model import completed
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, Settings, keys_of
 from nanobot.config.values import secrets_in
-from nanobot.validation import KeyPath, dotted, fields_of, nearest, suggestion
+from nanobot.validation import KeyPath, dotted, nearest, suggestion
 
 CONFIG_FILE = "config.yaml"
 SECRETS_FILE = "secrets.env"
@@ -236,7 +236,8 @@ def _checked(document: Document) -> Settings:
     """Raises `ConfigError` where anything is wrong."""
     for key in document.values:
         if key not in SECTIONS and key not in BY_CHANNEL:
-            document.problem((key,), "there is no such key", _hint_for(key))
+            hint = suggestion(key.partition(".")[0], [*SECTIONS, *BY_CHANNEL])
+            document.problem((key,), "there is no such key", hint)
     sections: dict[str, Any] = {
         name: document.checked(model, document.section((name,)), (name,))
         for name, model in SECTIONS.items()
@@ -252,16 +253,6 @@ def _checked(document: Document) -> Settings:
         document.problem(fault.key, fault.message, fault.hint)
     document.raise_if_any()
     return settings
-
-
-def _hint_for(key: str) -> str:
-    first, _, rest = key.partition(".")
-    if first in SECTIONS and rest:
-        return f"Write `{first}:` and beneath it, indented, `{rest}: …`."
-    for name, model in SECTIONS.items():
-        if key in fields_of(model):
-            return f"Indent it beneath `{name}:`."
-    return suggestion(key, [*SECTIONS, *BY_CHANNEL])
 
 
 def _completed(settings: Settings) -> Settings:

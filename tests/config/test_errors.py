@@ -53,14 +53,8 @@ MODEL = "model: {name: m, api_key: k}\n"
             id="not a key of the file",
         ),
         pytest.param(
-            "on_busy: queue\n",
-            "HOME/config.yaml:1: on_busy: there is no such key\n  Indent it beneath `agent:`.",
-            id="key without its section",
-        ),
-        pytest.param(
             "agent.on_busy: queue\n",
-            "HOME/config.yaml:1: agent.on_busy: there is no such key\n"
-            "  Write `agent:` and beneath it, indented, `on_busy: …`.",
+            "HOME/config.yaml:1: agent.on_busy: there is no such key\n  Did you mean 'agent'?",
             id="dotted key",
         ),
         pytest.param(
