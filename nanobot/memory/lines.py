@@ -419,14 +419,8 @@ def _needed_headings(
 
 
 def _conflicts(mine: Sequence[Operation], other: Sequence[Operation]) -> Iterator[str]:
-    ours, theirs = _rewordings_of(mine), _rewordings_of(other)
-    ours_removed = {step.old for step in mine if not step.new}
-    theirs_removed = {step.old for step in other if not step.new}
+    ours, theirs = ({step.old: step.new for step in side if step.old} for side in (mine, other))
     for old, new in ours.items():
-        if old in theirs_removed:
-            yield f"{old!r} became {new!r} here and was removed there"
-        elif theirs.get(old, new) != new:
-            yield f"{old!r} became {new!r} here and {theirs[old]!r} there"
-    for old, new in theirs.items():
-        if old in ours_removed:
-            yield f"{old!r} was removed here and became {new!r} there"
+        if (there := theirs.get(old, new)) != new:
+            here, there = (repr(line) if line else "nothing" for line in (new, there))
+            yield f"{old!r} became {here} here and {there} there"

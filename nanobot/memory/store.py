@@ -159,11 +159,7 @@ class MemoryStore:
     def unconfirmed_notes(self) -> str:
         """Those of the notes in a prompt that foreign content may have caused. A turn may have
         begun yesterday, with the notes of that day."""
-        texts = [
-            text
-            for text in map(self._text_or_error, (self.today_path(), self.today_path(1)))
-            if text
-        ]
+        texts = map(self._text_or_error, (self.today_path(), self.today_path(1)))
         return "\n".join(filter(None, map(unconfirmed_in, texts)))
 
     def get_memory_context(self) -> str:
