@@ -64,7 +64,7 @@ class AgentLoop:
         behind = key in self._queue.paused and (asks or (match and match[0].ordered))
         held = self._queue.held(key) if behind else None
         if held is not None:
-            self._background.start(self._tell_of_the_queue(entry, held), name=f"queued {entry.id}")
+            self._background.start(self._notify_queued(entry, held), name=f"queued {entry.id}")
         self._queue.enter(entry)
 
     def _bypasses(self, message: InboundMessage) -> bool:
@@ -90,18 +90,18 @@ class AgentLoop:
             not_before = max(entry.not_before for entry in theirs)
             pause = min(not_before - self._clock.now().timestamp(), LONGEST_PAUSE)
             if pause > 0:
-                self._queue.let_in_later(key, pause)
+                self._queue.resume_later(key, pause)
             elif max(entry.attempts for entry in theirs) >= SUSPECT_AFTER:
                 suspects.append(key)
             else:
-                self._queue.let_in(key)
+                self._queue.resume(key)
         for key in suspects:
-            await self._let_in_alone(key)
+            await self._resume_suspect(key)
 
-    async def _let_in_alone(self, key: str) -> None:
+    async def _resume_suspect(self, key: str) -> None:
         """Let a suspect in, and wait until its turn has asked the model, is over, or takes long."""
         asked = self._suspects[key] = asyncio.Event()
-        self._queue.let_in(key)
+        self._queue.resume(key)
         signs = (
             asked.wait(),
             self._queue.lanes.run(key),
@@ -123,14 +123,14 @@ class AgentLoop:
         turn = self._turns.running.get(session_key)
         try:
             ran = turn is not None and turn.entries[0].id < before and await self._stop_turn(turn)
-            for other in self._turns.speaking_in(session_key):
+            for other in self._turns.background_turns_in(session_key):
                 ran = await self._stop_turn(other) or ran
             if waiting:
                 set_aside = partial(self._set_aside, session_key, waiting)
                 await self._queue.lanes.run(session_key, set_aside)
         finally:  # what could not be set aside waits on, and so does what came after the /stop
-            self._queue.give_back(waiting)
-            self._queue.let_in(session_key)
+            self._queue.put_back(waiting)
+            self._queue.resume(session_key)
         return ran, count
 
     async def _stop_turn(self, turn: RunningTurn) -> bool:
@@ -216,9 +216,9 @@ class AgentLoop:
         await self._journal.begin_command(entry.id)
         self._begun.add(entry.id)
 
-    async def _tell_of_the_queue(self, entry: InboxEntry, held: InboxEntry) -> None:
+    async def _notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
         try:
-            await self._turns.wait_in_line(entry, held)
+            await self._turns.notify_queued(entry, held)
         except StorageError as error:
             self._queue.notify_disk(entry, error)
 
@@ -255,8 +255,8 @@ class AgentLoop:
             await self._turns.forget(entry)
         finally:  # what could not be dropped waits on, and nothing waits for what was
             if found:
-                self._queue.give_back(dropped)
-                self._queue.let_in(key)
+                self._queue.put_back(dropped)
+                self._queue.resume(key)
 
     async def _accept_later(self, entry: InboxEntry) -> None:
         await self._clock.sleep(DISK_PAUSE)

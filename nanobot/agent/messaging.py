@@ -23,7 +23,7 @@ from loguru import logger
 from msgspec import Meta, Struct, field
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.notifier import KnownChats, MessageSplitter, note_in
+from nanobot.agent.notifier import KnownChats, MessageSplitter, conversation_note
 from nanobot.bus.events import NANOBOT, Address, InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
@@ -232,10 +232,12 @@ def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> Inb
     there = Address(message.channel, message.chat_id, message.thread_id)
     text = f"{message.content} {_named(message.media)}"
     event_id = f"{NANOBOT}:{name}"
-    return note_in(there, "sent here at the owner's wish", text, event_id, origin, clock.now())
+    return conversation_note(
+        there, "sent here at the owner's wish", text, event_id, origin, clock.now()
+    )
 
 
-def said_already(messages: Sequence[Message], text: str) -> bool:
+def is_repetition(messages: Sequence[Message], text: str) -> bool:
     """Whether a message that a turn sent to its own chat is word for word its final `text`.
 
     `messages` are those of the turn. What was sent before the person spoke again is no answer to

@@ -153,7 +153,7 @@ class KnownChats:
 
 class Notifier:
     """Sends what memory or the gateway has to tell, to the `chats` that are known. Everything but
-    a remark raises `StorageError` where it cannot be kept."""
+    a notice raises `StorageError` where it cannot be kept."""
 
     def __init__(
         self,
@@ -167,12 +167,12 @@ class Notifier:
         self._bus, self._screen, self._split, self._chats = bus, screen, split, chats
         self._clock, self._background = clock, background
 
-    async def remark(self, session_key: str, text: str) -> None:
+    async def show(self, session_key: str, text: str) -> None:
         """Show a line in the chat of a conversation."""
         there = Address.of(session_key)
         self._screen.show(Notice(there.channel, there.chat_id, text, there.thread_id))
 
-    async def say(
+    async def send(
         self, there: Address, text: str, buttons: Sequence[Button] = (), name: str = ""
     ) -> None:
         """Send a message to a chat, if it is one (a job's own conversation is in none). Where it
@@ -186,9 +186,9 @@ class Notifier:
             name = name or f"tell-{secrets.token_hex(8)}"
             await self._bus.send(name, Outgoing("reply", self._split(message)))
 
-    async def tell(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> Address | None:
+    async def notify(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> Address | None:
         """Send a message to the chat that a scope used last; None where there is none."""
-        return await self._tell(scope, self._chats.reachable, text, buttons)
+        return await self._notify(scope, self._chats.reachable, text, buttons)
 
     async def ask(
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
@@ -199,9 +199,9 @@ class Notifier:
         here = caller.address
         theirs = caller.scope == OWNER or self._chats.is_owner(caller.channel, caller.sender_id)
         if theirs and not is_group(caller.scope):
-            await self.say(here, text, buttons)
+            await self.send(here, text, buttons)
             return here
-        place = await self.tell(OWNER, text, buttons)
+        place = await self.notify(OWNER, text, buttons)
         if place is not None and place != here:
             caller.show("Waiting for the owner to allow this.\n")
         return place
@@ -211,7 +211,7 @@ class Notifier:
         terminal too: what concerns them now is better said where they may not look than not at
         all. The same `name` is told once."""
         channels = [channel for channel in self._chats.anywhere if channel != closed]
-        await self._tell(OWNER, channels, text, name=name)
+        await self._notify(OWNER, channels, text, name=name)
 
     def warn_of_channel(self, channel: str, text: str) -> None:
         """Tell the owner what is wrong with a channel, on another one; the same once a day."""
@@ -219,15 +219,15 @@ class Notifier:
         name = f"off-{channel}-{self._clock.now():%y%m%d}-{reason}"
         self._background.start(self.warn(text, name, channel), name=f"warn of {channel}")
 
-    async def tell_digest(self, report: DreamReport) -> None:
+    async def notify_digest(self, report: DreamReport) -> None:
         """What Dream changed, with a button that takes it back."""
         number = report.undoable
         undo = [Button("Undo", f"/dream-restore --version {number}")] if number else []
-        await self.tell(report.scope, report.digest, undo)
+        await self.notify(report.scope, report.digest, undo)
 
-    async def tell_trouble(self, text: str) -> None:
+    async def notify_trouble(self, text: str) -> None:
         """Why Dream could not work."""
-        await self.tell(OWNER, text)
+        await self.notify(OWNER, text)
 
     async def notify_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:
         """Facts that wait from now on, with buttons that decide: in the chat that they come from,
@@ -242,13 +242,13 @@ class Notifier:
         ]
         try:
             if session:
-                await self.say(Address.of(session), pending_notice(facts), buttons)
+                await self.send(Address.of(session), pending_notice(facts), buttons)
             else:
-                await self.tell(scope, pending_notice(facts), buttons)
+                await self.notify(scope, pending_notice(facts), buttons)
         except StorageError as error:
             logger.warning("{}: nobody was told what waits for their word: {}", scope, error)
 
-    async def _tell(
+    async def _notify(
         self,
         scope: str,
         channels: Sequence[str],
@@ -258,7 +258,7 @@ class Notifier:
     ) -> Address | None:
         there = await asyncio.to_thread(self._chats.latest, scope, channels)
         if there is not None:
-            await self.say(there, text, buttons, name)
+            await self.send(there, text, buttons, name)
         return there
 
 
@@ -288,7 +288,7 @@ def job_waiting_text(inbound: InboundMessage) -> str:
     )
 
 
-def note_for_chat(
+def background_turn_note(
     inbound: InboundMessage, text: str, origins: Iterable[str], now: datetime
 ) -> InboundMessage:
     """What the chat's conversation gets to know of `text`, which was said there; `origins` are
@@ -297,10 +297,12 @@ def note_for_chat(
     foreign = set(origins)
     origin = passed_on(f"job:{inbound.job or 'heartbeat'}", foreign) if foreign else NANOBOT
     event_id = f"{inbound.event_id}:said"
-    return note_in(inbound.address, f"said here by the {who}", text, event_id, origin, now)
+    return conversation_note(
+        inbound.address, f"said here by the {who}", text, event_id, origin, now
+    )
 
 
-def note_in(
+def conversation_note(
     there: Address, what: str, text: str, event_id: str, origin: str, now: datetime
 ) -> InboundMessage:
     """What the conversation of a chat gets to know of a `text` that appeared there."""
@@ -329,7 +331,7 @@ async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessag
     told = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
     await bus.send(message.event_id, Outgoing("reply", split(told)))
     origins = () if message.origin == NANOBOT else (message.origin,)
-    await bus.note(note_for_chat(message, text, origins, message.timestamp))
+    await bus.note(background_turn_note(message, text, origins, message.timestamp))
 
 
 GAVE_UP = (

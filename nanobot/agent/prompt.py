@@ -403,7 +403,7 @@ class ContextBuilder:
     def news(self, session: Session) -> str:
         """What changed in memory since the conversation was told, for the newest message's header.
 
-        The same until `told`: a turn that has to wait says it when it runs.
+        The same until `commit_news`: a turn that has to wait says it when it runs.
         """
         cache = self.cache_of(session)
         now = self._sources.memory_text(session)
@@ -412,7 +412,7 @@ class ContextBuilder:
             return ""
         return memory_notice(cache.memory, cache.offered)
 
-    def told(self, session: Session) -> None:
+    def commit_news(self, session: Session) -> None:
         """The news are in the conversation now."""
         cache = self._caches.get(session.key)
         if cache is not None and cache.session is session:

@@ -78,8 +78,8 @@ class Hooks:
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
         """Tell all of them, and keep each one's failure to itself."""
         if self._screen is not None and not isinstance(event, InboundMessage | ToolFinished):
-            begun = event if isinstance(event, TurnEnded) else caller
-            if begun is not None and begun.begun_by in {"person", "report"}:
+            turn = event if isinstance(event, TurnEnded) else caller
+            if turn is not None and turn.begun_by in {"person", "report"}:
                 self._screen.show(event)
         for hook in self._others:
             try:
@@ -88,7 +88,7 @@ class Hooks:
                 logger.opt(exception=error).warning("hook {} failed", type(hook).__name__)
 
 
-class Chronicle:
+class TurnMetrics:
     """A line in the log for each turn, and for those who want to see more each tool; and counts
     since the start: `turns` by how they ended, and the tokens of those that ended."""
 
@@ -172,7 +172,7 @@ class TurnLog:
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
-    async def told(self, message: Message) -> None:
+    async def record(self, message: Message) -> None:
         """The model called tools, or the runner itself told it something."""
         self.messages.append(message)
 
@@ -214,7 +214,7 @@ class Turn(Struct, frozen=True):
     model: str = ""
 
 
-class Begun(Struct, frozen=True):
+class Resumed(Struct, frozen=True):
     """What a resumed turn had done already: its messages, and the calls that had started."""
 
     messages: tuple[Message, ...] = ()
@@ -257,7 +257,7 @@ class AgentRunner(Struct, frozen=True):
         caller: TurnContext,
         *,
         options: CallOptions | None = None,
-        begun: Begun | None = None,
+        resumed: Resumed | None = None,
         log: TurnLog | None = None,
         hook: AgentHook | None = None,
         render: Render = render_plain,
@@ -265,11 +265,11 @@ class AgentRunner(Struct, frozen=True):
         """Answer `prompt`. Raises a `ProviderError` when the model could not; what had been done
         until then is in `log`."""
         run = _Run(self, prompt, caller, log or TurnLog(), hook or Hooks(), render)
-        options, begun = options or CallOptions(), begun or Begun()
-        if begun.messages:
-            await run.resume(begun)
+        options, resumed = options or CallOptions(), resumed or Resumed()
+        if resumed.messages:
+            await run.resume(resumed)
         limit = f"{self.max_iterations} steps"
-        steps = sum(message.role == "assistant" for message in begun.messages)
+        steps = sum(message.role == "assistant" for message in resumed.messages)
         for _ in range(steps, self.max_iterations):
             if steered := await run.log.steered():
                 run.add(steered)
@@ -285,7 +285,7 @@ class AgentRunner(Struct, frozen=True):
                 limit = f"{self.max_tokens:,} tokens"
                 break
         notice = Message("user", OUT_OF.format(limit), self.clock.now(), origin="nanobot")
-        await run.tell(notice)
+        await run.record(notice)
         return run.end(await self._ask(run, replace(options, tool_choice="none")))
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
@@ -319,10 +319,10 @@ class _Run(Struct):
         """More messages, which the log has already, in the prompt."""
         self.prompt = self.prompt.plus([self.render(message) for message in messages])
 
-    async def tell(self, message: Message) -> None:
+    async def record(self, message: Message) -> None:
         """A message more, in the prompt and in the log."""
         self.add((message,))
-        await self.log.told(message)
+        await self.log.record(message)
 
     def show_text(self, delta: str, restart: bool) -> None:
         """The model's text as it streams."""
@@ -334,11 +334,11 @@ class _Run(Struct):
         """The final answer."""
         return Turn(reply.text, self.usage, reply.finish, self.steps, reply.model)
 
-    async def resume(self, begun: Begun) -> None:
+    async def resume(self, resumed: Resumed) -> None:
         """Take up what an earlier process did, and give its open calls an outcome."""
-        self.add(begun.messages)
-        calls = open_calls(begun.messages)
-        lost = {call.id for call in calls if call.id in begun.started}
+        self.add(resumed.messages)
+        calls = open_calls(resumed.messages)
+        lost = {call.id for call in calls if call.id in resumed.started}
         for call in calls:
             if call.id in lost:
                 await self._record(call, ToolResult(INTERRUPTED, trusted=True), 0.0)
@@ -347,7 +347,7 @@ class _Run(Struct):
     async def act(self, reply: Reply) -> None:
         """Run the tools that a reply calls, in order; neighbours that may, side by side."""
         now = self.runner.clock.now()
-        await self.tell(Message("assistant", reply.text, now, tool_calls=reply.tool_calls))
+        await self.record(Message("assistant", reply.text, now, tool_calls=reply.tool_calls))
         await self._call_all(reply.tool_calls)
 
     async def _call_all(self, calls: Sequence[ToolCall]) -> None:
@@ -358,11 +358,11 @@ class _Run(Struct):
                 await self._record(call, result, seconds)
                 images.extend(await self._image_message(call, result))
         for message in images:
-            await self.tell(message)
+            await self.record(message)
 
     async def _call(self, call: ToolCall) -> tuple[ToolResult, float]:
         """The result, and the seconds that the tool ran; none where it was not let to."""
-        caller, begun = self.caller, list[float]()
+        caller, started = self.caller, list[float]()
         place = (caller.channel, caller.chat_id, caller.turn_id)
 
         def show(text: str) -> None:
@@ -372,12 +372,12 @@ class _Run(Struct):
             self.hook(ToolStarted(*place, call.hint, thread_id=caller.thread_id), caller)
             if self.runner.tools.has_effects(call.name):
                 await self.log.starting(call)
-            begun.append(self.runner.clock.monotonic())
+            started.append(self.runner.clock.monotonic())
 
         result = await self.runner.tools.call(call, replace(caller, show=show), starting)
-        if not begun:
+        if not started:
             return result, 0.0
-        seconds = self.runner.clock.monotonic() - begun[0]
+        seconds = self.runner.clock.monotonic() - started[0]
         self.hook(ToolFinished(call.name, seconds), caller)
         return result, seconds
 

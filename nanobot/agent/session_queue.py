@@ -210,7 +210,7 @@ class SessionQueue:
 
     def enter(self, entry: InboxEntry, *, pause: bool = False) -> None:
         """A new message, behind the others of its session. With `pause`, nothing of its session is
-        handled until `let_in`."""
+        handled until `resume`."""
         key = entry.message.session_key
         self.newest = max(self.newest, entry.id)
         self._waiting.setdefault(key, deque()).append(entry)
@@ -224,26 +224,26 @@ class SessionQueue:
         waiting = self._waiting.get(key) if key in self.paused else None
         return waiting[0] if waiting and waiting[0].reason else None
 
-    def let_in(self, key: str) -> None:
+    def resume(self, key: str) -> None:
         """Handle what waits in a session."""
         self.paused.discard(key)
         for _ in self._waiting.get(key, ()):
             self.lanes.submit(key, partial(self._next, key))
 
-    def let_in_later(self, key: str, seconds: float) -> None:
+    def resume_later(self, key: str, seconds: float) -> None:
         """The same after a while."""
 
         async def go_on() -> None:
             await self._clock.sleep(seconds)
-            self.let_in(key)
+            self.resume(key)
 
         self._background.start(go_on(), name=f"wait {key}")
 
     def hold(self, entry: InboxEntry, seconds: float) -> None:
         """Keep a message at the head of its session until then."""
-        self.give_back((entry,))
+        self.put_back((entry,))
         self.paused.add(entry.message.session_key)
-        self.let_in_later(entry.message.session_key, seconds)
+        self.resume_later(entry.message.session_key, seconds)
 
     def notify_disk(self, entry: InboxEntry, error: StorageError) -> InboxEntry:
         """Tell a message's person, if it has one, what the disk refused; the message with a note
@@ -270,7 +270,7 @@ class SessionQueue:
             self._waiting[key] = left
         return taken
 
-    def give_back(self, entries: Sequence[InboxEntry]) -> None:
+    def put_back(self, entries: Sequence[InboxEntry]) -> None:
         """In front of the others, in this order: they were taken and not handled."""
         for entry in reversed(entries):
             self._waiting.setdefault(entry.message.session_key, deque()).appendleft(entry)

@@ -18,21 +18,21 @@ from typing import Literal
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.agent.messaging import said_already
+from nanobot.agent.messaging import is_repetition
 from nanobot.agent.notifier import (
     BEHIND_ANOTHER,
     ENDED_EARLY,
     ENDS,
     GAVE_UP,
+    background_turn_note,
     failed_text,
     failure_text,
     is_silent,
     job_waiting_text,
-    note_for_chat,
     waiting_text,
 )
 from nanobot.agent.prompt import NO_PICTURES
-from nanobot.agent.runner import Begun, Turn, whole_groups, with_stopped_calls
+from nanobot.agent.runner import Resumed, Turn, whole_groups, with_stopped_calls
 from nanobot.agent.session_queue import turn_ended
 from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
 from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded, TurnStarted
@@ -77,7 +77,7 @@ class Turns:
         self.running: dict[str, RunningTurn] = {}
         """The turns that run, by session."""
 
-    def speaking_in(self, session_key: str) -> list[RunningTurn]:
+    def background_turns_in(self, session_key: str) -> list[RunningTurn]:
         """The turns of other conversations that answer in this one's chat: jobs."""
         return [
             turn
@@ -105,7 +105,7 @@ class Turns:
             await self._end(session, turn, "failed", failure_text(error), reason=reason)
         finally:
             if not turn.open:
-                self._context.told(session)
+                self._context.commit_news(session)
 
     async def _begin(self, session: Session, turn: RunningTurn) -> None:
         """Enter a turn into the journal, and work out whom it is for. What an earlier, failed run
@@ -170,9 +170,9 @@ class Turns:
         if self._context.hides_images(cache, turn.messages):
             text += NO_PICTURES
         images = cache.has_images or any(m.media for m in turn.messages)
-        if result.steps == 1 and not images and not turn.begun.messages:  # one prompt of text
+        if result.steps == 1 and not images and not turn.resumed.messages:  # one prompt of text
             self._parts.counter.calibrate(turn.prompt_tokens, result.usage.prompt)
-        if turn.tools and said_already(turn.messages, text):
+        if turn.tools and is_repetition(turn.messages, text):
             text = ""
         await self._end(session, turn, "done", text, result)
         self._parts.unhurried.start(self._make_room(session))
@@ -199,7 +199,7 @@ class Turns:
                     prompt,
                     turn.caller,
                     options=CallOptions(model=str(session.metadata.get("model", ""))),
-                    begun=turn.begun,
+                    resumed=turn.resumed,
                     log=turn,
                     hook=self._hook,
                     render=partial(self._context.render, cache),
@@ -217,7 +217,7 @@ class Turns:
                 )
                 if not blinded:
                     raise
-            turn.begun = Begun(tuple(turn.messages[1:]))  # every call has its result by now
+            turn.resumed = Resumed(tuple(turn.messages[1:]))  # every call has its result by now
 
     async def _model_failed(
         self, session: Session, turn: RunningTurn, error: ProviderError
@@ -276,7 +276,7 @@ class Turns:
         key = entry.message.session_key
         await self._commit(None, Completion(turn_id, key, (entry.id,), "stopped", report=report))
 
-    async def wait_in_line(self, entry: InboxEntry, held: InboxEntry) -> None:
+    async def notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
         """A message is behind one that waits: tell whoever watches, and its person once."""
         await self._wait(RunningTurn(entry, self._parts), f"behind-{held.id}", BEHIND_ANOTHER)
 
@@ -365,7 +365,7 @@ class Turns:
                 notes: tuple[InboundMessage, ...] = ()
                 if reply and inbound.apart:  # nobody in that chat asked for it
                     origins = origins_of(turn.heard())
-                    notes = (note_for_chat(inbound, text, origins, self._clock.now()),)
+                    notes = (background_turn_note(inbound, text, origins, self._clock.now()),)
                 if result:
                     final = Message("assistant", result.text, self._clock.now())
                     self._stage(session, turn, [*turn.messages, final])

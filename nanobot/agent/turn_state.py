@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nanobot.agent.intake import Intake
 from nanobot.agent.notifier import MessageSplitter
 from nanobot.agent.prompt import LATE, ContextBuilder, PromptCache, ScopedSources, late_notice
-from nanobot.agent.runner import AgentHook, AgentRunner, Begun, TurnLog, open_calls
+from nanobot.agent.runner import AgentHook, AgentRunner, Resumed, TurnLog, open_calls
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
@@ -86,7 +86,7 @@ class RunningTurn(TurnLog):
         self.inbound = entry.message
         self.entries = [entry, *entry.joined]
         self.messages = [parts.intake.text_of(entry.message), *done]
-        self.begun = Begun(tuple(done), started)
+        self.resumed = Resumed(tuple(done), started)
         self.report: dict[str, object] = {}
         self.prompt_tokens = 0
         self.before: Callable[[], Sequence[Message]] = tuple
@@ -125,8 +125,8 @@ class RunningTurn(TurnLog):
         first = await self._fetched(self.inbound, notice)
         self.refuse_if_ended()
         self.messages[0] = first
-        if not self.begun.messages:  # else they join later, behind open calls
-            self.begun = Begun(tuple(await self.corrections()))
+        if not self.resumed.messages:  # else they join later, behind open calls
+            self.resumed = Resumed(tuple(await self.corrections()))
 
     async def _fetched(self, inbound: InboundMessage, notice: str = "") -> Message:
         waited = self._clock.now() - inbound.timestamp
@@ -163,13 +163,13 @@ class RunningTurn(TurnLog):
         """See `TurnLog`."""
         self.milliseconds[message.tool_call_id] = round(seconds * 1000)
         if not effects:
-            await self.told(message)
+            await self.record(message)
             return
         self.refuse_if_ended()
         self.messages.append(message)
         await self._write(Step("message", encode(message)))
 
-    async def told(self, message: Message) -> None:
+    async def record(self, message: Message) -> None:
         """See `TurnLog`. Not on disk yet when it returns: what is written after it is awaited,
         where it matters."""
         self.refuse_if_ended()
@@ -214,7 +214,7 @@ class RunningTurn(TurnLog):
         except BaseException:
             if self.open:
                 del self.entries[-len(taken) :], self.messages[first:]
-                self._queue.give_back(taken)
+                self._queue.put_back(taken)
             raise
         self.messages[first:] = messages
         return messages

@@ -171,7 +171,7 @@ class TypedKeys:
         what = "a key" if len(keys) == 1 else f"{len(keys)} keys"
         try:
             there = Address.of(message.session_key)
-            await self._base.notifier.say(there, _OFFER.format(what), _BUTTONS)
+            await self._base.notifier.send(there, _OFFER.format(what), _BUTTONS)
         except StorageError as error:
             logger.warning("nobody was asked about a key that was typed: {}", error)
 

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 
 from loguru import logger
 
-from nanobot.agent.runner import AgentHook, Chronicle, Hooks
+from nanobot.agent.runner import AgentHook, Hooks, TurnMetrics
 from nanobot.app.base import Base, Closable, Models, Routine
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import MemoryParts
@@ -83,13 +83,13 @@ class Gateway:
             quiesce=base.processes.quiesce,
         )
         self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools)
-        typed_keys, chronicle = TypedKeys(base, memory.service), Chronicle()
-        hook = Hooks(base.screen, (chronicle, typed_keys, *hooks))
+        typed_keys, turn_metrics = TypedKeys(base, memory.service), TurnMetrics()
+        hook = Hooks(base.screen, (turn_metrics, typed_keys, *hooks))
         self._agent = agent = Agent(base, models, memory, toolbox, hook)
         self._platforms = platforms = Platforms(base)
-        upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.say)
+        upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.send)
         self._monitoring = monitoring = Monitoring(
-            base, memory, agent, platforms, upkeep, chronicle
+            base, memory, agent, platforms, upkeep, turn_metrics
         )
         status = monitoring.status
         operations = build_operations(base, memory, toolbox, platforms, upkeep, status, pairing)

@@ -80,8 +80,8 @@ class MemoryParts:
                 dreaming.batch, dreaming.max_calls, dreaming.max_tokens, wanted.model
             ),
             state=stores.journal.state,
-            on_digest=notifier.tell_digest if notifier and dreaming.digest else None,
-            on_trouble=notifier.tell_trouble if notifier else None,
+            on_digest=notifier.notify_digest if notifier and dreaming.digest else None,
+            on_trouble=notifier.notify_trouble if notifier else None,
         )
         due = parse(dreaming.cron).next_after
         schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)

@@ -14,7 +14,7 @@ from loguru import logger
 from nanobot.agent.intake import Intake
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.prompt import ContextBuilder, PromptRoom, ScopedSources
-from nanobot.agent.runner import AgentHook, AgentRunner, Chronicle
+from nanobot.agent.runner import AgentHook, AgentRunner, TurnMetrics
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts
@@ -84,7 +84,7 @@ class Agent:
             if memory.schedule is not None:
                 memory.schedule.nudge()
             if wanted.notices:
-                await base.notifier.remark(session_key, text)
+                await base.notifier.show(session_key, text)
 
         limits = MemoryLimits(
             budget, wanted.window, wanted.chunk, wanted.idle_minutes, wanted.model
@@ -260,7 +260,7 @@ class Monitoring:
         agent: Agent,
         platforms: Platforms,
         upkeep: Upkeep,
-        chronicle: Chronicle,
+        turn_metrics: TurnMetrics,
     ) -> None:
         settings, stores, clock = base.settings, base.stores, base.clock
         journal, owners = stores.journal, memory.memories.of(OWNER).store
@@ -272,7 +272,9 @@ class Monitoring:
         monitor = HealthMonitor(states, journal, clock, base.background, others)
         self.counted = LogCounter()
         turns = agent.turns
-        live = Live(clock.monotonic(), lambda: len(turns.running), monitor, chronicle, self.counted)
+        live = Live(
+            clock.monotonic(), lambda: len(turns.running), monitor, turn_metrics, self.counted
+        )
         self.status = Status(
             about(settings), journal, stores.sessions, prices(settings), clock, live
         )

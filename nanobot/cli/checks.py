@@ -252,11 +252,11 @@ async def _answering(case: Case, model: Candidate) -> Finding:
 def _window(case: Case, model: Candidate) -> Iterator[Finding]:
     """Whether the server takes as much as the settings say, and whether that is enough to talk."""
     from nanobot.config.model import SMALL_WINDOW
-    from nanobot.providers.discovery import told_window
+    from nanobot.providers.discovery import detect_window
 
     if not is_near(model.base_url):
         return
-    asking = told_window(model.base_url, model.name, model.key, seconds=_PROBE_SECONDS)
+    asking = detect_window(model.base_url, model.name, model.key, seconds=_PROBE_SECONDS)
     told = asyncio.run(asking)
     set_here = case.settings.model.context_window
     hint = f"{told.to_raise} Then set model.context_window." if told.to_raise else ""

@@ -24,7 +24,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from nanobot.agent.runner import Chronicle
+from nanobot.agent.runner import TurnMetrics
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal import Journal
 from nanobot.channel import WebhookReply, WebhookRequest
@@ -105,12 +105,12 @@ class Live(Struct, frozen=True):
     born: float
     turns_running: Callable[[], int]
     monitor: HealthMonitor
-    chronicle: Chronicle
+    turn_metrics: TurnMetrics
     counted: LogCounter
 
     def report(self, health: Health, now: float) -> dict[str, object]:
         """All of it: `since_start` are turns by outcome, tokens of turns, and lines of the log."""
-        chronicle = self.chronicle
+        turn_metrics = self.turn_metrics
         return {
             "pid": os.getpid(),
             "uptime_seconds": round(now - self.born),
@@ -118,9 +118,9 @@ class Live(Struct, frozen=True):
             "turns_running": self.turns_running(),
             "channels": [state.as_json(now) for state in self.monitor.channels.values()],
             "since_start": {
-                "turns": dict(chronicle.turns),
-                "prompt_tokens": chronicle.prompt_tokens,
-                "completion_tokens": chronicle.completion_tokens,
+                "turns": dict(turn_metrics.turns),
+                "prompt_tokens": turn_metrics.prompt_tokens,
+                "completion_tokens": turn_metrics.completion_tokens,
                 "errors": self.counted.errors,
                 "warnings": self.counted.warnings,
             },

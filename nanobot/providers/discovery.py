@@ -121,7 +121,7 @@ class Window(Struct, frozen=True):
     to_raise: str = ""
 
 
-async def told_window(base_url: str, model: str, api_key: str, *, seconds: float) -> Window:
+async def detect_window(base_url: str, model: str, api_key: str, *, seconds: float) -> Window:
     """What the server at `base_url` says of `model`. `seconds` bound each question; nothing is
     raised for a server that does not answer."""
     place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds)
@@ -135,7 +135,7 @@ async def told_window(base_url: str, model: str, api_key: str, *, seconds: float
     return next((window for window in said if window.server), Window())
 
 
-async def make_larger(
+async def create_larger_variant(
     base_url: str, model: str, api_key: str, tokens: int, *, seconds: float
 ) -> str:
     """Have Ollama make a variant of a model that takes so many tokens, which shares the model's

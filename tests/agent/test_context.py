@@ -135,7 +135,7 @@ def test_what_a_message_was_told_of_memory_stands_behind_its_header_for_good(
     bench.add(
         Message("user", "hello", bench.clock.now(), notice=notice), Message("assistant", "hi")
     )
-    bench.builder.told(bench.session)
+    bench.builder.commit_news(bench.session)
     assert bench.builder.news(bench.session) == ""
     assert bench.prompt().messages[1].text == f"{notice}\nhello"
 
@@ -258,7 +258,7 @@ def test_memory_that_cannot_be_read_for_a_while_is_no_news(tmp_path: Path) -> No
     bench.prompt()
     bench.system.readable = False
     assert bench.builder.news(bench.session) == ""
-    bench.builder.told(bench.session)
+    bench.builder.commit_news(bench.session)
     bench.system.readable = True
     assert bench.builder.news(bench.session) == ""
     bench.system.memory += "\n- plays chess"

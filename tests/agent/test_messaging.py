@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nanobot.agent.loop import answer_of
 from nanobot.agent.media import MediaStore
-from nanobot.agent.messaging import SendCommand, SendMessage, said_already
+from nanobot.agent.messaging import SendCommand, SendMessage, is_repetition
 from nanobot.agent.notifier import KnownChats, MessageSplitter
 from nanobot.bus.events import InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Outgoing
@@ -364,7 +364,7 @@ def turn(result: str, **arguments: object) -> list[Message]:
 def test_a_final_text_was_said_already_where_this_chat_got_it_word_for_word(
     messages: list[Message], text: str, expected: bool
 ) -> None:
-    assert said_already(messages, text) is expected
+    assert is_repetition(messages, text) is expected
 
 
 NAMED = (

@@ -67,7 +67,7 @@ async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
     tmp_path: Path,
 ) -> None:
     async with notifier(tmp_path, "cli:direct", "telegram:7:3") as (one, sent):
-        assert await one.tell("owner", "Learned.")
+        assert await one.notify("owner", "Learned.")
         group = TurnContext("telegram", "-1", "telegram:-1", "t1", scope="groups/telegram_-1")
         assert await one.ask(group, "CODE", "May I?", ()) == Address("telegram", "7", "3")
         assert [

@@ -15,8 +15,8 @@ from nanobot.agent.runner import (
     INTERRUPTED,
     AgentHook,
     AgentRunner,
-    Begun,
     Hooks,
+    Resumed,
     TurnEvent,
     TurnLog,
 )
@@ -49,7 +49,7 @@ async def run(
     model: ScriptedModel,
     *tools: Probe,
     most: int = 10,
-    begun: Begun | None = None,
+    resumed: Resumed | None = None,
     hook: AgentHook | None = None,
     log: TurnLog | None = None,
 ) -> Ran:
@@ -57,8 +57,8 @@ async def run(
     registry.register_all(tools)
     runner = AgentRunner(model, registry, FakeClock(), max_iterations=most, media=Names(Path()))
     log = log or TurnLog()
-    turn = await runner.run(prompt(registry), CALLER, begun=begun, hook=hook, log=log)
-    earlier = begun.messages if begun else ()
+    turn = await runner.run(prompt(registry), CALLER, resumed=resumed, hook=hook, log=log)
+    earlier = resumed.messages if resumed else ()
     new = (*earlier, *log.messages, Message("assistant", turn.text))
     return Ran(new, turn.text, turn.steps)
 
@@ -262,9 +262,9 @@ DONE = Message("tool", "seen", tool_call_id="c1", name="look")
 
 async def test_a_call_with_effects_that_had_started_is_not_run_again() -> None:
     tool = Probe("change", effects=True)
-    begun = Begun((CALLS, DONE), frozenset({"c2"}))
+    resumed = Resumed((CALLS, DONE), frozenset({"c2"}))
     model = ScriptedModel(says("I will check"))
-    turn = await run(model, Probe("look"), tool, begun=begun)
+    turn = await run(model, Probe("look"), tool, resumed=resumed)
     assert tool.called == ["y"]
     assert texts(turn.new_messages)[2:] == [
         ("tool", INTERRUPTED),
@@ -277,8 +277,8 @@ async def test_a_call_with_effects_that_had_started_is_not_run_again() -> None:
 
 async def test_reading_calls_without_a_result_run_again() -> None:
     look = Probe("look")
-    begun = Begun((CALLS,), frozenset({"c2", "c3"}))
-    await run(ScriptedModel(says("ok")), look, Probe("change", effects=True), begun=begun)
+    resumed = Resumed((CALLS,), frozenset({"c2", "c3"}))
+    await run(ScriptedModel(says("ok")), look, Probe("change", effects=True), resumed=resumed)
     assert look.called == [""]
 
 
@@ -287,7 +287,7 @@ async def test_ids_that_repeat_from_step_to_step_are_told_apart_by_place() -> No
     step = Message("assistant", "", tool_calls=(call,))
     result = Message("tool", "first", tool_call_id="call_0", name="look")
     look = Probe("look")
-    turn = await run(ScriptedModel(says("ok")), look, begun=Begun((step, result, step)))
+    turn = await run(ScriptedModel(says("ok")), look, resumed=Resumed((step, result, step)))
     assert [m.role for m in turn.new_messages] == [
         "assistant", "tool", "assistant", "tool", "assistant",
     ]  # fmt: skip
@@ -297,7 +297,7 @@ async def test_ids_that_repeat_from_step_to_step_are_told_apart_by_place() -> No
 async def test_steps_of_an_earlier_process_count_towards_the_limit() -> None:
     step = Message("assistant", "", tool_calls=(ToolCall("c1", "look", "{}"),))
     model = ScriptedModel(says("enough"))
-    turn = await run(model, Probe("look"), begun=Begun((step, DONE)), most=1)
+    turn = await run(model, Probe("look"), resumed=Resumed((step, DONE)), most=1)
     assert turn.text == "enough"
     assert model.options[-1].tool_choice == "none"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.runner import Chronicle
+from nanobot.agent.runner import TurnMetrics
 from nanobot.bus.events import TurnEnded
 from nanobot.bus.journal import Completion
 from nanobot.bus.sqlite_journal import SqliteJournal
@@ -38,8 +38,8 @@ class House:
         self.journal, self.clock = journal, clock
         self.channel = ChannelState("telegram", "running", who="@bot", heard_at=0.0, due=60.0)
         self.concern: Concern | None = None
-        self.chronicle, self.sessions = (
-            Chronicle(),
+        self.turn_metrics, self.sessions = (
+            TurnMetrics(),
             SessionManager.in_folder(home / "sessions", clock),
         )
         self.background = Background()
@@ -56,7 +56,7 @@ class House:
             born=0.0,
             turns_running=lambda: 2,
             monitor=self.monitor,
-            chronicle=self.chronicle,
+            turn_metrics=self.turn_metrics,
             counted=self.counted,
         )
         self.running, self.idle = (
@@ -176,7 +176,7 @@ async def test_with_a_token_only_who_has_it_is_told(house: House, said: str, cod
 async def test_prometheus_gets_numbers(house: House) -> None:
     await house.work()
     ended = TurnEnded("fake", "1", "t1", ("m1",), "done", prompt_tokens=70, completion_tokens=5)
-    house.chronicle(ended)
+    house.turn_metrics(ended)
     house.channel.state = "backoff"
     status, headers, body = await asked(house, "/metrics")
     assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from aiohttp import web
 
-from nanobot.providers.discovery import told_window
+from nanobot.providers.discovery import detect_window
 from tests.doubles.server import Served
 
 MODELS = {"data": [{"id": "other", "max_model_len": 7}, {"id": "tiny"}]}
@@ -46,7 +46,7 @@ async def test_a_server_is_believed_about_what_it_takes(
     served = await Served.start(app)
     try:
         url = f"http://127.0.0.1:{served.port}/v1"
-        told = await told_window(url, "tiny", "", seconds=20.0)
+        told = await detect_window(url, "tiny", "", seconds=20.0)
     finally:
         await served.stop()
     assert (told.server, told.now, told.most) == (server, now, most)

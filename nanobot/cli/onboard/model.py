@@ -24,10 +24,10 @@ from nanobot.config.yamltext import Change, Setting, value_at
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.providers.discovery import (
     LocalServer,
+    create_larger_variant,
+    detect_window,
     find_local_servers,
-    make_larger,
     served_models,
-    told_window,
 )
 from nanobot.validation import Invalid, build
 
@@ -203,7 +203,7 @@ class ModelStep:
             return wanted
         person, attended = self._person, not self._options.non_interactive
         server = (wanted.base_url, wanted.name, wanted.key)
-        told = await told_window(*server, seconds=_WINDOW_SECONDS)
+        told = await detect_window(*server, seconds=_WINDOW_SECONDS)
         if told.now < SMALL_WINDOW and (told.now or told.server == _OLLAMA):
             person.say(
                 f"WARNING: {told.server} takes only {told.now or _USUAL_THERE:,} tokens and cuts"
@@ -215,7 +215,7 @@ class ModelStep:
             asked = f"Make a variant of {wanted.name} that takes {tokens:,}? It needs no download."
             can_make = told.server == _OLLAMA and tokens >= SMALL_WINDOW
             if attended and can_make and await person.confirm(asked):
-                name = await make_larger(*server, tokens, seconds=_MAKING_SECONDS)
+                name = await create_larger_variant(*server, tokens, seconds=_MAKING_SECONDS)
                 person.say(f"{name} is there." if name else "Ollama could not make it.")
                 if name:
                     return await self.with_window(replace(wanted, name=name))
