@@ -3,7 +3,7 @@ channels and who may talk on them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Protocol
@@ -25,7 +25,6 @@ from nanobot.config.settings import Settings
 from nanobot.config.values import secrets_in
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.gateway.lock import expect_whole
-from nanobot.gateway.status import About
 from nanobot.io import storage_errors
 from nanobot.memory.documents import install_template, template_folder
 from nanobot.memory.scopes import Scopes
@@ -172,10 +171,15 @@ def secret_values(settings: Settings) -> Iterator[str]:
         yield secret.get_secret_value()
 
 
-def about(settings: Settings) -> About:
+def about(settings: Settings) -> Mapping[str, str]:
     """What does not change while this nanobot runs."""
     model = settings.model
-    return About(nanobot.__version__, str(settings.home), model.provider, model_name(model))
+    return {
+        "version": nanobot.__version__,
+        "home": str(settings.home),
+        "provider": model.provider,
+        "model": model_name(model),
+    }
 
 
 def prices(settings: Settings) -> Prices:

@@ -214,8 +214,10 @@ def build(settings: Settings, *, hosted: bool) -> Gateway:
 def _begin_log(settings: Settings, *, on_console: bool) -> None:
     """Set the log up as the owner wishes; not on the console where somebody chats. Raises
     `StorageError` where the home cannot be made."""
+    from loguru import logger
+
     from nanobot.app.base import make_home, secret_values
-    from nanobot.logs import LOG_FILE, Console, LogFile, log_to, log_warnings
+    from nanobot.logs import LOG_FILE, Console, LogFile, log_to
     from nanobot.security.redaction import Redactor
 
     make_home(settings.home)
@@ -227,7 +229,8 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
         path = settings.home / "logs" / LOG_FILE
         outputs.append(LogFile(path, chosen.max_megabytes * 1_000_000, chosen.keep))
     log_to(outputs, chosen.level, Redactor(secret_values(settings)), settings.agent.timezone)
-    log_warnings(settings.warnings)
+    for warning in settings.warnings:
+        logger.warning("{}", warning)
 
 
 def expect_free(home: Path) -> None:

@@ -78,15 +78,6 @@ def _process_figures() -> dict[str, int]:
     }
 
 
-class About(Struct, frozen=True):
-    """What does not change while a nanobot runs."""
-
-    version: str
-    home: str
-    provider: str
-    model: str
-
-
 _AT_REST: Mapping[str, object] = {
     "pid": 0,
     "uptime_seconds": 0,
@@ -129,11 +120,12 @@ class Live(Struct, frozen=True):
 
 
 class Status:
-    """The status of one home; `live` is None where no gateway runs."""
+    """The status of one home. `about` is what does not change while it runs: `version`, `home`,
+    `provider` and `model`; `live` is None where no gateway runs."""
 
     def __init__(
         self,
-        about: About,
+        about: Mapping[str, str],
         journal: Journal,
         sessions: SessionManager,
         prices: Prices,
@@ -155,10 +147,10 @@ class Status:
         health = await self._live.monitor.look() if self._live else Health()
         answers, now = health.journal_answers, self._clock.monotonic()
         if now >= self._sizes_until:
-            self._sizes = await asyncio.to_thread(sizes, Path(self._about.home))
+            self._sizes = await asyncio.to_thread(sizes, Path(self._about["home"]))
             self._sizes_until = now + _SIZES_SECONDS
         return {
-            **asdict(self._about),
+            **self._about,
             "running": self._live is not None,
             **(self._live.report(health, now) if self._live else _AT_REST),
             "journal_answers": answers,
@@ -174,9 +166,9 @@ class Status:
         health, session = await self._live.monitor.look(), call.session
         queue = health.queue
         uptime = round(self._clock.monotonic() - self._live.born)
-        model = session.metadata.get("model") or self._about.model
+        model = session.metadata.get("model") or self._about["model"]
         lines = [
-            f"nanobot {self._about.version}, up {duration(uptime)}, model {model}",
+            f"nanobot {self._about['version']}, up {duration(uptime)}, model {model}",
             f"This conversation: {len(session.messages)} messages in view ({session.key})",
             # Less this command itself:
             f"Turns running: {self._live.turns_running()}; waiting: {queue.received - 1};"

@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 """Longer ones are dates: copies that somebody keeps."""
 
 
-def say(stream: TextIO, text: str) -> None:
+def write_line(stream: TextIO, text: str) -> None:
     """Write a line where somebody may read it."""
     with suppress(OSError, ValueError):  # nobody reads it any more
         stream.write(f"{text}\n")
@@ -58,7 +58,7 @@ def say(stream: TextIO, text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    say(sys.stderr, text)
+    write_line(sys.stderr, text)
 
 
 class LogFile:
@@ -220,7 +220,7 @@ class Console:
     def put(self, line: LogLine) -> None:
         """Show a line. Never raises."""
         shown = line.to_text(colours=self._colours) if self._as_text else line.to_json()
-        say(self._stream, shown)
+        write_line(self._stream, shown)
 
 
 def log_to(
@@ -243,7 +243,7 @@ def log_to(
             for output in outputs:
                 output.put(line)
         except Exception as error:  # noqa: BLE001 - the boundary: loguru would print it unredacted
-            say(sys.stderr, f"a line of the log was lost: {type(error).__name__}")
+            write_line(sys.stderr, f"a line of the log was lost: {type(error).__name__}")
 
     if outputs:
         logger.add(sink, level=level.upper(), format=unformatted)
@@ -257,12 +257,6 @@ def log_to_console(level: str, redactor: Redactor, zone: str = "") -> None:
 def unformatted(_: Record) -> str:
     """A format of loguru's for sinks that look at the record alone."""
     return ""
-
-
-def log_warnings(warnings: Sequence[str]) -> None:
-    """What the owner should fix in the configuration."""
-    for warning in warnings:
-        logger.warning("{}", warning)
 
 
 class _FromStandardLogging(logging.Handler):

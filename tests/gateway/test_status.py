@@ -15,7 +15,7 @@ from nanobot.bus.journal import Completion
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.gateway.channels import ChannelState
 from nanobot.gateway.health import Concern, HealthMonitor
-from nanobot.gateway.status import About, HealthEndpoint, Live, Status
+from nanobot.gateway.status import HealthEndpoint, Live, Status
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
 from nanobot.providers.counter import Prices
@@ -61,7 +61,7 @@ class House:
         )
         self.running, self.idle = (
             Status(
-                About("1.2.3", str(home), "openai", "gpt-x"),
+                {"version": "1.2.3", "home": str(home), "provider": "openai", "model": "gpt-x"},
                 journal,
                 self.sessions,
                 PRICES,
