@@ -349,7 +349,7 @@ class Forgetter:
         return tuple(dict.fromkeys(facts)), evidence
 
     def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[SourceMessage]:
-        keys = self._sessions.keys()
+        keys = (info.key for info in self._sessions.list_sessions())
         for key in (key for key in keys if self._scope_of(key) == scope):
             for message in self._sessions.read_window(key):
                 texts = (message.content, *(call.arguments for call in message.tool_calls))

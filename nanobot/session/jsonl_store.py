@@ -334,9 +334,6 @@ class JsonlStore:
     def sessions(self) -> list[SessionInfo]:
         return self._listing.sessions()
 
-    def keys(self) -> list[str]:
-        return [info.key for info in self._listing.sessions()]
-
     def retry(self) -> None:
         self._writer.retry()
 

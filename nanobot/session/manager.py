@@ -112,10 +112,6 @@ class SessionManager:
         them changed since the last time; may be called from any thread."""
         return self._store.sessions()
 
-    def keys(self) -> list[str]:
-        """The keys of all sessions that are stored. Blocks; may be called from any thread."""
-        return self._store.keys()
-
     def read_messages(self, key: str, first: int = 1, last: int | None = None) -> Iterator[Message]:
         """All messages from seq `first` to `last`: archived, sealed and retracted ones as well.
 
@@ -253,7 +249,7 @@ def conversations_in(folder: Path, now: datetime, *, archive: bool) -> Iterator[
     """Read each conversation in `folder` as the next message in it would; with `archive` all of its
     messages are counted, else those of its file."""
     store = JsonlStore(folder, SystemClock())
-    for key in sorted(store.keys()):
+    for key in sorted(info.key for info in store.sessions()):
         try:
             contents, _ = store.contents(key, now)
             messages = store.messages(key, 1, None) if archive else contents.messages

@@ -101,9 +101,6 @@ class SessionStore(Protocol):
     def sessions(self) -> list[SessionInfo]:
         """All conversations, the one used last first."""
 
-    def keys(self) -> list[str]:
-        """Their keys, in no order; cheaper than `sessions`."""
-
     def retry(self) -> None:
         """Try at once to store what was refused."""
 

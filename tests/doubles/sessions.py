@@ -124,9 +124,6 @@ class MemorySessions:
         infos = [self._info(key) for key in self.lines]
         return sorted(infos, key=lambda info: info.updated_at, reverse=True)
 
-    def keys(self) -> list[str]:
-        return list(self.lines)
-
     def retry(self) -> None:
         """Nothing is ever refused."""
 

@@ -60,7 +60,11 @@ def test_nothing_but_the_owner_of_the_home_can_read_it(imported: Imported) -> No
 
 def test_every_message_keeps_its_place_its_time_and_its_tools(imported: Imported) -> None:
     folder = JsonlStore(imported.new / "sessions", FakeClock())
-    assert set(folder.keys()) == {"cli:direct", "telegram:15551234", "discord:888"}
+    assert {info.key for info in folder.sessions()} == {
+        "cli:direct",
+        "telegram:15551234",
+        "discord:888",
+    }
     direct = list(folder.messages("cli:direct", 1, None))
     assert [message.role for message in direct] == [
         "user", "assistant", "user", "assistant", "tool", "assistant",

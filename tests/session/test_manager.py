@@ -265,12 +265,19 @@ async def test_a_file_is_listed_from_memory_until_it_changes(managed: Open, fold
     assert manager.list_sessions() == []
 
 
-async def test_the_keys_are_those_of_the_listing(managed: Open, folder: Path) -> None:
+@pytest.mark.parametrize("consolidated", [0, 1, 1_499, 2_600, 2_999])
+async def test_of_a_long_file_all_is_read_that_is_not_consolidated(
+    managed: Open, folder: Path, consolidated: int
+) -> None:
+    """It has several of the blocks in which the beginning of the window is looked for."""
     manager = managed()
-    for key in ("telegram:1:2", "k" * 300, "cli:direct"):
-        await say(manager, key, "hello")
-    (folder / "a backup.jsonl").write_bytes(live(folder).read_bytes())
-    (folder / "foreign.jsonl").write_text('{"role": "user", "content": "hi"}\n')
-    (folder / "broken.jsonl").mkdir()
-    assert sorted(manager.keys()) == sorted(info.key for info in manager.list_sessions())
-    assert len(manager.keys()) == 5
+    session = await manager.get_or_create("cli:direct")
+    for number in range(1, 3_001):
+        session.add_message(user(f"{number} {'x' * 300}"))
+    await manager.save(session)
+    await manager.mark_consolidated(session, consolidated)
+    await say(manager, "cli:direct", "3001")
+    again = await managed().get_or_create("cli:direct")
+    wanted = list(range(consolidated + 1, 3_002))
+    assert [int(text.split()[0]) for text in texts(again.messages)] == wanted
+    assert again.next_seq == 3_002

@@ -74,7 +74,7 @@ async def test_what_was_said_and_learned_is_all_there(home: Path) -> None:
         for path in (home / "sessions").glob("*.jsonl")
     }
     sessions = SessionManager.in_folder(home / "sessions", FakeClock())
-    keys = sessions.keys()
+    keys = [info.key for info in sessions.list_sessions()]
     for key in keys:
         said = [line["content"] for line in raw[key.replace(":", "_")] if "role" in line]
         assert [message.content for message in sessions.read_messages(key)] == said
