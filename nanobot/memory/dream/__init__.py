@@ -144,19 +144,19 @@ class Dream:
 
         Failures are in the report (`problem`), not raised.
         """
-        report = DreamReport(scope)
+        report, whom = DreamReport(scope), scope
         async with self._running:
             try:
                 await self._learn(self._memories.of(scope), report)
             except NanobotError as error:
                 report.problem = str(error)
-                own = isinstance(error, ProviderRejected) and error.blames_content
-                report.is_outage = isinstance(error, ProviderError) and not own
+                content = isinstance(error, ProviderRejected) and error.blames_content
+                whom = _EVERYONE if isinstance(error, ProviderError) and not content else scope
             except Exception as error:  # noqa: BLE001 - the boundary: a run that fails leaves all as it was
                 logger.opt(exception=error).error("Dream of {} broke", scope)
                 report.problem = f"an error of mine, {type(error).__name__}: {error}"
             if report.problem:
-                await self._failed(report)
+                await self._failed(report, whom)
             else:
                 self._failures.pop(scope, None)
                 if report.entries:  # so the model answered
@@ -239,10 +239,9 @@ class Dream:
         state = replace(self._state.of(memory.scope), **changes)
         await asyncio.to_thread(self._state.put, memory.scope, state)
 
-    async def _failed(self, report: DreamReport) -> None:
+    async def _failed(self, report: DreamReport, whom: str) -> None:
         """Wait longer the next time; the third time in a row the owner is told."""
         logger.warning("Dream of {} failed: {}", report.scope, report.problem)
-        whom = _EVERYONE if report.is_outage else report.scope
         failures = self._failures.get(whom, (0, self._clock.now()))[0] + 1
         seconds = pause_after(failures, _FIRST_PAUSE, _LONGEST_PAUSE.total_seconds())
         self._failures[whom] = (failures, self._clock.now() + timedelta(seconds=seconds))

@@ -115,8 +115,7 @@ class DreamReport(Struct):
     `entries` is how many were read through. `learned`, `retired` and `held_back` are lines without
     bullets, `refused` lines that are over but may not go; `versions` the numbers of the versions
     that it made, oldest first, any of which stands for all. `problem` says why it ended early, in a
-    sentence, empty where it did not; `is_outage` tells that the model could not be asked, so that
-    other scopes fare no better.
+    sentence, empty where it did not.
     """
 
     scope: str
@@ -127,7 +126,6 @@ class DreamReport(Struct):
     versions: tuple[int, ...] = ()
     problem: str = ""
     refused: tuple[str, ...] = ()
-    is_outage: bool = False
 
     def add(self, write: Write, version: int) -> None:
         """Report what was written, and the version that it became, 0 for none."""

@@ -135,10 +135,9 @@ class DiscardCommand:
         lines = [f"Dropped {counted(len(gone), 'message')}; nothing of it will be remembered."]
         if not gone:
             before = session.metadata.get("discarded") if undo else None
-            turns = [str(turn) for turn in before] if isinstance(before, list) else []
+            turns, lines = [str(turn) for turn in before] if isinstance(before, list) else [], []
             if not turns:
                 return Answer("This conversation is empty.")
-            lines = []
         files: list[str] = []
         if undo:
             lines += await asyncio.to_thread(self._put_back, turns)

@@ -166,7 +166,7 @@ async def test_an_outage_is_told_once_and_names_whom_it_concerns(world: World) -
     dream, model = world.dream(author=lambda _: fails(ProviderUnavailable("down")))
     for scope in ("people/telegram_7", "owner"):
         for _ in range(3):
-            assert (await dream.run(scope)).is_outage
+            assert "down" in (await dream.run(scope)).problem
     (text,) = world.troubles
     assert "3 times in a row for people/telegram_7" in text
     model.then(found())
