@@ -237,13 +237,15 @@ def _restore(options: argparse.Namespace) -> int:
     from nanobot.clock import SystemClock
     from nanobot.gateway.lock import home_lock
     from nanobot.io import storage_errors
-    from nanobot.upkeep.archive import expect_file
     from nanobot.upkeep.backups import exclusive_backup
     from nanobot.upkeep.restoring import expect_room, finish, is_empty, restore
 
     log_errors_only()
     file = path_of(options.file)
-    expect_file(file)
+    if not file.is_file():
+        raise NanobotError(
+            f"there is no file {file}", hint="`nanobot backup list` shows what there is."
+        )
     home = path_of(options.to) if options.to else options.home
     expect_room(home, replace=options.replace)
     with storage_errors(home):

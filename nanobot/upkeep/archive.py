@@ -272,14 +272,6 @@ class Unpacked(Struct, frozen=True):
     size: int
 
 
-def expect_file(file: Path) -> None:
-    """Raise `NanobotError` where `file` cannot be a backup, since it is missing or a folder."""
-    if not file.is_file():
-        raise NanobotError(
-            f"there is no file {file}", hint="`nanobot backup list` shows what there is."
-        )
-
-
 def unpack(
     file: Path,
     identity: Path | None,
@@ -291,7 +283,6 @@ def unpack(
     """Write the files of a backup, or those that are `wanted` (by path in the home), below
     `folder`, which is empty, and check all of them. Raises `NanobotError`; what is in `folder` is
     of no use then."""
-    expect_file(file)
     try:
         with (
             file.open("rb") as source,

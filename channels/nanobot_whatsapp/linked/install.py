@@ -88,38 +88,26 @@ def find_node(setting: str) -> Path:
     It is asked for its version, which blocks for some 50 ms. Raises `NodeMissing`.
     """
     try:
-        name = str(expanduser(setting))
-    except NanobotError as error:
-        raise NodeMissing(f"Node.js cannot be looked for: {error}", hint=error.hint) from error
-    found = shutil.which(name)
-    if found is None:
-        where = "" if "/" in name else " on the PATH"
-        raise NodeMissing(
-            f"WhatsApp as a linked device needs Node.js, and there is no program {name!r}{where}",
-            hint=_GET_NODE,
-        )
-    program = Path(found).absolute()
-    try:
+        found = shutil.which(expanduser(setting))
         answer = subprocess.run(  # noqa: S603 - the person's own setting says what is run
-            [program, "--version"],
+            [found or setting, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_NODE_SECONDS,
-            check=False,
+            check=True,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        reason = (error.strerror if isinstance(error, OSError) else "") or "it does not answer"
-        raise NodeMissing(f"{program} cannot be run: {reason}", hint=_GET_NODE) from error
-    version = _NODE_ANSWER.fullmatch(answer.stdout.decode("utf-8", "replace").strip())
-    if answer.returncode or version is None:
-        raise NodeMissing(f"{program} does not answer as Node.js does", hint=_GET_NODE)
-    if int(version[1]) < NODE_VERSION:
-        raise NodeMissing(
-            f"{program} is Node.js {version[1]}; WhatsApp as a linked device needs {NODE_VERSION}"
-            " or newer",
-            hint=_GET_NODE,
-        )
-    return program
+    except (NanobotError, OSError, subprocess.SubprocessError) as error:
+        problem = f"{setting} cannot be run: {error}"
+    else:
+        said = answer.stdout.decode("utf-8", "replace").strip()
+        version = _NODE_ANSWER.fullmatch(said)
+        if version and int(version[1]) >= NODE_VERSION:
+            return Path(found or setting).absolute()
+        problem = f"{found} says that it is {said[:20]!r}"
+    raise NodeMissing(
+        f"WhatsApp as a linked device needs Node.js {NODE_VERSION} or newer, and {problem}",
+        hint=_GET_NODE,
+    )
 
 
 def bridge_program(state_folder: Path, *, sources: Path = SOURCES) -> Path | None:

@@ -30,19 +30,18 @@ def test_a_missing_node_is_said_with_the_fix(
     assert "channels.whatsapp.node" in missing.value.hint
 
 
-def test_a_node_in_the_folder_of_an_unknown_user_is_said_with_the_fix() -> None:
-    with pytest.raises(NodeMissing, match="user in '~nosuch/node' is not known") as missing:
+def test_a_node_in_the_folder_of_an_unknown_user_is_said() -> None:
+    with pytest.raises(NodeMissing, match="user in '~nosuch/node' is not known"):
         find_node("~nosuch/node")
-    assert "in full" in missing.value.hint
 
 
 def test_a_node_that_is_too_old_says_which_version_it_is(tmp_path: Path) -> None:
     node = node_and_npm(tmp_path, version="v18.20.4")
-    with pytest.raises(NodeMissing, match=r"is Node\.js 18; .* needs 20 or newer"):
+    with pytest.raises(NodeMissing, match=r"20 or newer, and .* it is 'v18\.20\.4'"):
         find_node(str(node))
 
 
 @pytest.mark.parametrize("script", ["echo hello", "echo v22.1.0; exit 1", "echo v22.1.0 and more"])
 def test_a_program_that_is_no_node_is_not_used(script: str, tmp_path: Path) -> None:
-    with pytest.raises(NodeMissing, match="does not answer as Node"):
+    with pytest.raises(NodeMissing, match="needs Node"):
         find_node(str(program(tmp_path / "node", script)))
