@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import os
 import queue
@@ -280,11 +281,16 @@ def nanobot(environment: dict[str, str]) -> Nanobot:
 
 
 @pytest.fixture
-def here(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Nanobot]:
+def here(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Nanobot]:
     """Runs `nanobot` in the process of the tests, which saves a second each time: for what is said,
     not for how a process starts and ends."""
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, stdin: str | bytes | None = None) -> subprocess.CompletedProcess[str]:
+        if stdin is not None:
+            given = stdin.encode() if isinstance(stdin, str) else stdin
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
         capsys.readouterr()
         code = main(["--home", str(home), *arguments])
         told = capsys.readouterr()

@@ -104,32 +104,32 @@ def test_a_turn_that_failed_or_waits_prints_its_text_and_exits_1(
     assert (done.stdout, done.returncode) == (f"{word}: sorry\n", 1)
 
 
-def test_a_dash_reads_the_whole_of_standard_input(gateway: Any, nanobot: Any) -> None:
-    assert nanobot("agent", "-m", "-", stdin="one\n\ntwo\n").stdout == "echo: one\n\ntwo\n"
+def test_a_dash_reads_the_whole_of_standard_input(gateway: Any, here: Any) -> None:
+    assert here("agent", "-m", "-", stdin="one\n\ntwo\n").stdout == "echo: one\n\ntwo\n"
 
 
 def test_each_line_of_a_pipe_is_a_message_and_gets_one_reply_in_order(
-    gateway: Any, nanobot: Any
+    gateway: Any, here: Any
 ) -> None:
-    done = nanobot("agent", stdin="one\n\n   \ntwo\u2028still two\r\nthree")
+    done = here("agent", stdin="one\n\n   \ntwo\u2028still two\r\nthree")
     assert done.stdout == "echo: one\necho: two\u2028still two\necho: three\n"
     assert done.returncode == 0
 
 
-def test_a_pipe_with_one_failure_goes_on_and_exits_1(gateway: Any, nanobot: Any) -> None:
-    done = nanobot("agent", "--json", stdin="fail\nok\n")
+def test_a_pipe_with_one_failure_goes_on_and_exits_1(gateway: Any, here: Any) -> None:
+    done = here("agent", "--json", stdin="fail\nok\n")
     assert [json.loads(line)["outcome"] for line in done.stdout.splitlines()] == ["failed", "done"]
     assert done.returncode == 1
 
 
-def test_an_empty_pipe_is_no_error_and_needs_no_gateway(nanobot: Any) -> None:
-    done = nanobot("agent", stdin="\n")
+def test_an_empty_pipe_is_no_error_and_needs_no_gateway(here: Any) -> None:
+    done = here("agent", stdin="\n")
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
-def test_ten_megabytes_go_there_and_back(gateway: Any, nanobot: Any) -> None:
+def test_ten_megabytes_go_there_and_back(gateway: Any, here: Any) -> None:
     text = "x" * 10_000_000
-    assert nanobot("agent", "-m", "-", stdin=f"say {text}").stdout == f"{text}\n"
+    assert here("agent", "-m", "-", stdin=f"say {text}").stdout == f"{text}\n"
 
 
 def test_a_message_beyond_the_cap_is_refused_in_words(
@@ -142,8 +142,8 @@ def test_a_message_beyond_the_cap_is_refused_in_words(
     assert gateway.said == []
 
 
-def test_bytes_that_are_no_text_do_not_stop_a_pipe(gateway: Any, nanobot: Any) -> None:
-    assert nanobot("agent", stdin=b"a\xffb\n").stdout == "echo: a\ufffdb\n"
+def test_bytes_that_are_no_text_do_not_stop_a_pipe(gateway: Any, here: Any) -> None:
+    assert here("agent", stdin=b"a\xffb\n").stdout == "echo: a\ufffdb\n"
 
 
 @pytest.mark.parametrize("arguments", [("-m", " "), ("-m", "x", "--session", "nocolon")])

@@ -7,8 +7,7 @@ import json
 import os
 import re
 import socket
-import subprocess
-import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -297,27 +296,22 @@ async def test_what_is_set_is_compared_with_what_the_models_server_takes(doctor:
 
 
 def test_what_is_found_is_said_before_a_slow_server_answers(
-    tmp_path: Path, environment: dict[str, str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     body = b'{"object": "list", "data": [{"id": "tiny"}]}'
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    home = tmp_path / "home"
     home.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         (home / "config.yaml").write_text(
-            f"model: {{name: tiny, base_url: 'http://127.0.0.1:{port}/v1'}}\n"
+            f"model: {{name: tiny, base_url: 'http://127.0.0.1:{port}/v1'}}\n{NO_SHELL}"
         )
-        doctor = subprocess.Popen(
-            [sys.executable, "-m", "nanobot", "--home", str(home), "doctor"],
-            stdout=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
-        assert doctor.stdout is not None
-        with doctor:
-            asked, _ = server.accept()
-            with asked:
-                said = iter(doctor.stdout)
-                assert any("packages" in line for line in said)
-                asked.sendall(head % len(body) + body)
-                assert any(line.startswith("ok    model") for line in said)
-            doctor.kill()
+        doctor = threading.Thread(target=main, args=(["--home", str(home), "doctor"],))
+        doctor.start()
+        asked, _ = server.accept()
+        with asked:
+            assert "ok    packages" in capsys.readouterr().out
+            asked.sendall(head % len(body) + body)
+            server.close()  # what is asked next is refused
+            doctor.join(30)
+    assert "ok    model" in capsys.readouterr().out

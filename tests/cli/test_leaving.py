@@ -74,7 +74,7 @@ def summaries(home: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("server")
-async def test_new_is_put_away_before_a_one_shot_ends_however_slow_the_model_is(
+async def test_new_is_put_away_before_a_one_shot_ends_and_who_comes_meanwhile_is_answered(
     environment: dict[str, str],
     home: Path,
     model: SlowMemoryAgent,
@@ -83,6 +83,7 @@ async def test_new_is_put_away_before_a_one_shot_ends_however_slow_the_model_is(
     assert await said(home, capsys, "We painted the boat.") == (0, "")
     process = await begun(environment, "agent", "-m", "/new")
     assert "Ctrl-C" in await first_error(process)
+    assert await said(home, capsys, "hello") == (0, "")
     model.released.set()
     assert (await process.communicate())[0] == b"New session started.\n"
     assert (process.returncode, model.asked) == (0, 1)
@@ -119,20 +120,4 @@ async def test_who_does_not_wait_leaves_it_to_the_next_command(
     assert (process.returncode, summaries(home)) == (130, [])
     model.released.set()
     assert (await said(home, capsys, "hello"))[0] == 0
-    assert summaries(home) == [SAVED["history_entry"]]
-
-
-@pytest.mark.usefixtures("server")
-async def test_who_comes_meanwhile_is_answered(
-    environment: dict[str, str],
-    home: Path,
-    model: SlowMemoryAgent,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    await said(home, capsys, "We painted the boat.")
-    process = await begun(environment, "agent", "-m", "/new")
-    await first_error(process)
-    assert await said(home, capsys, "hello") == (0, "")
-    model.released.set()
-    await process.communicate()
     assert summaries(home) == [SAVED["history_entry"]]

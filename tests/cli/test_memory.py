@@ -110,10 +110,10 @@ def test_on_a_terminal_long_lines_are_broken_between_words_and_diffs_are_not(
 
 
 def test_nothing_is_forgotten_without_a_yes_where_nobody_can_be_asked(
-    gateway: Any, nanobot: Any
+    gateway: Any, here: Any
 ) -> None:
     gateway.answers |= {"memory.forget_plan": PLAN, "memory.forget": DONE}
-    done = nanobot("memory", "forget", "blue", stdin="y\n")
+    done = here("memory", "forget", "blue", stdin="y\n")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: this has to be confirmed\n  Add --yes to do it without being asked.\n"
