@@ -23,9 +23,8 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from loguru import logger
 
@@ -42,7 +41,7 @@ from nanobot.memory.search.database import (
     unless_refused,
 )
 from nanobot.memory.search.ingest import Ingest
-from nanobot.memory.search.searching import Search, Vector, Waiting
+from nanobot.memory.search.searching import Search, Vector
 
 _EMBEDDED_AT_ONCE = 64
 _LOOKED_UP_AT_ONCE = 2_048
@@ -71,7 +70,7 @@ class MemoryIndex:
         self._path, self._sources, self._clock = path, sources, clock
         self._patience = patience
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-index")
-        self._opened: _Opened | None = None
+        self._opened: tuple[Ingest, Search] | None = None
         self._embedding = Embedding(embedder) if embedder else None
         self._embedder_name = embedder.name if embedder else ""
         self._is_embedding = asyncio.Lock()
@@ -81,19 +80,19 @@ class MemoryIndex:
         """Take in what is new, then find what answers `query`."""
         today = self._clock.now().date()
         meaning = await self._meaning(query, today)
-        return await self._run(lambda index: index.search.answer(query, today, meaning))
+        return await self._run(lambda search: search.answer(query, today, meaning))
 
     async def around(
         self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5
     ) -> list[Passage]:
         """The passage `id` with those before and after it in its stream, in order; [] where it is
         unknown or not in `scopes`."""
-        return await self._run(lambda index: index.search.around(id, scopes, before, after))
+        return await self._run(lambda search: search.around(id, scopes, before, after))
 
     async def refresh(self) -> None:
         """Take in what changed in the files, overwrite what was taken out, and embed what has no
         vector yet; costs next to nothing where nothing changed."""
-        await self._run(lambda index: purge(index.db))
+        await self._run(lambda search: purge(search.db))
         while await self._embed_some(_LOOKED_UP_AT_ONCE, patient=True):
             pass
 
@@ -104,7 +103,7 @@ class MemoryIndex:
 
     async def stats(self) -> IndexStats:
         """How much is indexed."""
-        return await self._run(lambda index: index.search.stats())
+        return await self._run(lambda search: search.stats())
 
     async def close(self) -> None:
         """Close the file; indexing under way is given up. Nothing may be asked afterwards."""
@@ -112,21 +111,21 @@ class MemoryIndex:
         await self._in_worker(self._close)
         self._worker.shutdown()
 
-    async def _run(self, work: Callable[[_Opened], T]) -> T:
+    async def _run(self, work: Callable[[Search], T]) -> T:
         return await self._in_worker(lambda: self._guarded(work))
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
-    def _guarded(self, work: Callable[[_Opened], T]) -> T:
+    def _guarded(self, work: Callable[[Search], T]) -> T:
         """Take in what changed, or go on with what is there where that is refused; then do `work`.
         An index that turns out to be unusable is built again."""
         for is_last in (False, True):
             try:
-                index = self._open()
+                ingest, search = self._open()
                 with unless_refused():
-                    index.ingest.refresh()
-                return work(index)
+                    ingest.refresh()
+                return work(search)
             except Interrupted as error:
                 raise StorageError(self._path, "the index was closed meanwhile") from error
             except (sqlite3.Error, OSError) as error:
@@ -143,24 +142,24 @@ class MemoryIndex:
         with storage_errors(self._path):
             remove(self._path)
 
-    def _open(self) -> _Opened:
+    def _open(self) -> tuple[Ingest, Search]:
         if self._opened is None:
             db = connect(self._path, self._patience)
             ingest = Ingest(db, self._sources, self._clock, self._closing.is_set)
             search = Search(db, self._sources.scope_of, self._embedder_name)
-            self._opened = _Opened(db, ingest, search)
+            self._opened = ingest, search
         return self._opened
 
     def _close(self) -> None:
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.db.close()
+        if self._opened:
+            self._opened[1].db.close()
+        self._opened = None
 
     async def _meaning(self, query: Query, today: date) -> Vector | None:
         """The vector of a question, without the names of speakers."""
         if self._embedding is None:
             return None
-        text = await self._run(lambda index: index.search.words_of(query, today))
+        text = await self._run(lambda search: search.words_of(query, today))
         await self._embed_some(_EMBEDDED_AT_ONCE, patient=False)
         vectors = await self._embedding.vectors_of([text or query.text], patient=False)
         return vectors[0] if vectors else None
@@ -173,28 +172,18 @@ class MemoryIndex:
         if self._embedding is None or self._is_embedding.locked():
             return False
         async with self._is_embedding:
-            waiting = await self._run(lambda index: index.search.vectors.waiting(most))
+            waiting = await self._run(lambda search: search.vectors.waiting(most))
             for start in range(0, len(waiting), _EMBEDDED_AT_ONCE):
                 batch = waiting[start : start + _EMBEDDED_AT_ONCE]
-                texts = [line.text for line in batch]
+                texts = [text for _, text in batch]
                 vectors = await self._embedding.vectors_of(texts, patient=patient)
                 if not vectors:
                     return False
-                found = list(zip(batch, vectors, strict=True))
-                await self._run(partial(_store, found))
+                await self._keep([hash for hash, _ in batch], vectors)
         return bool(waiting)
 
-
-class _Opened(NamedTuple):
-    """An open index and what works on it; used in the worker thread only."""
-
-    db: sqlite3.Connection
-    ingest: Ingest
-    search: Search
-
-
-def _store(found: Sequence[tuple[Waiting, Vector | None]], index: _Opened) -> None:
-    index.search.vectors.store(found)
+    async def _keep(self, hashes: Sequence[int], vectors: Sequence[Vector | None]) -> None:
+        await self._run(lambda search: search.vectors.store(hashes, vectors))
 
 
 class Embedding:

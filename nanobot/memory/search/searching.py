@@ -83,7 +83,7 @@ class Search:
         scope_of: Callable[[str, Mapping[str, JsonValue]], str],
         embedder: str = "",
     ) -> None:
-        self._db, self._scope_of = db, scope_of
+        self.db, self._scope_of = db, scope_of
         self.vectors = Vectors(db, embedder)
         self._known = Segments((), ())
         self._version = (-1, -1)
@@ -130,7 +130,7 @@ class Search:
 
     def stats(self) -> IndexStats:
         """How much is indexed."""
-        rows = self._db.execute(
+        rows = self.db.execute(
             "SELECT source, count(*) FROM passage JOIN stream ON stream.id = passage.stream"
             " GROUP BY source"
         )
@@ -154,14 +154,14 @@ class Search:
         }
 
     def _question(self, query: Query, streams: Streams, today: date) -> Question:
-        rows = self._db.execute("SELECT stream, name FROM speaker")
+        rows = self.db.execute("SELECT stream, name FROM speaker")
         return parse(query.text, {name for stream, name in rows if stream in streams}, today)
 
     def _streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
         """The streams in `scopes`. Of all but the first, which asks, it is not to see who they are
         and what manner they like: no USER.md, no SOUL.md."""
         found = {}
-        rows = self._db.execute("SELECT id, source, key, scope, metadata FROM stream")
+        rows = self.db.execute("SELECT id, source, key, scope, metadata FROM stream")
         for id, source, key, scope, metadata in rows:
             owner = self._scope_of(key, json.loads(metadata)) if source == "message" else scope
             if source == "memory" and key != LONG_TERM and owner not in scopes[:1]:
@@ -190,7 +190,7 @@ class Search:
             where += f" AND EXISTS ({dated})"
 
         def rows(columns: str, word: str) -> list[tuple[int, float]]:
-            return self._db.execute(
+            return self.db.execute(
                 f"SELECT {columns} FROM words WHERE words MATCH ? AND {where}"  # noqa: S608 - ours
                 " ORDER BY rowid DESC LIMIT ?",
                 [f'"{word}"', *days, _RANKED],
@@ -207,7 +207,7 @@ class Search:
     def _candidates(self, ids: Iterable[int], query: Query) -> dict[int, Candidate]:
         """What ranking needs of those of `ids` and their neighbours that exist and pass the filter
         by date."""
-        rows = self._db.execute(
+        rows = self.db.execute(
             "SELECT id, segment, role, speaker, moment, asks, seq FROM passage"
             " WHERE id IN (SELECT value FROM json_each(?)) AND moment >= ? AND moment < ?",
             (json.dumps(list(reach(ids))), *_days(query)),
@@ -216,9 +216,9 @@ class Search:
 
     def _segments(self) -> Segments:
         """The segments there are, kept until the index changes."""
-        if (version := _changes(self._db)) != self._version:
+        if (version := _changes(self.db)) != self._version:
             ids, sizes = array("q"), array("q")
-            for id, size in self._db.execute(
+            for id, size in self.db.execute(
                 "SELECT segment, count(*) FROM passage WHERE segment > 0 GROUP BY segment"
             ):
                 ids.append(id)
@@ -244,7 +244,7 @@ class Search:
         return earlier[::-1], later
 
     def _passages(self, stream: Readable, where: str, *values: int) -> list[Passage]:
-        rows = self._db.execute(f"{_COLUMNS} WHERE stream = ? AND {where}", (stream.id, *values))
+        rows = self.db.execute(f"{_COLUMNS} WHERE stream = ? AND {where}", (stream.id, *values))
         return [_passage(stream, row) for row in rows]
 
 
@@ -287,13 +287,6 @@ def _changes(db: sqlite3.Connection) -> tuple[int, int]:
 Vector = Sequence[float]
 
 
-class Waiting(NamedTuple):
-    """A line of which the index has no vector yet, and the text to embed."""
-
-    hash: int
-    text: str
-
-
 class Vectors:
     """The vectors of one index; `name` is the embedder's, empty for none."""
 
@@ -301,39 +294,33 @@ class Vectors:
         self._db, self._name = db, name
         self._signs: dict[int, int] = {}
         self._version: tuple[int, int] = (-1, -1)
-        self._complete: tuple[int, int] = (-1, -1)
 
-    def waiting(self, limit: int) -> list[Waiting]:
-        """Up to `limit` passages without a vector, newest first. Vectors of another embedder are
-        dropped first."""
+    def waiting(self, limit: int) -> list[tuple[int, str]]:
+        """The hashes and texts of up to `limit` passages without a vector, newest first. Vectors of
+        another embedder are dropped first."""
         row = self._db.execute("SELECT value FROM setting WHERE name = 'embedder'").fetchone()
         if row is None or row[0] != self._name:
             with unless_refused(), transaction(self._db):
                 self._db.execute("DELETE FROM vector")
                 setting = "INSERT OR REPLACE INTO setting VALUES ('embedder', ?)"
                 self._db.execute(setting, (self._name,))
-        if self._complete == (version := _changes(self._db)):
-            return []
-        rows = self._db.execute(
+        return self._db.execute(
             "SELECT hash, substr(text, 1, ?) FROM passage_text WHERE role != 'tool'"
             " AND hash NOT IN (SELECT hash FROM vector) ORDER BY moment DESC LIMIT ?",
             (_EMBEDDED, limit),
-        )
-        found = [Waiting._make(row) for row in rows]
-        self._complete = self._complete if found else version
-        return found
+        ).fetchall()
 
     @unless_refused()
-    def store(self, found: Iterable[tuple[Waiting, Vector | None]]) -> None:
+    def store(self, hashes: Sequence[int], vectors: Sequence[Vector | None]) -> None:
         """Keep the vectors of lines; None is for one that can have none, which then no longer waits
         for one."""
         with transaction(self._db):
-            for line, vector in found:
+            for hash, vector in zip(hashes, vectors, strict=True):
                 numbers = _unit(vector or ())
                 signs = _signs(numbers) if numbers else b""
                 data = array("f", numbers).tobytes()
                 insert = "INSERT OR REPLACE INTO vector VALUES (?, ?, ?)"
-                self._db.execute(insert, (line.hash, signs, data))
+                self._db.execute(insert, (hash, signs, data))
 
     def count(self) -> int:
         """How many passages have a vector."""
