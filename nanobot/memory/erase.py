@@ -35,7 +35,7 @@ from msgspec import Struct
 from nanobot.bus.journal import Journal
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
-from nanobot.memory.forget import ForgetPlan, Forgetter, Outcome, items
+from nanobot.memory.forget import ForgetPlan, Forgetter, Outcome, bullet_list
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
@@ -197,7 +197,7 @@ def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
     return found, is_text
 
 
-def take_out(one: Occurrence, matcher: TextMatcher) -> None:
+def erase_from(one: Occurrence, matcher: TextMatcher) -> None:
     """Take the text out of a file that belongs to no store.
 
     Raises `StorageError` or, where another program saved just now, `WriteConflict`; the file is
@@ -238,12 +238,15 @@ def _planned(found: Sequence[Occurrence], forgets: ForgetPlan) -> Outcome:
     """What an erasure would do; never the text itself."""
     files = [one.shown for one in found if one.changes]
     by_hand = [f"{one.shown}: {one.stays}" for one in found if one.stays]
-    lines = [f"To be erased from {counted(len(files), 'file')} of all memories:", *items(files)]
+    lines = [
+        f"To be erased from {counted(len(files), 'file')} of all memories:",
+        *bullet_list(files),
+    ]
     if not forgets.is_empty:
         lines.append(f"Also forgotten, as with /forget: {forgets.counts}.")
     if by_hand:
-        lines += ["This stays and has to be changed by hand:", *items(by_hand)]
-    lines += ["This cannot be undone. It does not reach:", *items(BEYOND)]
+        lines += ["This stays and has to be changed by hand:", *bullet_list(by_hand)]
+    lines += ["This cannot be undone. It does not reach:", *bullet_list(BEYOND)]
     if is_empty := not found and forgets.is_empty:
         lines = ["This text stands nowhere in my files."]
     data: dict[str, JsonValue] = {"files": [*files], "by_hand": [*by_hand]}
@@ -251,7 +254,9 @@ def _planned(found: Sequence[Occurrence], forgets: ForgetPlan) -> Outcome:
     return Outcome("\n".join(lines), data)
 
 
-def done(before: Sequence[Occurrence], left: Sequence[Occurrence], refused: str = "") -> Outcome:
+def erase_report(
+    before: Sequence[Occurrence], left: Sequence[Occurrence], refused: str = ""
+) -> Outcome:
     """What an erasure changed (`before`), what still holds the text (`left`), and why the versions
     of memory refused to be rewritten, empty where they did not. It is complete where nothing in
     the home holds the text any more."""
@@ -261,10 +266,10 @@ def done(before: Sequence[Occurrence], left: Sequence[Occurrence], refused: str 
     gone = {one.path for one in before} - {one.path for one in left}
     lines = [f"Erased from {counted(len(gone), 'file')}; {ERASED} stands in its place."]
     if reasons:
-        lines += ["It still stands here:", *items(reasons)]
+        lines += ["It still stands here:", *bullet_list(reasons)]
     else:
         lines.append("I looked at every byte of every file in my home: none holds it any more.")
-    lines += ["This does not reach:", *items(BEYOND)]
+    lines += ["This does not reach:", *bullet_list(BEYOND)]
     data: dict[str, JsonValue] = {"complete": not reasons, "files": [one.shown for one in before]}
     return Outcome("\n".join(lines), data | {"left": [*reasons], "beyond_reach": [*BEYOND]})
 
@@ -318,7 +323,7 @@ class Eraser:
                 await _trying(matcher, self._forgetter.apply(plan))
             async with self._forgetter.pause_learning():
                 left, refused = await self._erase(matcher)
-        return done(before, left, refused)
+        return erase_report(before, left, refused)
 
     async def _what_to_forget(self, text: str) -> ForgetPlan:
         """A memory that cannot be read is no reason to erase nothing."""
@@ -361,7 +366,7 @@ class Eraser:
             in_use = one.path.parent == sessions and one.path.suffix == SUFFIX
             in_use = in_use or _TEMPORARY.fullmatch(one.path.name) is not None
             if one.changes and one.kind != "store" and (one.path in known or not in_use):
-                await _trying(matcher, asyncio.to_thread(take_out, one, matcher))
+                await _trying(matcher, asyncio.to_thread(erase_from, one, matcher))
 
 
 async def _trying(matcher: TextMatcher, work: Awaitable[object]) -> str:

@@ -165,7 +165,7 @@ def _entries_of(memory: Memory) -> Iterator[Line]:
             yield Line(path, number, block)
 
 
-async def _take_out(store: MemoryStore, path: str, texts: set[str]) -> tuple[int, set[str]]:
+async def _remove_entries(store: MemoryStore, path: str, texts: set[str]) -> tuple[int, set[str]]:
     """Take entries out of a file; the version that this made, 0 for none, and those that did go."""
     while True:
         text = store.read(path)
@@ -215,7 +215,7 @@ class ForgetPlan(Struct, frozen=True):
         found += [f"{one.session} #{one.seq}, {one.who}: {excerpt(one.text)}"
                   for one in self.messages]  # fmt: skip
         found += [f"history {cursor}" for cursor in self.entries]
-        return "\n".join([f"To be forgotten: {self.counts}.", *items(found)])
+        return "\n".join([f"To be forgotten: {self.counts}.", *bullet_list(found)])
 
     @property
     def data(self) -> dict[str, JsonValue]:
@@ -248,7 +248,7 @@ def _forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Outcome:
     return Outcome(plan.text if plan.is_empty else text, plan.data | {"versions": [*versions]})
 
 
-def items(lines: Sequence[str]) -> list[str]:
+def bullet_list(lines: Sequence[str]) -> list[str]:
     """The first lines as a list for people, and how many more there are."""
     more = len(lines) - _SHOWN
     return [f"- {line}" for line in (*lines[:_SHOWN], *([f"and {more} more"] if more > 0 else []))]
@@ -309,7 +309,9 @@ class Forgetter:
             versions, gone = list[int](), list[Line]()
             for path in dict.fromkeys(line.path for line in plan.lines):
                 wanted = [line for line in plan.lines if line.path == path]
-                version, went = await _take_out(memory.store, path, {one.text for one in wanted})
+                version, went = await _remove_entries(
+                    memory.store, path, {one.text for one in wanted}
+                )
                 versions += [version] if version else []
                 gone += [line for line in wanted if line.text in went]
             return _forgotten(replace(plan, lines=tuple(gone)), versions)

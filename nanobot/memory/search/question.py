@@ -71,8 +71,8 @@ def words_of(text: str) -> list[str]:
 def content_words(words: list[str]) -> list[str]:
     """`words` without stop words and repetitions; all of them where nothing else would be left."""
     distinct = list(dict.fromkeys(words))
-    telling = [word for word in distinct if word not in STOP]
-    return telling or distinct
+    content = [word for word in distinct if word not in STOP]
+    return content or distinct
 
 
 def _spelled_out(match: re.Match[str]) -> str:
@@ -180,9 +180,9 @@ def parse(text: str, names: Collection[str], today: date) -> Question:
     called = set(words) - STOP
     asked = [name for name, parts in named.items() if parts and parts[0] in called]
     spoken_for = {part for name in asked for part in named[name]}
-    telling = [word for word in content_words(words) if word not in spoken_for]
+    others = [word for word in content_words(words) if word not in spoken_for]
     return Question(
-        words=tuple(telling or content_words(words) or content_words(words_of(text))),
+        words=tuple(others or content_words(words) or content_words(words_of(text))),
         speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
         spans=found,
     )

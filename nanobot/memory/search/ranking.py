@@ -43,7 +43,7 @@ from nanobot.memory.search.reading import ENDS_ASKING
 NEIGHBOURS = (-2, -1, 1, 2)
 """The distances over which score flows."""
 
-TELLING_AFTERWARDS = timedelta(days=14)
+MENTIONED_WITHIN = timedelta(days=14)
 """How long after an event people are taken to speak of it."""
 
 _NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.3, 0.8, 0.55, 0.3, 0.2
@@ -125,7 +125,7 @@ def _factor(question: Question, candidate: Candidate) -> float:
         factor *= _TOOL
     if question.spans and candidate.moment:
         day = date.fromisoformat(candidate.moment[:10])
-        if any(s.first <= day <= s.last + TELLING_AFTERWARDS for s in question.spans):
+        if any(s.first <= day <= s.last + MENTIONED_WITHIN for s in question.spans):
             factor *= _SPAN
     return factor
 

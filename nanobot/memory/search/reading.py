@@ -48,15 +48,15 @@ from nanobot.session.records import (
     stem_of,
 )
 
-LONGEST_SAID = 200_000
+LONGEST_MESSAGE = 200_000
 LONGEST_OUTPUT = 2_000
 """Characters of a message, and of a tool's output, that are indexed: who called the tool said what
 mattered, and the rest drowns it."""
 
 _LARGEST = 256 * 1024 * 1024
 _ENDS_ASKING = re.compile(r"[?？][^\w]*\Z")
-_BULLET = re.compile(r"[-*] (?:(\d\d):(\d\d) )?")
-_NOT_SAID = {TURN_FAILED, TURN_STOPPED, ""}
+_MINUTE = re.compile(r"[-*] ((?:[01]\d|2[0-3]):[0-5]\d) ", re.ASCII)
+_NOTICES = {TURN_FAILED, TURN_STOPPED}
 _SEARCH = "search_memory"
 """The tool whose output is never indexed: it repeats what is."""
 
@@ -261,13 +261,13 @@ class SessionReader(Struct):
 
     def _entry(self, message: Message, raw: bytes) -> Entry | None:
         text, is_output = message.content, message.role == "tool"
-        if text in _NOT_SAID or not text.strip() or (is_output and message.name == _SEARCH):
+        if text in _NOTICES or not text.strip() or (is_output and message.name == _SEARCH):
             return None
         if any(gone.covers(message) for gone in self.retractions):
             return None
         return Entry(
             message.seq,
-            text[: LONGEST_OUTPUT if is_output else LONGEST_SAID],
+            text[: LONGEST_OUTPUT if is_output else LONGEST_MESSAGE],
             message.timestamp.isoformat() if message.timestamp else "",
             message.role,
             message.name or message.role,
@@ -309,7 +309,7 @@ def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[Entry]:
         facts = [f"- {fact}" for fact in entry.key_facts]
         yield Entry(
             seq=entry.cursor,
-            text="\n".join([entry.summary.strip(), *facts])[:LONGEST_SAID],
+            text="\n".join([entry.summary.strip(), *facts])[:LONGEST_MESSAGE],
             moment=entry.timestamp.isoformat(),
             origin=",".join(entry.origin),
             turn=entry.session,
@@ -326,10 +326,9 @@ def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]
     if day is None:
         return
     for number, (line, passage) in enumerate(numbered_blocks(text), 1):
-        bullet = _BULLET.match(passage)
-        hour, minute = (int(bullet[1]), int(bullet[2])) if bullet and bullet[1] else (0, 0)
-        said_at = time(hour, minute) if hour < 24 and minute < 60 else time()
-        moment = datetime.combine(day, said_at, zone).isoformat()
+        minute = _MINUTE.match(passage)
+        written = time.fromisoformat(minute[1]) if minute else time()
+        moment = datetime.combine(day, written, zone).isoformat()
         if not passage.startswith(" "):  # what is indented belongs to the note above
             origin = NOTE if is_unconfirmed(passage) else ""
         yield Entry(number, passage, moment, origin=origin, place=f"{name}:{line}")

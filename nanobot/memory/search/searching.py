@@ -197,12 +197,12 @@ class Search:
             ).fetchall()
 
         counts = {word: len(rows("rowid", word)) for word in words}
-        telling: list[dict[int, float]] = []
+        kept: list[dict[int, float]] = []
         for word in sorted(counts, key=lambda word: (counts[word], word)):
-            if telling and sum(map(len, telling)) + counts[word] > _RANKED:
+            if kept and sum(map(len, kept)) + counts[word] > _RANKED:
                 break
-            telling.append(dict(rows("rowid, -bm25(words)", word)))
-        return telling
+            kept.append(dict(rows("rowid, -bm25(words)", word)))
+        return kept
 
     def _candidates(self, ids: Iterable[int], query: Query) -> dict[int, Candidate]:
         """What ranking needs of those of `ids` and their neighbours that exist and pass the filter

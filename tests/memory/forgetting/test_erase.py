@@ -133,9 +133,12 @@ async def test_no_byte_of_the_home_holds_the_text(home: RealHome) -> None:
     assert "none holds it any more" in report.text
 
 
-async def test_all_else_stays_and_goes_on(home: RealHome) -> None:
+async def test_all_else_stays_and_goes_on_and_versions_keep_their_numbers(home: RealHome) -> None:
     await filled(home)
+    before = [(version.number, version.when) for version in home.versions.log()]
     await home.eraser.apply(SECRET)
+    after = [(version.number, version.when) for version in home.versions.log()]
+    assert after[-len(before) :] == before
 
     session = await home.sessions.get_or_create(KEY)
     assert [m.content for m in session.messages if m.role == "user"] == ["I like tea"]
@@ -155,14 +158,6 @@ async def test_all_else_stays_and_goes_on(home: RealHome) -> None:
     assert home.versions.record_hand_edits("") == ()
     left = await home.journal.leftovers()
     assert [item.message.content for item in left.entries] == ["/forget --erase [erased]"]
-
-
-async def test_versions_keep_their_numbers(home: RealHome) -> None:
-    await filled(home)
-    before = [(version.number, version.when) for version in home.versions.log()]
-    await home.eraser.apply(SECRET)
-    after = [(version.number, version.when) for version in home.versions.log()]
-    assert after[-len(before) :] == before
 
 
 async def test_the_plan_names_the_files_and_tells_nothing(home: RealHome) -> None:

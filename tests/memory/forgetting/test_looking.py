@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.erase import Home, Kind, done
+from nanobot.memory.erase import Home, Kind, erase_report
 from nanobot.memory.matcher import TextMatcher
 
 SECRET = "Zarnetka Qopuvi"
@@ -23,7 +23,7 @@ def write(path: Path) -> None:
 
 def test_a_folder_that_cannot_be_read_is_named(closed_home: Path) -> None:
     (held,) = Home(closed_home.parent, closed_home).occurrences(TextMatcher(SECRET))
-    report = done((), (held,))
+    report = erase_report((), (held,))
     assert not report.data["complete"]
     assert "- home: it cannot be read" in report.text
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.memory.erase import Home, take_out
+from nanobot.memory.erase import Home, erase_from
 from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 
 SECRET = "Zoë Qopuvi"
@@ -56,6 +56,6 @@ def test_a_large_log_keeps_its_length(tmp_path: Path) -> None:
     size = path.stat().st_size
     matcher = TextMatcher(SECRET)
     (found,) = Home(tmp_path, tmp_path / "workspace").occurrences(matcher)
-    take_out(found, matcher)
+    erase_from(found, matcher)
     assert path.stat().st_size == size
     assert path.read_bytes() == b'[erased]*** "[erased]*******"\n' * 4_000

@@ -52,7 +52,15 @@ def test_recall_is_the_share_of_evidence_found(tmp_path: Path) -> None:
     assert figures["index"]["1-4"]["questions"] == 2
 
 
-@pytest.mark.parametrize(("content", "code"), [(None, 0), ("{}", 2), ("[{}]", 2), ("no", 2)])
+@pytest.mark.parametrize("content", ["{}", "[{}]", "no"])
+def test_a_file_in_another_format_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "sample.json"
+    path.write_text(content)
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        conversations(path)
+
+
+@pytest.mark.parametrize(("content", "code"), [(None, 0), ("no", 2)])
 def test_it_says_so_where_the_file_is_absent_or_wrong(
     tmp_path: Path, content: str | None, code: int
 ) -> None:
