@@ -16,6 +16,7 @@ from nanobot.agent.loop import AgentLoop
 from nanobot.agent.turn_state import AgentParts
 from nanobot.bus.events import NANOBOT, TERMINAL, Media
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
 from nanobot.providers.discovery import ServedModels
 from nanobot.text import counted, shortened
@@ -25,7 +26,6 @@ from nanobot.tools.undo import Outcome, UndoLog
 _HISTORY_DEFAULT = 10
 _HISTORY_MOST = 100
 _HISTORY_CHARACTERS = 400
-_FEW = 5
 
 
 StopsWork = Callable[[str], Awaitable[int]]
@@ -122,14 +122,11 @@ class ConversationCommands:
         return Answer("\n".join(reversed(lines)) or "This conversation is empty.")
 
     async def _undo(self, call: CommandCall) -> Answer:
-        taken = await self._take_back(call)
-        return Answer(taken if isinstance(taken, str) else _undo_text(*taken))
+        return Answer(_undo_text(*await self._take_back(call)))
 
     async def _retry(self, call: CommandCall) -> Answer:
-        taken = await self._take_back(call, again=True)
-        if isinstance(taken, str):
-            return Answer(taken)
-        asked = _asked(taken[0])
+        gone, _ = await self._take_back(call, again=True)
+        asked = _asked(gone)
         again = replace(
             call.message,
             content="\n".join(message.content for message in asked),
@@ -141,22 +138,22 @@ class ConversationCommands:
             answers=call.message.event_id,
             begun_by="person" if asked[0].from_person else "report",
         )
-        return Answer("", republish=(again,), replaces_turn=taken[0][0].turn_id)
+        return Answer("", republish=(again,), replaces_turn=gone[0].turn_id)
 
     async def _take_back(
         self, call: CommandCall, *, again: bool = False
-    ) -> tuple[tuple[Message, ...], list[tuple[str, Outcome]]] | str:
-        """Stage that the last turn leaves the conversation and restore its files; or why not.
-        `again`: only where it is known what to run again."""
+    ) -> tuple[tuple[Message, ...], list[tuple[str, Outcome]]]:
+        """Stage that the last turn leaves the conversation and restore its files. Raises
+        `NanobotError` where that cannot be; `again`: where it is not known what to run again."""
         async with call.session.parting:
             last = next(filter(_ends_turn, reversed(call.session.messages)), None)
             if last is None:
-                return "There is nothing to take back in this conversation."
+                raise NanobotError("There is nothing to take back in this conversation.")
             turn_id = last.turn_id
             if not turn_id:
-                return "The last messages were written by another program and cannot be taken back."
+                raise NanobotError("The last messages were written by another program.")
             if again and not _asked([m for m in call.session.messages if m.turn_id == turn_id]):
-                return "What began the last turn was put away into memory; please ask again."
+                raise NanobotError("What began the last turn is in memory now; please ask again.")
             gone = call.session.retract(turn_id)
         return gone, await asyncio.to_thread(self._undo_log.revert, turn_id)
 
@@ -175,10 +172,11 @@ class ConversationCommands:
             return Answer(f"This conversation now uses {self._default_model}.")
         served = await self._served.names()
         if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
-            near = get_close_matches(name, served, n=3, cutoff=0.4)
-            told = f"Did you mean {' or '.join(near)}?" if near else f"It has {_few(served)}."
-            stays = f"This conversation still uses {current}."
-            return Answer(f"The model server does not have {name}. {told} {stays}", failed=True)
+            near = " or ".join(get_close_matches(name, served, n=3, cutoff=0.0))
+            raise NanobotError(
+                f"The model server does not have {name}. Did you mean {near}? This conversation"
+                f" still uses {current}."
+            )
         call.session.set_metadata(model=name)
         doubt = "" if served else " The model server gave no list, so the name was not checked."
         return Answer(f"This conversation now uses {name}.{doubt}")
@@ -186,11 +184,6 @@ class ConversationCommands:
     async def _restart(self, _: CommandCall) -> Answer:
         text = "Restarting. Whatever is under way goes on afterwards."
         return Answer(text, afterwards=self._process.request_restart)
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return ", ".join(names[:_FEW]) + more
 
 
 def _help(commands: Sequence[Command], channel: str) -> str:
