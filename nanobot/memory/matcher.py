@@ -29,9 +29,12 @@ LONGEST = 4096
 
 _WHOLE_WORD = 6
 
+_SLASHES = r"(?<!\\)\\+"
+"""A whole run of backslashes: a search that began anew within one would take quadratic time."""
+
 _CONTROL = r"\s\x00-\x1f\x7f-\x9f"
 _BLANKS = (
-    rf"(?:[{_CONTROL}]|(?<=\n)[>+]|\\+(?:[nrtbf]|x[018]|xa0|"
+    rf"(?:[{_CONTROL}]|(?<=\n)[>+]|{_SLASHES}(?:[nrtbf]|x[018]|xa0|"
     r"u(?:00[0189].|007f|00a0|1680|20[0-5].|3000)))+"
 )
 """Blanks and control characters of any kind, and the marks in front of continued lines."""
@@ -139,11 +142,11 @@ def _escapes(character: str) -> str:
     """A pattern for a character and its escapes; in front of a mark a backslash says nothing."""
     code = ord(character)
     if character.isascii():
-        return re.escape(character) if character.isalnum() else rf"\\*{re.escape(character)}"
-    ways = [character, rf"\\+U{code:08x}"]
+        return ("" if character.isalnum() else f"(?:{_SLASHES})?") + re.escape(character)
+    ways = [character, rf"{_SLASHES}U{code:08x}"]
     if code > 0xFFFF:
         high, low = divmod(code - 0x10000, 0x400)
-        ways.append(rf"\\+u{0xD800 + high:04x}\\+u{0xDC00 + low:04x}")
+        ways.append(rf"{_SLASHES}u{0xD800 + high:04x}\\+u{0xDC00 + low:04x}")
     else:
-        ways += [rf"\\+u{code:04x}", *([rf"\\+x{code:02x}"] if code < 0x100 else [])]
+        ways += [rf"{_SLASHES}u{code:04x}", *([rf"{_SLASHES}x{code:02x}"] if code < 0x100 else [])]
     return f"(?:{'|'.join(ways)})"

@@ -90,6 +90,13 @@ def test_too_little_text_is_refused(text: str) -> None:
         TextMatcher(text)
 
 
+@pytest.mark.parametrize("text", ['"secret" plan', "übersecret", "C:\\secret", "secret plan"])
+def test_long_runs_of_backslashes_take_no_time(text: str) -> None:
+    matcher, run = TextMatcher(text), "\\" * 300_000
+    assert not matcher.is_in(f"{run} secret{run} plan übersecre{run}")
+    assert matcher.redact_plain(f"{run} {text}") == f"{run} {ERASED}"
+
+
 def test_what_tells_records_apart_stays() -> None:
     matcher = TextMatcher("telegram")
     line = '{"key":"telegram:1","telegram":1,"content":"on telegram","metadata":{"x":"telegram"}}'
