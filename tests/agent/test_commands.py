@@ -237,7 +237,7 @@ async def test_retry_takes_nothing_back_that_it_cannot_run_again(tmp_path: Path)
     await manager.close()
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
-        assert "put away into memory" in await channel.ask("/retry")
+        assert "is in memory now" in await channel.ask("/retry")
     assert [text for _, text in await window(tmp_path)] == ["[nanobot: go on]", "done"]
 
 
