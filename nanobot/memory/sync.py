@@ -182,9 +182,9 @@ def sync(store: GitStore, address: str, write: Write, hides: Hides) -> SyncResul
         changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
         numbers = list[int]()
         for path, text in changed.items():
-            # What is known is said last: a sync that is cut short merges again.
-            known_now = numbers_there if path == next(reversed(changed)) else {}
-            change = Change("sync", "what another device learned", known=known_now)
+            # What is merged is recorded last: a sync that is cut short merges again.
+            merged_now = numbers_there if path == next(reversed(changed)) else {}
+            change = Change("sync", "what another device learned", merged=merged_now)
             numbers.append(write(path, ours.get(path), text, change))
         with store.locked():
             for device, tip in others.items():
@@ -214,9 +214,9 @@ def _base(store: GitStore, device: str, tip: str, own: str) -> str:
     """The commit of the last state that both sides know, empty for none."""
     repository, versions = store.repository, store.versions()
     theirs = [(one.id, Message.parse(one.message)) for one in repository.chain(tip)]
-    known_there = (said.change.known for _, said in theirs)
-    merged_there = next((known[own] for known in known_there if own in known), 0)
-    merged_here = max((one.number for one in versions if device in one.change.known), default=0)
+    merges_there = (said.change.merged for _, said in theirs)
+    merged_there = next((merges[own] for merges in merges_there if own in merges), 0)
+    merged_here = max((one.number for one in versions if device in one.change.merged), default=0)
     if 0 < merged_there <= len(versions) and merged_there >= merged_here:
         return versions[merged_there - 1].commit
     seen, there = repository.tip(device), {commit for commit, _ in theirs}
@@ -226,7 +226,7 @@ def _base(store: GitStore, device: str, tip: str, own: str) -> str:
     if seen or not merged_here:
         return seen
     # An erasure took our copy of its branch; which of its versions we merged is still said.
-    upto = versions[merged_here - 1].change.known[device]
+    upto = versions[merged_here - 1].change.merged[device]
     return next((commit for commit, said in theirs if said.number == upto), "")
 
 

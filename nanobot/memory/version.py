@@ -44,7 +44,7 @@ class Change(Struct, frozen=True):
     `summary` is a line for people. `session` and `turn` are where an agent's own edit was made,
     `cursors` the history entries that a learned change rests on, `operations` the lines it
     concerns, each with the cursor behind it where there is one. Changes of one scope with the same
-    `run` (not empty) are one version to people: shown together and undone together. `known` says,
+    `run` (not empty) are one version to people: shown together and undone together. `merged` says,
     on the last change of a sync, up to which number another device's versions are merged.
     """
 
@@ -55,7 +55,7 @@ class Change(Struct, frozen=True):
     cursors: tuple[int, ...] = ()
     operations: tuple[Operation, ...] = ()
     run: str = ""
-    known: Mapping[str, int] = field(default_factory=dict)
+    merged: Mapping[str, int] = field(default_factory=dict)
 
 
 class UnknownVersion(NanobotError):
@@ -162,7 +162,7 @@ class Message(Struct, frozen=True):
         ]
         steps = (json.dumps(to_builtins(step), ensure_ascii=False) for step in change.operations)
         trailers += [("Operation", step) for step in steps]
-        trailers += [("Known", f"{device} {number}") for device, number in change.known.items()]
+        trailers += [("Known", f"{device} {number}") for device, number in change.merged.items()]
         lines = [f"{name}: {value}".replace("\n", " ") for name, value in trailers if value]
         return "\n".join([subject[:_SUBJECT_LENGTH], "", *lines, ""])
 
@@ -183,7 +183,7 @@ class Message(Struct, frozen=True):
             run=first.get("Run", ""),
             cursors=_numbers(first.get("History", "")),
             operations=tuple(step for step in steps if step),
-            known={device: int(number) for device, _, number in known if number.isdecimal()},
+            merged={device: int(number) for device, _, number in known if number.isdecimal()},
         )
         number = next(iter(_numbers(first.get("Version", ""))), 0)
         return cls(change, number, first.get("Scope", ""))
