@@ -81,7 +81,7 @@ class Skill(Struct, frozen=True):
 
     `folder` is how tools name its folder: in the workspace, or empty for a built-in one, which has
     only text. `body` is SKILL.md without its front matter. `missing` says what it needs and does
-    not find, `install` how to get that. `problem` is why it is broken, `changes` what differs from
+    not find. `problem` is why it is broken, `changes` what differs from
     what was enabled. `everyone`: it also serves people other than the owner.
     """
 
@@ -93,7 +93,6 @@ class Skill(Struct, frozen=True):
     folder: str = ""
     files: tuple[SkillFile, ...] = ()
     missing: tuple[str, ...] = ()
-    install: tuple[str, ...] = ()
     problem: str = ""
     changes: tuple[str, ...] = ()
     everyone: bool = False

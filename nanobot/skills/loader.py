@@ -51,7 +51,6 @@ from nanobot.text import printable
 from nanobot.tooling import OWNER
 
 _SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
-_MOST_HINT = 120
 
 
 class SkillEnvironment(Struct, frozen=True):
@@ -63,26 +62,17 @@ class SkillEnvironment(Struct, frozen=True):
     system: str = sys.platform
 
 
-def missing_requirements(
-    header: Header, here: SkillEnvironment
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a skill needs and does not find, and how to get that: a line each."""
+def missing_requirements(header: Header, here: SkillEnvironment) -> tuple[str, ...]:
+    """What a skill needs and does not find."""
     wanted = header.requires
     if wanted.systems and here.system not in wanted.systems:
         names = " or ".join(_SYSTEMS.get(name, name) for name in wanted.systems)
-        return (f"a computer with {names}",), ()
+        return (f"a computer with {names}",)
     missing = [name for name in wanted.bins if not _found(name, here)]
     if wanted.any_bins and not any(_found(name, here) for name in wanted.any_bins):
         missing.append(" or ".join(wanted.any_bins))
-    hints = [header.install[0][:_MOST_HINT]] if missing and header.install else []
-    if missing and not hints:
-        hints.append(f"a package that brings {missing[0]}")
-    known = here.environ
-    for name in wanted.env:
-        if name not in known:
-            missing.append(f"${name}")
-            hints.append(f"set {name} under tools.exec.environment")
-    return tuple(missing), tuple(hints)
+    unset = (name for name in wanted.env if name not in here.environ)
+    return (*missing, *(f"${name} (tools.exec.environment)" for name in unset))
 
 
 def _found(name: str, here: SkillEnvironment) -> bool:
@@ -267,8 +257,8 @@ class SkillsLoader:
             return skill
         if skill.name in self._unwanted or skill.name in record.disabled:
             status, changes = "disabled", ()
-        missing, install = missing_requirements(skill.header, self._here)
-        return replace(skill, status=status, changes=changes, missing=missing, install=install)
+        missing = missing_requirements(skill.header, self._here)
+        return replace(skill, status=status, changes=changes, missing=missing)
 
     def _warn(self, problem: str) -> None:
         """Said once: the folder is looked at with every message."""

@@ -31,6 +31,7 @@ from nanobot.tooling import OWNER, Arguments, Tool, ToolResult, TurnContext, lin
 from nanobot.tooling.registry import MAX_RESULT
 
 MOST_NAMED = 3
+_MOST_HINT = 120
 _MOST_READ = 4_000
 """Characters of a message that are looked at: what it is about is said at its beginning."""
 
@@ -109,7 +110,8 @@ def missing_text(skill: Skill) -> str:
     """`missing pdftotext; install: apt-get install poppler-utils`; empty where nothing is."""
     if not skill.missing:
         return ""
-    install = f"; install: {'; '.join(skill.install)}" if skill.install else ""
+    how = shortened(skill.header.install[0], _MOST_HINT) if skill.header.install else ""
+    install = f"; install: {how}" if how else ""
     return f"missing {', '.join(skill.missing)}{install}"
 
 

@@ -232,7 +232,7 @@ def line_fields(skill: Skill) -> Data:
         "description": visible(header.description),
         "available": skill.available,
         "missing": list(skill.missing),
-        "install": list(skill.install),
+        "install": list(header.install[:1]) if skill.missing else [],
         "always": header.always,
         "everyone": skill.everyone,
         "triggers": list(header.triggers),

@@ -18,11 +18,11 @@ from tests.skills.support import Shelf, skill_md
 def skill(
     name: str, *triggers: str, always: bool = False, missing: tuple[str, ...] = (), **fields: str
 ) -> Skill:
-    header = Header(name, fields.get("description", "Does it."), triggers, always)
     install = ("apt-get install it",) if missing else ()
+    header = Header(name, fields.get("description", "Does it."), triggers, always, install=install)
     return Skill(
         name, "workspace", "enabled", header, fields.get("body", "Do it."),
-        missing=missing, install=install,
+        missing=missing,
     )  # fmt: skip
 
 
@@ -51,8 +51,8 @@ async def test_what_cannot_be_used_says_what_is_missing_and_how_to_get_it(shelf:
     lines = summary_section(shelf.loader.in_use("owner")).splitlines()
     assert (
         "- tea: How tea is made. Use when somebody is thirsty. "
-        '(available="false": missing kettle, $SUGAR; install: apt-get install kettle; '
-        "set SUGAR under tools.exec.environment)"
+        '(available="false": missing kettle, $SUGAR (tools.exec.environment); '
+        "install: apt-get install kettle)"
     ) in lines
     assert any(
         line.startswith("- mac") and "missing a computer with macOS" in line for line in lines
