@@ -40,9 +40,9 @@ _STOP_SECONDS = 2.0
 
 def add_agent(commands: Commands) -> None:
     """`nanobot agent`."""
-    agent = add(commands, "agent", "chat, or say one thing with -m", _agent)
+    agent = add(commands, "agent", "chat, or send one message with -m", _agent)
     agent.add_argument(
-        "-m", "--message", metavar="TEXT", help="say this, print the reply and leave; - reads stdin"
+        "-m", "--message", metavar="TEXT", help="send this, print the reply and exit; - reads stdin"
     )
     agent.add_argument(
         "-s",
@@ -57,7 +57,8 @@ def add_agent(commands: Commands) -> None:
 def _agent(options: argparse.Namespace) -> int:
     if not is_session_key(options.session):
         raise WrongUsage(
-            f"{options.session!r} is no session key", hint="One looks like cli:direct or cli:work."
+            f"{options.session!r} is not a session key",
+            hint="One looks like cli:direct or cli:work.",
         )
     home = options.home
     if hint := not_imported(home):

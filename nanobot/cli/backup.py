@@ -87,11 +87,11 @@ def add_backup(commands: Commands) -> None:
     restore.argument("file", "FILE", "the backup", type=words)
     restore.option("--to", "HOME", "where to (default: the home, as with --home)", default="")
     _add_identity(restore)
-    restore.flag("--replace", "where a home is there already: keep it aside")
+    restore.flag("--replace", "if a home is there already, move it aside")
     restore.flag(
         "--resume",
-        "go on with what was under way when it was made, even if that was finished "
-        "since; otherwise `nanobot queue` has it",
+        "resume what was in progress when it was made, even if it was finished since; "
+        "otherwise `nanobot queue` lists it",
     )
     restore.json()
 

@@ -44,11 +44,11 @@ def add_channels(commands: Commands) -> None:
     what = add_group(
         commands,
         "channels",
-        "sign in at a channel, see how they are doing",
-        "Sign in at a channel, and see how the channels are doing.",
+        "sign in to channels, and show their state",
+        "Sign in to channels, and show their state.",
     )
-    add_operation(what, "status", "how each channel is doing", "channels.status", _status_text)
-    login = add(what, "login", "sign in at a channel that wants it, such as whatsapp", _login)
+    add_operation(what, "status", "show the state of each channel", "channels.status", _status_text)
+    login = add(what, "login", "sign in to a channel that needs it, such as whatsapp", _login)
     login.argument("name", "NAME", "the channel: whatsapp")
     login.option(
         "--pair-code",
@@ -161,7 +161,7 @@ def _status_text(data: Data) -> str:
     return table(rows, "channel", "state", "account") + "".join(troubles)
 
 
-_NOBODY = "Nobody has asked within the hour, and nobody was let in by pairing.\n"
+_NOBODY = "No requests within the hour, and no approvals by pairing.\n"
 _NAMES = "Names are what people call themselves: approve the code that somebody gives you.\n"
 
 
@@ -174,8 +174,8 @@ def add_pair(commands: Commands) -> None:
         "Let people and groups talk to this nanobot. Whoever writes to it for the first"
         " time gets a code, which you approve here.",
     )
-    add_operation(what, "list", "who asked, and who was let in", "pair.list", _list_text)
-    approve = add_operation(what, "approve", "let somebody in", "pair.approve")
+    add_operation(what, "list", "show who asked, and who was approved", "pair.list", _list_text)
+    approve = add_operation(what, "approve", "approve a person or a group", "pair.approve")
     approve.argument(
         "code",
         "CODE",
@@ -183,7 +183,7 @@ def add_pair(commands: Commands) -> None:
         type=words,
     )
     approve.flag("--owner", "this is you: make them the owner")
-    revoke = add_operation(what, "revoke", "shut somebody out again", "pair.revoke")
+    revoke = add_operation(what, "revoke", "revoke an approval", "pair.revoke")
     revoke.argument("id", "CHANNEL:ID", "as `pair list` shows it: telegram:12345", type=_address)
 
 
@@ -201,7 +201,7 @@ def _list_text(data: Data) -> str:
         blocks.append(f"asked within the hour\n{shown}{_NAMES}")
     if approved := list(map(_known, records(data, "approved"))):
         shown = table(approved, "id", "since", "", "name", margin=2)
-        blocks.append(f"let in by pairing\n{shown}")
+        blocks.append(f"approved by pairing\n{shown}")
     return "\n".join(blocks) or _NOBODY
 
 

@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from nanobot.cli.command import Commands
 
 _CHANGES = (
-    ("remove", "take a job away"),
-    ("run", "run a job now, beside its schedule"),
-    ("pause", "let a job rest"),
-    ("resume", "let a paused job go on"),
+    ("remove", "remove a job"),
+    ("run", "run a job now, in addition to its schedule"),
+    ("pause", "pause a job"),
+    ("resume", "resume a paused job"),
 )
 
 
 def add_cron(commands: Commands) -> None:
     """`nanobot cron …`."""
     what = add_group(commands, "cron", "schedule reminders and recurring work")
-    add_operation(what, "list", "what is scheduled", "cron.list", _list_text)
-    new = add_operation(what, "add", "schedule something", "cron.add")
+    add_operation(what, "list", "list what is scheduled", "cron.list", _list_text)
+    new = add_operation(what, "add", "add a job", "cron.add")
     new.argument(
         "schedule",
         "SCHEDULE",

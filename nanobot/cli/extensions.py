@@ -51,21 +51,21 @@ def add_skills(commands: Commands) -> None:
     what = add_group(
         commands,
         "skills",
-        "what the model has instructions for",
+        "manage skills: instructions for the model",
         "Folders with a SKILL.md that tell the model how to do something. A skill in "
         "the workspace is used once you have enabled it, and for as long as none of its files "
         "changes.",
     )
-    add_operation(what, "list", "all skills and how they stand", "skills.list", _skills_text)
-    show = _named(add(what, "show", "what a skill contains", _show))
+    add_operation(what, "list", "list all skills and their state", "skills.list", _skills_text)
+    show = _named(add(what, "show", "show what a skill contains", _show))
     show.argument("file", "FILE", "one of its files", nargs="?", default="")
     show.json()
     _add_consent(_named(add(what, "enable", "show a skill, and let the model use it", _enable)))
-    summary = "keep a skill from the model"
+    summary = "stop the model from using a skill"
     _named(add_operation(what, "disable", summary, "skills.disable", _status_text))
     install = add(what, "install", "copy a skill into the workspace and enable it", _install)
     install.argument("path", "PATH", "a folder in the Agent Skills format", type=words)
-    install.flag("--replace", "put it in the place of one of the same name")
+    install.flag("--replace", "replace an installed one of the same name")
     _add_consent(install)
 
 
@@ -143,7 +143,7 @@ def _skill_row(skill: Data) -> tuple[str, ...]:
 def _skill_text(data: Data) -> str:
     rows = [(label, value) for label, key in _ROWS if (value := ", ".join(_listed(data, key)))]
     if data.get("always") is True:
-        rows.append(("always", "its text stands in every prompt"))
+        rows.append(("always", "its text is in every prompt"))
     blocks = [table(rows), f"files\n{table(map(_file, records(data, 'files')), margin=2)}"]
     for title, key in _SECTIONS:
         if lines := _listed(data, key):
@@ -172,10 +172,10 @@ def add_mcp(commands: Commands) -> None:
     what = add_group(
         commands,
         "mcp",
-        "look after MCP servers and their tools",
-        "Look after MCP servers, which are set up in config.yaml, and their tools.",
+        "manage MCP servers and their tools",
+        "Manage MCP servers, which are set up in config.yaml, and their tools.",
     )
-    add_operation(what, "list", "all servers and how they are doing", "mcp.list", _servers_text)
+    add_operation(what, "list", "list all servers and their state", "mcp.list", _servers_text)
     check = add(what, "check", "start a server, show its tools, ask about new ones", _check_server)
     approve = add(what, "approve", "accept tools that are new or changed", _approve_tools).yes()
     for command in (check, approve):
@@ -216,7 +216,7 @@ def _server_row(server: Data) -> tuple[str, ...]:
     if server.get("running"):
         state = "running"
     else:
-        state = "at rest" if server.get("known") else "not asked yet"
+        state = "idle" if server.get("known") else "not started yet"
     return field(server, "name"), state, str(len(_listed(server, "tools"))), field(server, "where")
 
 

@@ -27,32 +27,36 @@ _LEVELS = ("debug", "info", "warning", "error")
 _PAUSE = 0.25
 """Seconds between two looks for new lines."""
 
-_NOTHING = "Nothing of that kind is {}.\n"
+_NOTHING = "Nothing matching is {}.\n"
 _NO_LOG = """\
 There is no log yet. `nanobot gateway` writes it to {}
-unless `log.file` in config.yaml says that it shall not.
+unless `log.file` in config.yaml is false.
 """
 _WIDTH = 100
 
 
 def add_logs(commands: Commands) -> None:
     """`nanobot logs`."""
-    logs = add(commands, "logs", "what nanobot has been doing", _logs)
+    logs = add(commands, "logs", "show the log", _logs)
     logs.count(50, "lines")
-    logs.flag("--follow", "go on with new lines until Ctrl-C", "-f")
-    logs.option("--turn", "ID", "of this turn only, as `turn show` takes it", default="")
+    logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
+    logs.option(
+        "--turn", "ID", "only lines of this turn, with the id that `turn show` takes", default=""
+    )
     logs.add_argument(
-        "--level", choices=_LEVELS, default=_LEVELS[0], help="nothing less important than this"
+        "--level", choices=_LEVELS, default=_LEVELS[0], help="only lines of this level and above"
     )
     logs.flag("--json", "print JSON, one object a line")
 
 
 def add_audit(commands: Commands) -> None:
     """`nanobot audit`."""
-    audit = add(commands, "audit", "what tools were allowed, refused and done", _audit)
+    audit = add(
+        commands, "audit", "show which tool calls were allowed, refused and carried out", _audit
+    )
     audit.count(20, "entries")
-    audit.option("--tool", "T", "of this tool only", default="")
-    audit.option("--session", "KEY", "of this conversation only", default="")
+    audit.option("--tool", "T", "only calls of this tool", default="")
+    audit.option("--session", "KEY", "only calls in this conversation", default="")
     audit.json()
 
 

@@ -32,12 +32,12 @@ def add_memory(commands: Commands) -> None:
     """`nanobot memory …`."""
     summary = "look into, explain, undo and share what is remembered"
     what = add_group(commands, "memory", summary)
-    _finish(add(what, "show", "what is remembered, and how much", _do))
+    _finish(add(what, "show", "show what is remembered, and how much", _do))
     _add_search(what)
-    why = add(what, "why", "where a remembered line comes from", _do)
+    why = add(what, "why", "show where a remembered line comes from", _do)
     why.argument("text", "TEXT", "words of the line", type=words)
     _finish(why)
-    log = add(what, "log", "what a change of memory did, the latest by default", _do)
+    log = add(what, "log", "show what a change of memory did (default: the latest)", _do)
     log.argument("version", "VERSION", "its number", type=count, nargs="?")
     _finish(log)
     restore = add(what, "restore", "list the changes, undo one, or go back to one", _restore)
@@ -52,12 +52,12 @@ def add_memory(commands: Commands) -> None:
     forget.flag("--erase", "also remove the text from everything that is stored")
     forget.yes()
     _finish(forget)
-    _finish(add(what, "pending", "facts that wait to be confirmed", _do))
-    for name, summary in (("accept", "remember facts that waited"), ("drop", "give them up")):
+    _finish(add(what, "pending", "list facts that wait for confirmation", _do))
+    for name, summary in (("accept", "remember pending facts"), ("drop", "discard pending facts")):
         decide = add(what, name, summary, _decide)
         decide.argument("numbers", "N", "as `memory pending` shows", nargs="+")
         _finish(decide)
-    add(what, "rebuild", "make the search index anew", _do).json()
+    add(what, "rebuild", "rebuild the search index", _do).json()
     sync = add(what, "sync", "share the long-term files through a git repository", _do)
     sync.argument("remote", "REMOTE", "its address or folder")
     sync.json()
@@ -65,13 +65,13 @@ def add_memory(commands: Commands) -> None:
 
 def add_dream(commands: Commands) -> None:
     """`nanobot dream`."""
-    dream = add(commands, "dream", "learn now from what was said", _do)
+    dream = add(commands, "dream", "learn from recent conversations now", _do)
     dream.set_defaults(what="dream")
     _finish(dream)
 
 
 def _add_search(what: Commands) -> None:
-    search = add(what, "search", "search everything that was said and written down", _do)
+    search = add(what, "search", "search conversations, memory and documents", _do)
     search.argument("text", "TEXT", "what to look for", type=words)
     search.option("--session", "KEY", "in this conversation only")
     search.option("--since", "DATE", "from this day on, as 2026-11-21", type=day)

@@ -94,7 +94,7 @@ def _run_gateway(options: argparse.Namespace) -> int:
 
 def _add_config(commands: Commands) -> None:
     what = add_group(commands, "config", "check the configuration")
-    add(what, "check", "say whether config.yaml can be used", _config_check)
+    add(what, "check", "check whether config.yaml is valid", _config_check)
     add(what, "schema", "print the JSON Schema of config.yaml", _config_schema)
 
 

@@ -64,18 +64,18 @@ def add_service(commands: Commands) -> None:
     install.flag("--no-start", "write and enable it, but do not start it now")
     install.flag("--dry-run", "print the unit file and change nothing")
     _add(what, "uninstall", "stop the service and remove it", _uninstall)
-    _add(what, "status", "whether it runs, and how well", _status).json()
-    logs = _add(what, "logs", "what the journal says about it", _logs)
+    _add(what, "status", "show whether it runs, and its health", _status).json()
+    logs = _add(what, "logs", "show its log in the journal", _logs)
     logs.count(50, "lines")
-    logs.flag("--follow", "go on with new lines until Ctrl-C", "-f")
+    logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
 
 
 def _add(
     commands: Commands, name: str, summary: str, run: Callable[[argparse.Namespace], int]
 ) -> Parser:
     parser = add(commands, name, summary, run)
-    parser.flag("--system", "a service of the machine instead of yours")
-    help_text = "another one beside the first: its unit is nanobot-NAME"
+    parser.flag("--system", "a system service instead of a user service")
+    help_text = "a further service; its unit is nanobot-NAME"
     return parser.option("--name", "NAME", help_text, type=_name, default="")
 
 

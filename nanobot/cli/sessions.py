@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 def add_sessions(commands: Commands) -> None:
     """`nanobot sessions …`."""
-    what = add_group(commands, "sessions", "look into conversations")
-    add(what, "list", "all conversations, latest first", _list).json()
-    show = add(what, "show", "the latest messages of one", _show)
+    what = add_group(commands, "sessions", "show conversations")
+    add(what, "list", "list all conversations, latest first", _list).json()
+    show = add(what, "show", "show the latest messages of one", _show)
     show.argument("key", "KEY", "as `sessions list` shows it")
     show.count(20, "messages")
     show.json()
@@ -51,17 +51,17 @@ def add_sessions(commands: Commands) -> None:
 
 def add_turn(commands: Commands) -> None:
     """`nanobot turn …`."""
-    what = add_group(commands, "turn", "look into one turn")
-    summary = "prompt, memory, tools, tokens and time of a turn"
+    what = add_group(commands, "turn", "show one turn")
+    summary = "show prompt, memory, tools, tokens and time of a turn"
     show = add_operation(what, "show", summary, "turn.show", _turn_text)
     show.argument("id", "ID", "as `nanobot agent -m … --json` shows it")
 
 
 def add_queue(commands: Commands) -> None:
     """`nanobot queue …`."""
-    what = add_group(commands, "queue", "look into and fix what waits or failed")
-    add_operation(what, "list", "messages that wait or failed", "queue.list", _queue_text)
-    for name, summary in (("retry", "try one again"), ("drop", "give one up")):
+    what = add_group(commands, "queue", "show and fix what waits or failed")
+    add_operation(what, "list", "list messages that wait or failed", "queue.list", _queue_text)
+    for name, summary in (("retry", "retry one"), ("drop", "drop one")):
         change = add_operation(what, name, summary, f"queue.{name}")
         change.argument("id", "ID", "as `queue list` shows it: in-12, out-7")
 

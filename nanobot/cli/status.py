@@ -48,16 +48,16 @@ _SILENT = "the gateway runs but does not answer"
 
 def add_status(commands: Commands) -> None:
     """`nanobot status`."""
-    status = add(commands, "status", "what runs, how well, and what waits", _status)
-    status.flag("--check", "a line, and exit code 1 unless a gateway works")
+    status = add(commands, "status", "show what runs, its health, and what is waiting", _status)
+    status.flag("--check", "print one line; exit code 1 unless a gateway works")
     status.json()
 
 
 def add_state(commands: Commands) -> None:
     """`nanobot state`."""
-    what = add_group(commands, "state", "look at what nanobot keeps for itself")
+    what = add_group(commands, "state", "show the internal state")
     show = add(what, "show", "print a document: jobs, access, skills, mcp, dream or usage", _show)
-    show.add_argument("name", nargs="?", metavar="NAME", help="of one; without, all are listed")
+    show.add_argument("name", nargs="?", metavar="NAME", help="which one (default: list them)")
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -104,8 +104,8 @@ def of_gateway(home: Path, patience: float = PATIENCE_SECONDS) -> Data | None:
         if not isinstance(lost.__cause__, TimeoutError):
             raise
         hint = (
-            "`nanobot logs` may say where it is stuck. Restart it: what was under way is taken up. "
-            f"Its pid stands in {home / 'state' / 'gateway.lock'}."
+            "`nanobot logs` may say where it is stuck. Restart it: unfinished work is resumed. "
+            f"Its pid is in {home / 'state' / 'gateway.lock'}."
         )
         concern = {"level": "failing", "text": _SILENT, "hint": hint}
         health = {"state": "failing", "concerns": [concern]}

@@ -427,9 +427,9 @@ async def test_a_message_seen_before_is_refused_and_does_not_hang() -> None:
     [
         ({"text": " "}, "nothing to say"),
         ({"text": None}, "nothing to say"),
-        ({"session": "direct"}, "no session key"),
-        ({"session": "cli:"}, "no session key"),
-        ({"session": "cli:a\nb"}, "no session key"),
+        ({"session": "direct"}, "not a session key"),
+        ({"session": "cli:"}, "not a session key"),
+        ({"session": "cli:a\nb"}, "not a session key"),
         ({"id": ""}, "needs an id"),
         ({"id": 7}, "needs an id"),
     ],

@@ -44,7 +44,7 @@ def test_a_server_is_looked_at_and_what_has_changed_is_accepted_once_it_was_show
         monkeypatch.setattr(sys, "stdin", Terminal(answer))
         return here("mcp", *words).stdout
 
-    assert "not asked yet" in nanobot("list")
+    assert "not started yet" in nanobot("list")
     offered = "little offers 2 tools\n  little__echo\n  little__picture\n"
     shown = nanobot("check", "little", answer="n\n")
     assert "echo (new)\n  says it again\n" in shown

@@ -111,7 +111,7 @@ def test_what_does_not_work_is_said_and_nothing_is_written(
     assert "401" in done.stderr
     assert WRONG not in done.stderr + done.stdout
     assert not home.exists()
-    assert "which model shall answer?" in here("onboard", "--non-interactive").stderr
+    assert "which model should answer?" in here("onboard", "--non-interactive").stderr
     assert not home.exists()
 
 

@@ -68,7 +68,7 @@ def test_the_list_shows_who_asked_and_who_is_in(
         "  -         over       telegram:7  Anna (a group) (careful: telegram:9 goes by the same"
         " name)\n"
         "Names are what people call themselves: approve the code that somebody gives you.\n\n"
-        "let in by pairing\n"
+        "approved by pairing\n"
         "  id          since              name\n"
         "  telegram:8  2026-03-02  owner  Bob\n"
     )
@@ -99,7 +99,7 @@ def test_without_a_gateway_the_home_itself_is_changed(
         return code, said.out + said.err
 
     assert run("list") == (
-        0, "Nobody has asked within the hour, and nobody was let in by pairing.\n"
+        0, "No requests within the hour, and no approvals by pairing.\n"
     )  # fmt: skip
     code = _stranger_asks(home)
     assert code in run("list")[1]

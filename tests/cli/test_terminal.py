@@ -75,7 +75,7 @@ def chat(gateway: Any, environment: dict[str, str]) -> Chat:
             [sys.executable, "-m", "nanobot", "agent", *arguments],
             stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
             env=environment
-            | {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "COLUMNS": "80", "LINES": "24"}
+            | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
             | variables,
         )  # fmt: skip
         os.close(theirs)

@@ -145,7 +145,7 @@ class ModelStep:
         is_set = present.provider != "offline"
         if is_set:
             menu.insert(0, f"As it is: {present.name or 'the first one'} at {present.base_url}")
-        chosen = await person.choose("Which model shall answer?", menu) - is_set
+        chosen = await person.choose("Which model should answer?", menu) - is_set
         if chosen < 0:
             return None
         if chosen < len(servers):

@@ -146,7 +146,7 @@ class Steps:
             given["model"] = {}
         elif is_first and not self._attended:
             hint = "Add --model-name, --base-url or, to try nanobot out, --offline."
-            raise NanobotError("which model shall answer?", hint=hint)
+            raise NanobotError("which model should answer?", hint=hint)
         if options.owner_name or options.timezone:
             given["you"] = {}
         part = Part()
