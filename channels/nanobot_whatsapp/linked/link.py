@@ -14,9 +14,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from itertools import count
 
 from loguru import logger
-from msgspec import Struct
 
-from nanobot.channel.health import first_error
+from nanobot.channel.health import first_error, within
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, SendError, SendLater, SendRefused, SendUnknown
 from nanobot_whatsapp.linked.protocol import (
@@ -65,24 +64,6 @@ class HelperFailed(NanobotError):
     """The helper ended, hung, or broke the protocol."""
 
 
-class _Waiting(Struct, frozen=True):
-    """A request that waits for its answer until `deadline`, on the clock."""
-
-    answer: asyncio.Future[Answer]
-    deadline: float
-    method: Method
-
-    def resolve(self, answer: Answer) -> None:
-        """The answer came."""
-        if not self.answer.done():
-            self.answer.set_result(answer)
-
-    def fail(self, reason: str) -> None:
-        """No answer comes any more."""
-        if not self.answer.done():
-            self.answer.set_exception(SendUnknown(reason))
-
-
 async def greet(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
@@ -124,7 +105,7 @@ class BridgeLink:
         self._reader, self._writer = reader, writer
         self._clock, self._ingest = clock, ingest
         self._numbers = count(1)
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._room = asyncio.Semaphore(_MAX_REQUESTS)
         self._events: deque[Event] = deque()
         self._arrived = asyncio.Event()
@@ -157,7 +138,7 @@ class BridgeLink:
 
         Raises `SendLater` if nothing was done and it may work later, `SendRefused` if it never
         will, and `SendUnknown` if it may have been done: no answer came before the link ended, or
-        within about `patience` seconds.
+        within `patience` seconds.
         """
         async with self._room:
             if self._ended or self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
@@ -167,11 +148,13 @@ class BridgeLink:
                 line = request_line(number, method, params)
             except Garbage as error:
                 raise SendRefused(str(error)) from None
-            future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-            self._waiting[number] = _Waiting(future, self._clock.monotonic() + patience, method)
+            self._waiting[number] = future = asyncio.get_running_loop().create_future()
             try:
                 self._writer.write(line)
-                answer = await future
+                answer = await within(self._clock, patience, _result(future))
+            except TimeoutError:
+                late = f"the WhatsApp helper does not answer ({method})"
+                raise SendUnknown(late) from None
             finally:
                 del self._waiting[number]
         if not answer.ok:
@@ -199,8 +182,9 @@ class BridgeLink:
 
     def _end(self) -> None:
         self._ended = True
-        for waiting in self._waiting.values():
-            waiting.fail("the WhatsApp helper ended before it answered")
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(SendUnknown("the WhatsApp helper ended before it answered"))
 
     async def _read(self) -> None:
         while line := await _next_line(self._reader):
@@ -221,8 +205,9 @@ class BridgeLink:
                     raise HelperFailed("the WhatsApp helper sends too many unconfirmed events")
                 self._events.append(received)
                 self._arrived.set()
-            case Answer(id=number) if number in self._waiting:
-                self._waiting[number].resolve(received)
+            case Answer(id=number) if (future := self._waiting.get(number)) is not None:
+                if not future.done():
+                    future.set_result(received)
             case Pong():
                 self._unanswered = 0
             case Log(level=level, message=message):
@@ -254,14 +239,14 @@ class BridgeLink:
             self._unanswered += 1
             self._write(encode("ping", id=number))
             await self._clock.sleep(PING_SECONDS)
-            now = self._clock.monotonic()
-            for waiting in self._waiting.values():
-                if waiting.deadline <= now:
-                    waiting.fail(f"the WhatsApp helper does not answer ({waiting.method})")
 
     def _write(self, line: bytes) -> None:
         if not self._ended and not self._writer.is_closing():
             self._writer.write(line)
+
+
+async def _result(future: asyncio.Future[Answer]) -> Answer:
+    return await future
 
 
 def _error(failure: Failure) -> SendError:
