@@ -139,16 +139,11 @@ def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
     if not isinstance(text, str) or not text.strip():
         return None
     cursor = natural(fields.get("cursor"))
-    return HistoryEntry(
-        cursor=cursor if cursor < NUMBER_LIMIT else 0,
-        timestamp=_time(fields.get("timestamp"), now).replace(microsecond=0),
-        type="import",
-        session=string(fields.get("session_key") or fields.get("session")),
-        first=0,
-        last=0,
-        summary=text,
-        key_facts=tuple(filter(None, map(string, items(fields.get("key_facts"))))),
-    )
+    cursor = cursor if cursor < NUMBER_LIMIT else 0
+    when = _time(fields.get("timestamp"), now).replace(microsecond=0)
+    session = string(fields.get("session_key") or fields.get("session"))
+    facts = tuple(filter(None, map(string, items(fields.get("key_facts")))))
+    return HistoryEntry(cursor, when, "import", session, 0, 0, text, facts)
 
 
 def adopt_foreign_lines(content: bytes, taken: Set[int], highest: int, now: datetime) -> bytes:

@@ -272,7 +272,7 @@ class MemoryConsolidator:
     async def _for_each(
         self, keys: Iterable[str], work: Callable[[Session], Awaitable[None]]
     ) -> None:
-        """Until the model fails too often."""
+        """Do `work` for each session, until the model fails too often."""
         for key in keys:
             if self._summariser.is_resting:
                 return
