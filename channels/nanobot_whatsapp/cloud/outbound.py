@@ -43,25 +43,11 @@ _DEFAULT_MIMES: Mapping[MediaKind, str] = {
     "video": "video/mp4",
 }
 """Assumed if neither the file nor its name says what it is."""
-_OFFICE = "application/vnd.openxmlformats-officedocument"
-_DOCUMENTS = frozenset(
-    {
-        "text/plain",
-        "application/pdf",
-        "application/msword",
-        "application/vnd.ms-excel",
-        "application/vnd.ms-powerpoint",
-        f"{_OFFICE}.wordprocessingml.document",
-        f"{_OFFICE}.spreadsheetml.sheet",
-        f"{_OFFICE}.presentationml.presentation",
-    }
-)
-"""The documents that the Cloud API accepts."""
 _TEXTS = frozenset(
     {"application/json", "application/xml", "application/yaml", "application/x-yaml"}
     | {"application/toml", "application/javascript", "application/x-sh", "application/sql"}
 )
-"""Sent as plain text, which they are to whoever opens them."""
+"""Sent as plain text, as text of any kind is: the Cloud API takes no other."""
 
 _PARTS_REMEMBERED = 256
 _BAD_REQUEST = frozenset({100, 131008, 131009})
@@ -89,7 +75,7 @@ class _Upload(Struct, frozen=True):
     def as_document(self) -> _Upload:
         """The same file as a plain document."""
         mime = self.mime
-        if mime not in _DOCUMENTS and (mime.startswith("text/") or mime in _TEXTS):
+        if mime.startswith("text/") or mime in _TEXTS:
             mime = "text/plain"
         return replace(self, kind="document", mime=mime or "application/octet-stream")
 
