@@ -209,7 +209,7 @@ def enabled_channels(settings: Settings) -> Iterator[Channel]:
 def build_access(
     settings: Settings, store: StateStore, clock: Clock, everyone: Collection[str] = ()
 ) -> Access:
-    """Who may talk. On the channels in `everyone` whoever writes may, and is the owner."""
+    """Who may talk. On the channels in `everyone` every sender may, and is the owner."""
     rules = {
         name: AccessRules(
             frozenset(channel.allow_from),

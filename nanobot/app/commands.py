@@ -173,7 +173,7 @@ class TypedKeys:
             there = Address.of(message.session_key)
             await self._base.notifier.send(there, _OFFER.format(what), _BUTTONS)
         except StorageError as error:
-            logger.warning("nobody was asked about a key that was typed: {}", error)
+            logger.warning("the offer to move a key could not be sent: {}", error)
 
     async def _run(self, call: CommandCall) -> Answer:
         if call.arguments == "keep":

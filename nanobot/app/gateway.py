@@ -147,7 +147,7 @@ class Gateway:
         await self._base.unhurried.wait(math.inf)
 
     def request_restart(self) -> None:
-        """Ask for an orderly end after which whoever runs this gateway starts it again."""
+        """Ask for an orderly end after which the program that runs this gateway starts it again."""
         self.restart_requested = True
         self.request_stop()
 

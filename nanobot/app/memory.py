@@ -127,7 +127,7 @@ class MemoryParts:
         for part in (self.versions, self.memories):
             try:
                 await asyncio.to_thread(part.recover)
-            except NanobotError as error:  # whoever writes has to hear it; who chats need not
+            except NanobotError as error:  # writing reports it; a chat need not
                 logger.error("memory is in trouble: {} {}", error, error.hint)
 
     async def close(self) -> None:

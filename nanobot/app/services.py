@@ -250,7 +250,7 @@ def order_of(settings: Settings) -> BackupOrder:
 
 
 class Monitoring:
-    """What watches over it all. `status` answers whoever asks; `routines` run beside everything
+    """What watches over it all. `status` answers queries; `routines` run beside everything
     else."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """The configuration: `config.yaml`, `secrets.env` and the environment become one frozen value.
 
-Whatever is wrong is found before anything starts, and is said with file, line, key and the fix.
+Whatever is wrong is found before anything starts, and reported with file, line, key and the fix.
 Nothing that this package says to a person ever repeats a configured value, since any of them may be
 a secret in the wrong place. `load` reads it, `settings` is what it becomes.
 

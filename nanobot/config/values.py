@@ -221,7 +221,7 @@ _RESERVED = frozenset({"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})
 
 
 def revealed(values: Mapping[str, SecretStr]) -> dict[str, str]:
-    """The bare values, for whoever starts the program or makes the request."""
+    """The bare values, to start the program or make the request with."""
     return {name: value.get_secret_value() for name, value in values.items()}
 
 

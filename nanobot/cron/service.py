@@ -58,7 +58,7 @@ _LEAST_INTERVAL = timedelta(hours=1)
 """Between two runs for others than the owner, who pays for each."""
 
 ALL_SCOPES = ""
-"""In place of a scope: the jobs of all of them, for whoever owns the home."""
+"""In place of a scope: the jobs of all of them, for the owner of the home."""
 
 Publish = Callable[[InboundMessage], Awaitable[object]]
 """Puts a message into the inbox, durably; one that was there before is dropped."""
@@ -230,7 +230,7 @@ class CronService:
         await put(message_of(job, event, due, late, now))
 
     async def _is_wanted(self, job: Job) -> bool:
-        """Whether whoever it is for may still talk to the agent."""
+        """Whether the people that it is for may still talk to the agent."""
         return job.scope == OWNER or await asyncio.to_thread(self._may_reach, job.address.key)
 
     async def _change(self, job: Job, change: Callable[[Job], Job | None]) -> Job | None:
@@ -301,7 +301,7 @@ def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) ->
 
 
 def _lateness(job: Job, run: Run, now: datetime) -> str:
-    """What a run is told where it is not on time; empty where it is."""
+    """What a run says where it is not on time; empty where it is."""
     following = due_after(job, run.due, now)
     missed = following is not None and following <= run.through
     if not missed and now - run.due <= _LATE:

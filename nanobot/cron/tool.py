@@ -6,9 +6,9 @@ that made it and with its foreign text. What began by itself (a job, the heartbe
 and changes none, so that no job makes others; and the jobs of another scope do not exist. A job
 runs the model, so where foreign text is in the conversation the owner is asked. A reminder is a
 text that comes back into the same chat, where foreign text could have the model say it at once: it
-needs nobody's word. Code shows it in the chat, with a button that takes it back.
+needs no approval. Code shows it in the chat, with a button that takes it back.
 
-The commands concern the jobs of whoever gives them. The operations are for the owner of the home,
+The commands concern the jobs of their sender. The operations are for the owner of the home,
 who sees the jobs of all.
 """
 
@@ -127,7 +127,7 @@ class CronTool(Tool, Struct, frozen=True):
 
 
 def reminder_text(job: Job, now: datetime) -> str:
-    """What a chat is told of a reminder that was made there."""
+    """What a chat reads about a reminder that was made there."""
     return f"Reminder set ({schedule_text(job)}, {next_text(job, now)}):\n\n{job.message}"
 
 

@@ -43,7 +43,7 @@ TOO_MANY = (
 )
 _MINUTE = 60.0
 _SENDERS = 10_000
-"""People kept in mind; whoever was silent longest is forgotten first."""
+"""Senders that are remembered; the one that was silent longest is forgotten first."""
 
 _STABLE_SECONDS = 60.0
 """A channel that ran so long before it crashed is started again soon."""
@@ -75,7 +75,7 @@ class ChannelState(Struct):
 
 class SenderRateLimit:
     """How many messages a minute each person may send, by when they were sent; the owner any
-    number, and 0 means any. One too many costs no model call; its sender is told once a minute,
+    number, and 0 means any. One too many costs no model call; its sender is notified once a minute,
     with a fixed text. What was written over hours, and comes at once after an outage, is not too
     much; what is delivered again, since it could not be stored, counts once."""
 
@@ -139,8 +139,8 @@ class HostParts(Struct, frozen=True):
 
 
 class Host:
-    """One channel's view of the core. What a platform sends waits for room on the disk; whoever
-    writes in a terminal is told that there is none."""
+    """One channel's view of the core. What a platform sends waits for room on the disk; in a
+    terminal the sender gets an error instead."""
 
     def __init__(self, state: ChannelState, parts: HostParts) -> None:
         self._channel, self._state, self._parts = state.name, state, parts
@@ -284,7 +284,7 @@ class Host:
             name = f"rate-{message.channel}-{message.chat_id}-{message.event_id}"
             await self._parts.bus.send(name, Outgoing("reply", (words,), (message.event_id,)))
         except StorageError as error:
-            logger.warning("a sender was not told: {}", error)
+            logger.warning("a sender was not notified: {}", error)
 
     async def _answer_stranger(self, sender: Sender, chat: Chat) -> None:
         """Answer a stranger like anybody else: durably, in order, with retries.

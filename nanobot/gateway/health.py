@@ -1,4 +1,4 @@
-"""Whether a nanobot works, and who is told: health, the watchdog, and a stalled event loop.
+"""Whether a nanobot works, and how that is reported: health, the watchdog, a stalled event loop.
 
 Three words: `ok`; `degraded`, where something needs a person but the rest goes on (a channel is
 off, a message failed, a backup did not work); `failing`, where messages are not taken in or not
@@ -257,7 +257,7 @@ class Watchdog(Periodic):
         allowed = systemd.watchdog_seconds
         super().__init__(clock, min(BEAT_SECONDS, allowed / 3) if allowed else BEAT_SECONDS)
         self._monitor, self._systemd = monitor, systemd
-        self._status = self._told = ""
+        self._status = self._logged = ""
 
     async def once(self) -> None:
         """Look. A time in which the event loop does not come back here is a stall."""
@@ -271,16 +271,16 @@ class Watchdog(Periodic):
         if status != self._status:
             self._systemd.send("STATUS=" + " ".join(status.split())[:_LONGEST_STATUS])
         self._status = status
-        told = _NUMBER.sub("", status)  # how long it has been is no news for the log
-        if told == self._told:
+        news = _NUMBER.sub("", status)  # how long it has been is no news for the log
+        if news == self._logged:
             return
         if health.state == "failing":
             logger.error("health: {}", status)
         elif health.state == "degraded":
             logger.warning("health: {}", status)
-        elif self._told:
+        elif self._logged:
             logger.info("health: ok again")
-        self._told = told
+        self._logged = news
 
     def stop(self) -> None:
         """Look no more."""

@@ -104,9 +104,9 @@ Welcome = Callable[[Address, str], Awaitable[object]]
 
 
 class Pairing:
-    """`/pair`, for the owner in a private chat, and the operations `pair.…`: whoever reaches these
-    is the owner of the home. Arguments and results of operations are JSON; what is changed is told
-    in `text`. Without `welcome`, where no gateway runs, nobody is told that they were let in."""
+    """`/pair`, for the owner in a private chat, and the operations `pair.…`: only the owner
+    of the home can call these. Arguments and results of operations are JSON; `text` says what was
+    changed. Without `welcome`, where no gateway runs, no welcome is sent."""
 
     def __init__(self, access: Access, welcome: Welcome | None = None) -> None:
         self._access, self._welcome = access, welcome

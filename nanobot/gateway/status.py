@@ -143,7 +143,7 @@ class Status:
 
     async def status(self, _: Mapping[str, object]) -> dict[str, object]:
         """All of it, for programs. Returns within seconds, whatever hangs: where the journal does
-        not answer there is no `today`, and `queue` is what it said last."""
+        not answer there is no `today`, and `queue` is from its last answer."""
         health = await self._live.monitor.look() if self._live else Health()
         answers, now = health.journal_answers, self._clock.monotonic()
         if now >= self._sizes_until:
@@ -276,7 +276,7 @@ class HealthEndpoint:
         self._stop = asyncio.Event()
 
     async def run_forever(self) -> None:
-        """Until `stop`. Where nobody can listen, the log says so, and all else goes on."""
+        """Until `stop`. Where the server cannot listen, the log says so, and all else goes on."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._web.close)
             try:

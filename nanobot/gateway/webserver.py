@@ -43,13 +43,13 @@ _MAX_HELD = 64_000_000
 tries again."""
 _MAX_EXPECTED = 192_000_000
 """Bytes that bodies on their way may have; beyond it the one that takes longest is given up. A
-platform's comes at once, so whoever sends slowly, which takes no secret, keeps nobody out."""
+platform's comes at once, so slow senders, who need no secret, keep no platform out."""
 _LEAST_SIZE = 16_000
 """What a request counts for at least, so that there are never too many of them."""
 _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
 _NAMED = 8
-"""So many refused host names are told of, one line each; the rest would be noise."""
+"""So many refused host names are logged, one line each; the rest would be noise."""
 
 
 class WebServer:

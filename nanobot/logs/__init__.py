@@ -52,7 +52,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 
 def write_line(stream: TextIO, text: str) -> None:
     """Write a line where somebody may read it."""
-    with suppress(OSError, ValueError):  # nobody reads it any more
+    with suppress(OSError, ValueError):  # the reader is gone
         stream.write(f"{text}\n")
         stream.flush()
 
@@ -63,7 +63,7 @@ def _complain(text: str) -> None:
 
 class LogFile:
     """The log at `path` as JSON, of up to about `max_bytes`, with `keep` older files beside it.
-    `complain` is told of trouble. Calls come from one thread at a time."""
+    `complain` reports trouble. Calls come from one thread at a time."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ Form = Literal["auto", "text", "json"]
 
 
 class Console:
-    """A stream that a person looks at, or a machine. Nothing stops where nobody reads it."""
+    """A stream that a person looks at, or a machine. A reader that is gone stops nothing."""
 
     def __init__(self, stream: TextIO, form: Form) -> None:
         self._stream = stream
@@ -268,16 +268,16 @@ class _FromStandardLogging(logging.Handler):
         except Exception:  # noqa: BLE001 - the boundary: arguments of others that do not fit the text
             text = str(standard.msg)
 
-        def say_where(record: Record) -> None:
+        def set_origin(record: Record) -> None:
             record["name"], record["line"] = standard.name, standard.lineno
 
         error = standard.exc_info[1] if standard.exc_info else None
-        log = logger.patch(say_where).opt(exception=error)
+        log = logger.patch(set_origin).opt(exception=error)
         log.log(level_of(standard.levelno).upper(), "{}", text)
 
 
 def _log_dead_thread(args: threading.ExceptHookArgs) -> None:
-    """A thread that ends by a fault is told in the log, not only on standard error."""
+    """A thread that ends by a fault is logged, not only written to standard error."""
     name = args.thread.name if args.thread else "without a name"
     if args.exc_value is not None:
         logger.opt(exception=args.exc_value).critical("the thread {} died", name)

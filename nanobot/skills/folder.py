@@ -116,21 +116,21 @@ class Skill(Struct, frozen=True):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the owner should know before they enable it."""
-        told = []
+        found = []
         if self.header.name and self.header.name != self.name:
-            told.append(f"it calls itself {printable(self.header.name)}; here it is {self.name}")
+            found.append(f"it calls itself {printable(self.header.name)}; here it is {self.name}")
         if visible(text := self.header.description + self.body) != text:
-            told.append("it holds characters that cannot be seen; they are shown as escapes")
-        return tuple(told)
+            found.append("it holds characters that cannot be seen; they are shown as escapes")
+        return tuple(found)
 
 
 def differences(before: Mapping[str, str], files: Iterable[SkillFile]) -> tuple[str, ...]:
     """What is no longer as it was, a line for each file: `changed: SKILL.md`."""
     now = {file.path: file.digest for file in files}
-    told = [f"changed: {path}" for path in before if path in now and now[path] != before[path]]
-    told += [f"added: {path}" for path in now if path not in before]
-    told += [f"removed: {path}" for path in before if path not in now]
-    return tuple(sorted(told))
+    lines = [f"changed: {path}" for path in before if path in now and now[path] != before[path]]
+    lines += [f"added: {path}" for path in now if path not in before]
+    lines += [f"removed: {path}" for path in before if path not in now]
+    return tuple(sorted(lines))
 
 
 def is_skill_name(text: str) -> bool:

@@ -7,7 +7,7 @@ Invariants:
   enabled it. What may be read of one is what was hashed in the same moment.
 - A document `skills` that cannot be read in every detail enables nothing (see `Document`).
 
-The folder is looked at anew each time, and read again only where something changed. Blocks, shortly
+The folder is looked at each time, and read again only where something changed. Blocks, shortly
 unless a large skill changed; may be used from several threads.
 """
 

@@ -33,7 +33,7 @@ from nanobot.tooling.registry import MAX_RESULT
 MOST_NAMED = 3
 _MOST_HINT = 120
 _MOST_READ = 4_000
-"""Characters of a message that are looked at: what it is about is said at its beginning."""
+"""Characters of a message that are looked at: its beginning says what it is about."""
 
 
 class Triggers:
@@ -51,9 +51,9 @@ class Triggers:
     def called_by(self, text: str) -> tuple[str, ...]:
         """The names of the skills that have a trigger in `text`; in the order of their triggers
         there, at most `MOST_NAMED`."""
-        said = " ".join(unicodedata.normalize("NFKC", text[:_MOST_READ]).casefold().split())
+        words = " ".join(unicodedata.normalize("NFKC", text[:_MOST_READ]).casefold().split())
         found = [
-            (match.start(), name) for one, name in self._patterns if (match := one.search(said))
+            (match.start(), name) for one, name in self._patterns if (match := one.search(words))
         ]
         return tuple(dict.fromkeys(name for _, name in sorted(found)))[:MOST_NAMED]
 
@@ -166,8 +166,8 @@ class ReadSkill(Tool, Struct, frozen=True):
         try:
             text = await asyncio.to_thread(self._read, arguments, caller.scope)
         except ToolError as error:  # our own words: they bring nothing foreign in
-            told = f"{error}\n{error.hint}" if error.hint else str(error)
-            return ToolResult(told, is_error=True, trusted=True)
+            message = f"{error}\n{error.hint}" if error.hint else str(error)
+            return ToolResult(message, is_error=True, trusted=True)
         return ToolResult(text, trusted=True)
 
     def _read(self, arguments: ReadSkillArguments, scope: str) -> str:

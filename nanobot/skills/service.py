@@ -275,16 +275,16 @@ def listing(skills: Sequence[Skill], trouble: str) -> str:
     lines = [f"⚠️ {trouble}"] if trouble else []
     for skill in skills:
         state = "" if skill.enabled else f" ({skill.status})"
-        told = shortened(note(skill) or visible(skill.header.description), _SHORT)
-        lines.append(f"{skill.name}{state}: {told}")
+        what = shortened(note(skill) or visible(skill.header.description), _SHORT)
+        lines.append(f"{skill.name}{state}: {what}")
     return "\n".join(lines) or "There are no skills."
 
 
 def details(skill: Skill) -> str:
     """One skill, for a chat."""
     lines = [f"{skill.name} ({skill.source}, {skill.status})", visible(skill.header.description)]
-    if told := note(skill):
-        lines.append(told)
+    if remark := note(skill):
+        lines.append(remark)
     if skill.header.triggers:
         lines.append(f"Triggers: {', '.join(map(visible, skill.header.triggers))}")
     lines.append(f"Files: {', '.join(file.path for file in skill.files) or 'none'}")
