@@ -24,7 +24,6 @@ import asyncio
 import hashlib
 import re
 import secrets
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
@@ -93,9 +92,7 @@ class Forgotten:
 
     def __init__(self, root: Root) -> None:
         self._root = root
-        self._reading = threading.Lock()
-        self._seen: FileState | None = None
-        self._records: tuple[_Record, ...] = ()
+        self._read: tuple[FileState | None, list[_Record]] = (None, [])
 
     def hides_message(self, session: str, message: Message) -> bool:
         """Whether a message was retracted as evidence. What was said later, in a new
@@ -137,18 +134,16 @@ class Forgotten:
 
     def _since(self, moment: datetime | None) -> list[_Record]:
         """What was forgotten since then; lines that hold no record are left out."""
-        with self._reading:
-            seen = lstate_of(f"{self._root.path}/{FORGOTTEN}")
-            if seen != self._seen:
-                content = self._root.place(FORGOTTEN).read_bytes(_LIMIT) or b""
-                read = list[_Record]()
-                for line in content.splitlines():
-                    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-                        record = msgspec.json.decode(line, type=_Record)
-                        bytes.fromhex(record.salt)
-                        read.append(record)
-                self._records, self._seen = tuple(read), seen
-            return [one for one in self._records if moment is None or moment <= one.when]
+        state, (seen, records) = lstate_of(f"{self._root.path}/{FORGOTTEN}"), self._read
+        if state != seen:
+            content, records = self._root.place(FORGOTTEN).read_bytes(_LIMIT) or b"", []
+            for line in content.splitlines():
+                with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+                    record = msgspec.json.decode(line, type=_Record)
+                    bytes.fromhex(record.salt)
+                    records.append(record)
+            self._read = state, records  # at once: other threads may read as well
+        return [one for one in records if moment is None or moment <= one.when]
 
 
 def _hashes(salt: bytes, found: Iterable[str]) -> frozenset[str]:

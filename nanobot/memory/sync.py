@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
-from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
@@ -40,7 +39,7 @@ _SSH = (
     f"ssh -oBatchMode=yes -oConnectTimeout={_CONNECT_SECONDS}"
     " -oServerAliveInterval=10 -oServerAliveCountMax=3"
 )
-_SCHEMES = ("ssh://", "git+ssh://", "http://", "https://")
+_SCHEMES = ("ssh://", "git+ssh://", "http://", "https://", "file://")
 _DEVICE = re.compile(r"refs/heads/(device-[0-9a-f]{8})")
 _LIMIT = 10_000_000
 _HINT = (
@@ -129,12 +128,11 @@ def _push(address: str, repository: Path, branch: str, tip: str) -> None:
 
 def _resolved(address: str, branch: str) -> str:
     """The address for the client. A folder that is missing or empty becomes a repository."""
-    if "://" in address and not address.startswith((*_SCHEMES, "file://")):
+    if "://" in address and not address.startswith(_SCHEMES):
         raise SyncFailed(address, "no such kind of address is known")
-    is_path = address.startswith(("/", "./", "../", "~")) or ":" not in address
-    if not is_path and not address.startswith("file://"):
+    if ":" in address and not address.startswith(("/", "./", "../", "~")):
         return address
-    folder = expanduser(address) if is_path else Path(unquote(urlsplit(address).path))
+    folder = expanduser(address)
     try:
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             build(folder, branch)
