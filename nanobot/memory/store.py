@@ -103,7 +103,8 @@ class MemoryStore:
     def read(self, path: str) -> str:
         """The text of a document, empty where there is none. Raises `PathRefused` for a link."""
         fingerprint = lstate_of(f"{self._root.path}/{self._prefix}{path}")
-        if self._day != (today := self.today()):  # keep no notes of past days
+        today = self._clock.now().date()
+        if self._day != today:  # keep no notes of past days
             self._texts.clear()
             self._day = today
         known = self._texts.get(path)
@@ -118,7 +119,7 @@ class MemoryStore:
 
     def today_path(self, ago: int = 0) -> str:
         """Where today's notes lie, or those of so many days ago."""
-        return note_path(self.today() - timedelta(days=ago))
+        return f"memory/{self._clock.now().date() - timedelta(days=ago)}.md"
 
     def note_days(self) -> list[date]:
         """The days that have notes, in order. Blocks."""

@@ -92,7 +92,8 @@ class MemoryConsolidator:
         if session not in self._caught_up:
             await self._archivist.catch_up(session)
             self._caught_up.add(session)
-        if await self._surplus(session, coming):
+        too_many = not coming and self._gauge.window_boundary(session) > 0
+        if too_many or await self._gauge.excess(session, coming) > 0:
             with self._summariser.limited(session.key) if coming else nullcontext():
                 await self._one_by_one(session, lambda: self._make_room(session, coming))
 
@@ -145,6 +146,7 @@ class MemoryConsolidator:
                     return await work()
                 except NanobotError as error:
                     logger.warning("{}: not put away: {}", session.key, error)
+                    self._caught_up.discard(session)  # the entry may stand all the same
                     return error  # for who waits, if anybody still does
 
         task = self._background.start(locked(), name=f"consolidate {session.key}")

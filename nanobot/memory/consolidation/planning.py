@@ -172,7 +172,10 @@ class PromptGauge:
 
     def window_boundary(self, session: Session) -> int:
         """How many messages go because there are too many; mostly 0."""
-        return pick_window_boundary(session.messages, self.limits.window, self.limits.chunk)
+        window = self.limits.window
+        if not 0 < window <= len(session.messages):
+            return 0
+        return pick_window_boundary(session.messages, window, self.limits.chunk)
 
     def request_tokens(self) -> int:
         """How many estimated tokens a request to the consolidating model may have."""
