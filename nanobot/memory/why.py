@@ -124,20 +124,17 @@ class Provenance(Line, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """The lines that answer a question about `query`; where there are none, those `near` to it."""
+    """The lines that answer a question about `query`."""
 
     query: str
     found: tuple[Provenance, ...]
-    near: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """For people: Markdown that reads well as it is."""
-        if self.found:
-            return "\n\n".join("\n".join(one.lines()) for one in self.found)
-        if not self.near:
-            return "I remember nothing like that."
-        return "\n".join(["I remember nothing that says this. The nearest:", *listed(self.near)])
+        if not self.found:
+            return "I remember nothing that says this. `/memory search` finds what was said."
+        return "\n\n".join("\n".join(one.lines()) for one in self.found)
 
 
 class Explainer:
@@ -161,10 +158,8 @@ class Explainer:
         await memory.store.record_hand_edits()
 
         def explained() -> Explanation:
-            lines = list(lines_of(memory))
-            best = matching_lines(text, lines)[:_MOST_LINES]
-            found = tuple(self.provenance(memory, line) for line in best)
-            return Explanation(text, found, () if found else nearest_lines(text, lines))
+            best = matching_lines(text, list(lines_of(memory)))[:_MOST_LINES]
+            return Explanation(text, tuple(self.provenance(memory, line) for line in best))
 
         return await asyncio.to_thread(explained)
 
@@ -291,11 +286,6 @@ def excerpt(text: str) -> str:
     return shortened(text, _LONGEST)
 
 
-def listed(lines: Sequence[str]) -> list[str]:
-    """The beginnings of lines as items of a list."""
-    return [f"- {excerpt(line).lstrip('-*+ ')}" for line in lines]
-
-
 def lines_of(memory: Memory) -> Iterator[Line]:
     """Every fact in the long-term files of a scope."""
     for path in ALL_FACTS:
@@ -314,14 +304,6 @@ def matching_lines(text: str, lines: Sequence[Line]) -> list[Line]:
     found = [line for line in lines if wanted <= words(line.text)]
     found = found or [line for line in lines if share(wanted, line.text) == 1.0]
     return sorted(found, key=lambda line: (len(words(line.text) - wanted), line.path == RETIRED))
-
-
-def nearest_lines(text: str, lines: Sequence[Line], most: int = 3) -> tuple[str, ...]:
-    """The lines that hold the most of the words of `text`, for a miss."""
-    wanted = words(text)
-    rated = [(share(wanted, line.text), line.text) for line in lines]
-    rated = sorted((pair for pair in rated if pair[0] > 0), key=lambda pair: -pair[0])
-    return tuple(line for _, line in rated[:most])
 
 
 def source_message(
