@@ -23,7 +23,7 @@ from nanobot.commands import CommandRegistry
 from nanobot.config.model import ModelSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
 from nanobot.config.values import secrets_in
-from nanobot.errors import ConfigError, NanobotError
+from nanobot.errors import NanobotError
 from nanobot.gateway.lock import expect_whole
 from nanobot.io import storage_errors
 from nanobot.memory.documents import install_template, template_folder
@@ -197,12 +197,6 @@ def enabled_channels(settings: Settings) -> Iterator[Channel]:
 
     found = {point.name: point for point in entry_points(group="nanobot.channels")}
     for name in sorted(wanted):
-        if name not in found:
-            raise ConfigError(
-                "no installed package provides this channel",
-                key=f"channels.{name}",
-                hint=f"Install the package that does, or set channels.{name}.enabled to false.",
-            )
         yield found[name].load()(settings.channels[name].options)
 
 

@@ -34,10 +34,9 @@ class BrokenAdapter(Exception):
 def installed_channels() -> Mapping[str, EntryPoint | None]:
     """The channels that can be configured, each with where its own settings are found, if any."""
     points = entry_points()  # each call reads the metadata of every installed distribution
-    found: dict[str, EntryPoint | None] = dict.fromkeys(
-        point.name for point in points.select(group=CHANNELS_GROUP) if point.name != TERMINAL
-    )
-    return found | {point.name: point for point in points.select(group=SETTINGS_GROUP)}
+    own = {point.name: point for point in points.select(group=SETTINGS_GROUP)}
+    names = {point.name for point in points.select(group=CHANNELS_GROUP)} - {TERMINAL}
+    return {name: own.get(name) for name in sorted(names)}
 
 
 def options_model(point: EntryPoint | None) -> type[Checked]:
@@ -95,7 +94,7 @@ def check_owner(document: Document) -> Mapping[str, tuple[str, ...]]:
     settings = document.checked(OwnerSettings, {"owner": owner}, ())
     if settings is None:
         return {}
-    installed = sorted(installed_channels())
+    installed = list(installed_channels())
     for name in settings.owner:
         if name not in installed:
             hint = suggestion(name, installed)
@@ -108,7 +107,7 @@ def _check_channel(
 ) -> ChannelSettings | None:
     path = ("channels", name)
     if name not in installed:
-        document.problem(path, "no such channel is installed", suggestion(name, sorted(installed)))
+        document.problem(path, "no such channel is installed", suggestion(name, list(installed)))
         return None
     section = document.section(path)
     common = document.checked(ChannelSettings, _common(section), path)

@@ -92,7 +92,7 @@ def _closed(schema: Json) -> Json:
 
 
 def _adapter_models() -> Iterator[tuple[str, type[Checked]]]:
-    for name, point in sorted(installed_channels().items()):
+    for name, point in installed_channels().items():
         # A broken one has no schema; loading a configuration that names it says why.
         with suppress(BrokenAdapter):
             yield name, options_model(point)

@@ -38,6 +38,8 @@ ENTRY_POINTS = """
 cli = pigeon_for_tests:nothing
 pigeon = pigeon_for_tests:nothing
 plain = pigeon_for_tests:nothing
+absent = pigeon_for_tests:nothing
+number = pigeon_for_tests:nothing
 
 [nanobot.channel_settings]
 pigeon = pigeon_for_tests:Pigeon
