@@ -160,7 +160,8 @@ class MemoryStore:
     def unconfirmed_notes(self) -> str:
         """Those of the notes in a prompt that foreign content may have caused. A turn may have
         begun yesterday, with the notes of that day."""
-        texts = map(self._text_or_error, (self.today_path(), self.today_path(1)))
+        paths = self.today_path(), self.today_path(1)
+        texts = filter(None, map(self._text_or_error, paths))
         return "\n".join(filter(None, map(unconfirmed_in, texts)))
 
     def get_memory_context(self) -> str:
