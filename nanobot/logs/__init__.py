@@ -57,23 +57,12 @@ def write_line(stream: TextIO, text: str) -> None:
         stream.flush()
 
 
-def _complain(text: str) -> None:
-    write_line(sys.stderr, text)
-
-
 class LogFile:
     """The log at `path` as JSON, of up to about `max_bytes`, with `keep` older files beside it.
-    `complain` reports trouble. Calls come from one thread at a time."""
+    Calls come from one thread at a time."""
 
-    def __init__(
-        self,
-        path: Path,
-        max_bytes: int,
-        keep: int,
-        complain: Callable[[str], None] = _complain,
-    ) -> None:
+    def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
         self._path, self._max_bytes, self._keep = path, max_bytes, keep
-        self._complain = complain
         self._in_trouble = False
 
     def put(self, line: LogLine) -> None:
@@ -88,7 +77,8 @@ class LogFile:
                 self._rotate()
         except OSError as error:
             if not self._in_trouble:
-                self._complain(f"the log {self._path} cannot be written: {error.strerror or error}")
+                reason = error.strerror or error
+                write_line(sys.stderr, f"the log {self._path} cannot be written: {reason}")
             self._in_trouble = True
         else:
             self._in_trouble = False

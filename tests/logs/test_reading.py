@@ -17,7 +17,7 @@ class Writer:
 
     def __init__(self, home: Path) -> None:
         self.path = home / "logs" / "nanobot.log"
-        self._file = LogFile(self.path, 450, 5, pytest.fail)
+        self._file = LogFile(self.path, 450, 5)
         self._next = 0
 
     def write(self, count: int = 1, level: Level = "info", turn: str = "") -> None:

@@ -108,7 +108,7 @@ async def test_every_line_of_a_turn_carries_its_id_and_no_other_line_does(
 
 
 def test_every_line_is_in_exactly_one_file_and_the_oldest_files_go(path: Path) -> None:
-    file = LogFile(path, 100, 3, pytest.fail)
+    file = LogFile(path, 100, 3)
     path.parent.mkdir()
     path.with_name("nanobot.log.9").write_text("from when more were kept")
     for number in range(60):
@@ -120,31 +120,33 @@ def test_every_line_is_in_exactly_one_file_and_the_oldest_files_go(path: Path) -
     assert all(100 <= one.stat().st_size < 110 for one in older)
 
 
-def test_a_full_disk_is_told_once_and_tears_no_line_when_there_is_room_again(path: Path) -> None:
-    troubles: list[str] = []
-    file = LogFile(path, 1_000, 3, troubles.append)
+def test_a_full_disk_is_told_once_and_tears_no_line_when_there_is_room_again(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = LogFile(path, 1_000, 3)
     file.write("before")
     with no_file_may_grow_beyond(10):
         file.write("cut short by the disk")
         file.write("lost as a whole")
     file.write("after")
     assert path.read_text().splitlines() == ["before", "cut", "after"]
-    assert len(troubles) == 1
-    assert str(path) in troubles[0]
+    (trouble,) = capsys.readouterr().err.splitlines()
+    assert str(path) in trouble
 
 
-def test_where_no_new_file_can_be_begun_the_old_one_grows(path: Path) -> None:
+def test_where_no_new_file_can_be_begun_the_old_one_grows(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path.with_name("nanobot.log.1").mkdir(parents=True)  # nothing can take its place
-    troubles: list[str] = []
-    file = LogFile(path, 10, 1, troubles.append)
+    file = LogFile(path, 10, 1)
     for text in ("first line", "second line", "third line"):
         file.write(text)
     assert path.read_text().splitlines() == ["first line", "second line", "third line"]
-    assert len(troubles) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_a_log_that_somebody_moves_away_is_begun_anew(path: Path) -> None:
-    file = LogFile(path, 1_000, 3, pytest.fail)
+    file = LogFile(path, 1_000, 3)
     file.write("old")
     path.rename(path.with_name("mine"))
     file.write("new")
@@ -177,7 +179,7 @@ def test_copies_that_somebody_keeps_are_not_taken_for_old_logs(path: Path) -> No
     copy = path.with_name("nanobot.log.20261122")
     path.parent.mkdir()
     copy.write_text("kept")
-    log = LogFile(path, 10, 1, print)
+    log = LogFile(path, 10, 1)
     for _ in range(4):
         log.write("a line")
     assert copy.exists()
