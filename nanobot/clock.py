@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
 _ETC = Path("/etc")
@@ -120,3 +120,32 @@ class Backoff:
     def reset(self) -> None:
         """An attempt succeeded: start with the shortest pause again."""
         self._failures = 0
+
+
+T = TypeVar("T")
+
+
+async def with_timeout(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is cancelled after `seconds` of this clock.
+
+    Raises `TimeoutError` then, and otherwise what `work` raises.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work)
+            alarm = group.create_task(clock.sleep(seconds))
+            await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
+            task.cancel()
+            alarm.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
+    if task.cancelled():
+        raise TimeoutError
+    return task.result()
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The error that ended a task group, unwrapped from nested groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

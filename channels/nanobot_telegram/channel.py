@@ -19,7 +19,8 @@ from telegram.error import TelegramError
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits, MenuEntry
-from nanobot.channel.health import ConnectionSlot, HealthReporter, first_error
+from nanobot.channel.health import ConnectionSlot, HealthReporter
+from nanobot.clock import first_error
 from nanobot.errors import SendRefused
 from nanobot.io import replace_file
 from nanobot_telegram.chats import Chats

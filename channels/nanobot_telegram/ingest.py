@@ -27,8 +27,8 @@ from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
 from nanobot.bus.events import InboundMessage
 from nanobot.channel import ChannelHost
 from nanobot.channel.documents import Quarantine
-from nanobot.channel.health import HealthReporter, within
-from nanobot.clock import Backoff
+from nanobot.channel.health import HealthReporter
+from nanobot.clock import Backoff, with_timeout
 from nanobot.errors import SendRefused, StorageError
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import MaybeSent, TelegramClient, requested_wait
@@ -227,7 +227,9 @@ class Polling:
         seconds = 0 if self._was_away else POLL_SECONDS  # that it is back shows at once
         offset = cursor.offset if cursor else None
         try:
-            updates = await within(self._clock, left, self._client.get_updates(offset, seconds))
+            updates = await with_timeout(
+                self._clock, left, self._client.get_updates(offset, seconds)
+            )
         except TimeoutError:
             await self._reconnect()
             return cursor

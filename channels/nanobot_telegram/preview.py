@@ -45,8 +45,7 @@ from nanobot.bus.events import (
     TurnStarted,
 )
 from nanobot.bus.split import split_text, utf16_length
-from nanobot.channel.health import within
-from nanobot.clock import Clock
+from nanobot.clock import Clock, with_timeout
 from nanobot.text import valid_unicode
 from nanobot_telegram.chats import Chats, number
 from nanobot_telegram.client import NO_LINK_PREVIEW, Flooded, TelegramClient
@@ -341,7 +340,7 @@ class Previews:
         if not isinstance(step, Typing | Text) or step.turn_id in preview.board.turns:
             return
         with suppress(TimeoutError):
-            await within(self._clock, _GRACE, asyncio.wait((call,)))
+            await with_timeout(self._clock, _GRACE, asyncio.wait((call,)))
         call.cancel()
 
     def hold(self, chat_id: str, seconds: float) -> None:
@@ -387,7 +386,7 @@ class Previews:
                 preview.wake.clear()
                 preview.asleep_until = due
                 with suppress(TimeoutError):
-                    await within(self._clock, due - now, preview.wake.wait())
+                    await with_timeout(self._clock, due - now, preview.wake.wait())
                 preview.asleep_until = -math.inf
         finally:
             preview.has_worker = False

@@ -10,8 +10,7 @@ from loguru import logger
 from msgspec import Struct, field
 
 from nanobot.bus.events import MediaKind, Notice, Progress, TurnEnded, TurnStarted
-from nanobot.channel.health import within
-from nanobot.clock import Clock
+from nanobot.clock import Clock, with_timeout
 
 _MAX_TURN_SECONDS = 3600.0
 """After which a turn whose end was missed is no longer shown."""
@@ -131,7 +130,7 @@ class TypingIndicator:
         while not chat.ended.is_set() and self._clock.monotonic() < deadline:
             await _attempt(self._set_typing(chat_id, True))
             with suppress(TimeoutError):
-                await within(self._clock, self._seconds, chat.ended.wait())
+                await with_timeout(self._clock, self._seconds, chat.ended.wait())
         if self._chats.get(chat_id) is chat:
             del self._chats[chat_id]
         if chat_id not in self._chats:

@@ -145,7 +145,7 @@ class ConversationCommands:
     ) -> tuple[tuple[Message, ...], list[tuple[str, Outcome]]]:
         """Stage that the last turn leaves the conversation and restore its files. Raises
         `NanobotError` where that cannot be; `again`: where it is not known what to run again."""
-        async with call.session.parting:
+        async with call.session.removal_lock:
             last = next(filter(_ends_turn, reversed(call.session.messages)), None)
             if last is None:
                 raise NanobotError("There is nothing to take back in this conversation.")

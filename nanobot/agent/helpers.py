@@ -177,7 +177,7 @@ class Helpers:
         dropped, by its event id."""
         while True:
             try:
-                await self._bus.note(message)
+                await self._bus.publish_internal(message)
                 await self._journal.helper_ended(helper_id)
             except StorageError as error:
                 logger.error("what became of a helper waits for the disk: {}", error)

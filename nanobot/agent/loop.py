@@ -58,7 +58,7 @@ class AgentLoop:
         match = self._commands.called_by(message)
         turn = self._turns.running.get(key)
         asks = match is None and not message.edits and not message.unanswered
-        asks = asks and message.awaited and not (turn is not None and turn.includes(entry))
+        asks = asks and message.expects_answer and not (turn is not None and turn.includes(entry))
         if turn is not None and asks and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
         behind = key in self._queue.paused and (asks or (match and match[0].ordered))
@@ -150,7 +150,7 @@ class AgentLoop:
         message = entry.message
         try:
             chat = (message.channel, message.chat_id)
-            if message.edits and not await self._journal.knows(*chat, message.edits):
+            if message.edits and not await self._journal.has_received(*chat, message.edits):
                 message = replace(message, edits="")  # it was not meant for the agent; now it is
                 entry = replace(entry, message=message)
             match = self._commands.called_by(message)
@@ -180,7 +180,7 @@ class AgentLoop:
                 session = await self._sessions.get_or_create(key)
                 await self._turns.respond(session, turn)
                 if is_own(session.key):
-                    bounding = self._sessions.bound(session)
+                    bounding = self._sessions.trim(session)
                     self._background.start(bounding, name=f"bound {session.key}")
             except (TurnStopped, StorageError) as error:
                 if isinstance(error, TurnStopped):

@@ -124,7 +124,7 @@ class SendMessage(Tool, Struct, frozen=True):
             read = caller.origins()  # what it says may be the words of these
             origin = passed_on(MESSAGE, read) if read else NANOBOT
             try:
-                await self.bus.note(_note(message, name, self.clock, origin))
+                await self.bus.publish_internal(_note(message, name, self.clock, origin))
             except NanobotError as error:  # it is on its way, and must not be sent again
                 logger.warning("{} does not know what was sent to it: {}", there.key, error)
                 result += " It could not be noted in the conversation there."
@@ -187,7 +187,7 @@ class SendCommand(Struct, frozen=True):
         name = f"{call.session.key}:{call.message.event_id}"
         await self.bus.send(f"send:{name}", Outgoing(MESSAGE, self.split(message)))
         if there.key != call.session.key:
-            await self.bus.note(_note(message, name, self.clock, NANOBOT))
+            await self.bus.publish_internal(_note(message, name, self.clock, NANOBOT))
         return Answer(f"Sent to {_shown(wanted[0], dict(chats)[wanted[0]])}.")
 
 

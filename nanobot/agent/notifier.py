@@ -331,7 +331,7 @@ async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessag
     told = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
     await bus.send(message.event_id, Outgoing("reply", split(told)))
     origins = () if message.origin == NANOBOT else (message.origin,)
-    await bus.note(background_turn_note(message, text, origins, message.timestamp))
+    await bus.publish_internal(background_turn_note(message, text, origins, message.timestamp))
 
 
 GAVE_UP = (

@@ -252,7 +252,7 @@ class SessionQueue:
         logger.error("session {}: {}", inbound.session_key, error)
         if entry.reason != str(error):
             place = (inbound.channel, inbound.chat_id)
-            if inbound.awaited:
+            if inbound.expects_answer:
                 self._screen.show(Notice(*place, storage_text(error), inbound.thread_id))
             self._screen.show(turn_ended(inbound, entry.turn_id, (inbound.answered_event,), "held"))
         return replace(entry, reason=str(error))

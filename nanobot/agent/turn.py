@@ -115,10 +115,10 @@ class Turns:
             turn.refuse_if_ended()
             session.begin_turn()
             if earlier := turn.entries[0].previous_turn:
-                async with session.parting:
+                async with session.removal_lock:
                     session.retract(earlier)
             inbound, scope = turn.inbound, self.identify(session, turn.inbound)
-            if inbound.apart and session.messages:
+            if inbound.is_background and session.messages:
                 session.discard(turn.entries[0].id)
             if session.has_staged:
                 lines = session.staged_lines()
@@ -332,7 +332,7 @@ class Turns:
         its chat."""
         self._hook(self._ended(turn, "waiting"))
         inbound = turn.inbound
-        if text := text if inbound.awaited else job_waiting_text(inbound):
+        if text := text if inbound.expects_answer else job_waiting_text(inbound):
             await self._bus.send(name, self._say(inbound, text, turn.event_ids, "waiting"))
 
     async def _end(
@@ -356,14 +356,14 @@ class Turns:
                 prompt_tokens=usage.prompt,
                 completion_tokens=usage.completion,
             )
-            if inbound.apart:  # it may say that there is nothing to say
+            if inbound.is_background:  # it may say that there is nothing to say
                 text = "" if is_silent(text) else text
                 text = failed_text(inbound, text) if state == "failed" else text
             try:
-                says = text or (state == "done" and not inbound.apart)
+                says = text or (state == "done" and not inbound.is_background)
                 reply = self._say(inbound, text, turn.event_ids, "reply") if says else None
                 notes: tuple[InboundMessage, ...] = ()
-                if reply and inbound.apart:  # nobody in that chat asked for it
+                if reply and inbound.is_background:  # nobody in that chat asked for it
                     origins = origins_of(turn.heard())
                     notes = (background_turn_note(inbound, text, origins, self._clock.now()),)
                 if result:
@@ -416,7 +416,7 @@ class Turns:
     def _clear_copy(self, unfiled_id: int, saved: asyncio.Future[None]) -> None:
         """Once the session file has its lines; what it could not take, the next start files."""
         if not saved.cancelled() and saved.exception() is None:
-            self._journal.filed((unfiled_id,))
+            self._journal.mark_filed((unfiled_id,))
 
     def _left(self, turn: RunningTurn, state: str) -> Sequence[Message]:
         """What a turn without an answer leaves in its conversation, so that each call there has its

@@ -105,7 +105,7 @@ class RunningTurn(TurnLog):
     @property
     def event_ids(self) -> tuple[str, ...]:
         """The events it answers, for which somebody waits."""
-        said = (entry.message for entry in self.entries if entry.message.awaited)
+        said = (entry.message for entry in self.entries if entry.message.expects_answer)
         return tuple(message.answers or message.event_id for message in said)
 
     def heard(self) -> Sequence[Message]:
@@ -190,7 +190,7 @@ class RunningTurn(TurnLog):
             joining |= {e.id for e in new if not e.message.edits and not e.message.unanswered}
         joined = await self._take_in(lambda entry: entry.id in joining) if joining else ()
         if self.entries[0].recovered:
-            await self._journal.asking(self.id)
+            await self._journal.mark_model_asked(self.id)
         self.has_asked.set()
         return joined
 

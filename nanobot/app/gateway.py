@@ -165,7 +165,7 @@ class Gateway:
         leftovers = await journal.leftovers()
         for unfiled in leftovers.unfiled:
             await base.stores.sessions.restore(unfiled.session_key, unfiled.lines)
-        journal.filed([unfiled.id for unfiled in leftovers.unfiled])
+        journal.mark_filed([unfiled.id for unfiled in leftovers.unfiled])
         await self._memory.recover()
         dispatcher.submit(leftovers.parts)
         base.background.start(self._resume(leftovers.entries), name="resume")
@@ -183,7 +183,7 @@ class Gateway:
     async def _resume(self, entries: Sequence[InboxEntry]) -> None:
         if entries:
             logger.info("messages that were under way: {}", len(entries))
-        self._base.bus.adopt(entries)
+        self._base.bus.count_open(entries)
         await self._agent.loop.resume(entries)
 
     async def _shutdown(self) -> None:

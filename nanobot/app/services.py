@@ -182,7 +182,7 @@ def build_routines(
             partial(document.read, HEARTBEAT),
             document.template_of(HEARTBEAT),
             base.known.owners_latest,
-            base.bus.note,
+            base.bus.publish_internal,
             base.clock,
             every,
             ActiveHours(*settings.heartbeat.hours),
@@ -200,7 +200,7 @@ class Upkeep:
         reserve = kept.disk_reserve_megabytes
         self.room = DiskReserve(home, reserve, base.bus, clock, base.notifier.warn)
         limits = Limits(kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days)
-        retention = Retention(home, limits, clock, partial(journal.mentioned, MEDIA_NAME))
+        retention = Retention(home, limits, clock, partial(journal.find_mentions, MEDIA_NAME))
         self.operations = BackupOperations(home, journal, clock, live=True)
         self.backups = _backups(base, self.operations) if settings.backup.schedule else None
         backups = (self.backups,) if self.backups else ()

@@ -158,7 +158,7 @@ class Toolbox:
         self.skills = SkillsService(loader, clock)
         self.cron = CronService(
             JobStore(state),
-            base.bus.note,
+            base.bus.publish_internal,
             clock,
             remind=partial(remind, base.bus, base.splitter),
             busy=stores.journal.is_busy,

@@ -160,12 +160,12 @@ class InboundMessage(Struct, frozen=True):
             raise TypeError("nothing of that name begins a turn")
 
     @property
-    def apart(self) -> bool:
+    def is_background(self) -> bool:
         """Whether it is answered in a conversation of its own, which nobody watches."""
         return self.begun_by in {"job", "heartbeat"}
 
     @property
-    def awaited(self) -> bool:
+    def expects_answer(self) -> bool:
         """Whether a person sent it and waits for an answer: nobody does for nanobot's own."""
         return self.sender_id != NANOBOT
 

@@ -222,7 +222,7 @@ class Journal(Protocol):
     async def cursor(self, channel: str) -> str | None:
         """The cursor that was stored last for a channel."""
 
-    async def knows(self, channel: str, chat_id: str, event_id: str) -> bool:
+    async def has_received(self, channel: str, chat_id: str, event_id: str) -> bool:
         """Whether an event was received here, answered or not, in the last `KEEP_DAYS`."""
 
     async def is_busy(self, session_key: str) -> bool:
@@ -235,7 +235,7 @@ class Journal(Protocol):
         only means that the turn never began. `at_once` is for what may have killed a process
         before, so that its attempts are counted however quickly it does so again."""
 
-    async def asking(self, turn_id: str) -> None:
+    async def mark_model_asked(self, turn_id: str) -> None:
         """A turn that was taken up after a crash has come as far as asking the model: if the
         process dies now, the turn is no suspect."""
 
@@ -256,7 +256,7 @@ class Journal(Protocol):
     async def complete(self, completion: Completion) -> Committed:
         """The commit point of a turn or a command."""
 
-    def filed(self, unfiled_ids: Sequence[int]) -> None:
+    def mark_filed(self, unfiled_ids: Sequence[int]) -> None:
         """The session file holds these lines durably: the copy may go. Posted."""
 
     async def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> None:
@@ -318,7 +318,7 @@ class Journal(Protocol):
     async def turn(self, turn_id: str) -> TurnRecord:
         """What is kept of a turn. Raises `NanobotError` for an id that is not known (any more)."""
 
-    async def mentioned(self, name: re.Pattern[str]) -> frozenset[str]:
+    async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
         """What matches `name` in messages that are not answered, in steps of turns that run, and in
         replies that are not sent."""
 

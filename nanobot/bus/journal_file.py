@@ -27,8 +27,8 @@ from msgspec import Struct, field
 
 from nanobot.bus.events import InboundMessage, decode_inbound
 from nanobot.bus.journal import QueueCounts, Redact
-from nanobot.bus.sqlite import Schema, check_file, open_file, reading, storable
-from nanobot.bus.state import DOCUMENTS, Stored, UnfitDocument, versioned_object
+from nanobot.bus.sqlite import Schema, check_file, open_file, opened_read_only, storable
+from nanobot.bus.state import DOCUMENTS, InvalidDocument, Stored, versioned_object
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.io import replace_file, storage_errors
 
@@ -148,13 +148,13 @@ _PUT = """
 """
 
 
-def waiting_files(folder: Path) -> list[Path]:
+def importable_files(folder: Path) -> list[Path]:
     """The files in `folder` that are to be taken in."""
     paths = (folder / f"{name}.json" for name in DOCUMENTS)
     return [path for path in paths if os.path.lexists(path)]
 
 
-def take_in(db: sqlite3.Connection, folder: Path, version: int) -> list[Path]:
+def import_documents(db: sqlite3.Connection, folder: Path, version: int) -> list[Path]:
     """Store the documents that lie in `folder` as files, within the caller's transaction; the
     files, to be renamed once that is durable. `version`: of the database before, 0 for none.
 
@@ -163,7 +163,7 @@ def take_in(db: sqlite3.Connection, folder: Path, version: int) -> list[Path]:
     if version == 0:
         _take_copy(db, folder / COPY)
     taken = []
-    for path in waiting_files(folder):
+    for path in importable_files(folder):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             content = file.read().decode("utf-8", "backslashreplace")
@@ -183,7 +183,7 @@ def _take_copy(db: sqlite3.Connection, path: Path) -> None:
         documents = versioned_object(path.read_bytes(), _COPY_VERSION).get("documents")
     except FileNotFoundError:
         return
-    except UnfitDocument as error:
+    except InvalidDocument as error:
         reason = str(error)
     if isinstance(documents, dict):
         logger.warning("{} were taken from {}", ", ".join(documents), path)
@@ -222,7 +222,7 @@ SCHEMA = Schema(
         "ALTER TABLE turn ADD COLUMN asked INTEGER NOT NULL DEFAULT 0",
         _DOCUMENTS,
     ),
-    carry=take_in,
+    import_files=import_documents,
 )
 
 FORMAT = SCHEMA.version
@@ -352,13 +352,13 @@ def inspect_journal(path: Path) -> JournalFound:
         return JournalFound(version, damage)
     try:
         counts, documents = QueueCounts(), dict[str, bytes]()
-        with reading(path) if version else nullcontext() as db:
+        with opened_read_only(path) if version else nullcontext() as db:
             if db:
                 counts = queue_counts(db)
             if db and db.execute("SELECT 1 FROM sqlite_master WHERE name = 'document'").fetchone():
                 rows = db.execute("SELECT name, content FROM document")
                 documents = {name: content.encode() for name, content in rows}
-        documents |= {file.stem: file.read_bytes() for file in waiting_files(path.parent)}
+        documents |= {file.stem: file.read_bytes() for file in importable_files(path.parent)}
         return JournalFound(version, "", counts, documents)
     except (sqlite3.Error, OSError) as error:
         return JournalFound(version, str(error))
@@ -367,7 +367,7 @@ def inspect_journal(path: Path) -> JournalFound:
 REASON = "it was under way when the backup was made, and may have been done since"
 
 
-def set_aside(path: Path) -> int:
+def fail_open_work(path: Path) -> int:
     """In the journal at `path`, of any version, let every message that waits, every part of a
     reply, and what is to be said of every helper that was at work, be one that failed; how many.
     What was under way in a journal that was restored has in all likelihood been finished since, and

@@ -72,7 +72,7 @@ class MessageBus:
         self.held = None
         self._count(0)
 
-    async def note(self, message: InboundMessage) -> None:
+    async def publish_internal(self, message: InboundMessage) -> None:
         """Store a message that comes from within: a turn must not wait for the end of turns.
 
         Raises `StorageError`.
@@ -95,7 +95,7 @@ class MessageBus:
         self._count(1 + len(entry.joined))
         self._receive(entry)
 
-    def adopt(self, entries: Sequence[InboxEntry]) -> None:
+    def count_open(self, entries: Sequence[InboxEntry]) -> None:
         """Count messages as open that the agent gets in another way: an earlier process's."""
         self._count(sum(1 + len(entry.joined) for entry in entries))
 

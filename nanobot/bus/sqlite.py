@@ -51,13 +51,13 @@ def copy_to(connection: sqlite3.Connection, path: Path) -> None:
 
 class Schema(Struct, frozen=True):
     """The tables of a database. `migrations[0]` makes those of version `first` in an empty file,
-    each later one brings them one version on. `carry` takes files of the folder into a database
-    that had the given version, in the same transaction, and returns those files; they are renamed
-    once that is durable."""
+    each later one brings them one version on. `import_files` takes files of the folder into a
+    database that had the given version, in the same transaction, and returns those files; they are
+    renamed once that is durable."""
 
     migrations: Sequence[str]
     first: int = 1
-    carry: Callable[[sqlite3.Connection, Path, int], list[Path]] | None = None
+    import_files: Callable[[sqlite3.Connection, Path, int], list[Path]] | None = None
 
     @property
     def version(self) -> int:
@@ -84,7 +84,7 @@ class Schema(Struct, frozen=True):
         # All or none: what is kept beside it is the file that the older nanobot can open.
         script = ";\n".join(("BEGIN IMMEDIATE", *steps))
         connection.executescript(f"{script};\nPRAGMA user_version={self.version};")
-        carried = self.carry(connection, path.parent, version) if self.carry else []
+        carried = self.import_files(connection, path.parent, version) if self.import_files else []
         connection.execute("COMMIT")
         for file in carried:
             file.replace(file.with_name(f"{file.name}.imported"))
@@ -120,7 +120,7 @@ def _lenient_text(data: bytes) -> str:
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
+def opened_read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """A database opened for reading alone. One at rest is read as a file that nobody changes, so
     that SQLite leaves nothing beside it. Raises `sqlite3.Error`."""
     in_use = path.with_name(f"{path.name}-wal").exists()
@@ -136,7 +136,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 def check_file(path: Path) -> tuple[int, str]:
     """The version of a database, and what is wrong with it as SQLite says it; empty for nothing."""
     try:
-        with reading(path) as db:
+        with opened_read_only(path) as db:
             version: int = db.execute("PRAGMA user_version").fetchone()[0]
             said = "; ".join(str(row[0]) for row in db.execute("PRAGMA quick_check(3)"))
             return version, "" if said == "ok" else " ".join(said.split())[:300]
@@ -192,10 +192,10 @@ class _Job(Struct, eq=False):
 
     work: Work[Any]
     future: asyncio.Future[Any] | None = None
-    keep: bool = True
-    patient: bool = False
-    insist: bool = False
-    afterwards: Work[None] | None = None
+    retry: bool = True
+    can_wait: bool = False
+    until_stored: bool = False
+    after_commit: Work[None] | None = None
     result: Any = None
     error: BaseException | None = None
 
@@ -236,16 +236,16 @@ class Database:
         self,
         work: Work[T],
         *,
-        keep: bool = False,
-        insist: bool = False,
-        afterwards: Work[None] | None = None,
+        retry: bool = False,
+        until_stored: bool = False,
+        after_commit: Work[None] | None = None,
     ) -> asyncio.Future[T]:
         """Run `work` in a transaction, whether or not that is awaited; its result once it is on
         disk.
 
-        The future raises what `work` raised, or `StorageError` when the disk refused. With `keep`
-        it is run again then, when the disk takes something again; with `insist` the future also
-        waits for that, or until the database is closed. `afterwards` runs once, between this
+        The future raises what `work` raised, or `StorageError` when the disk refused. With `retry`
+        it is run again then, when the disk takes something again; with `until_stored` the future
+        also waits for that, or until the database is closed. `after_commit` runs once, between this
         transaction and the next, for what SQLite refuses inside of one. Raises `StorageError` when
         the database is not open.
         """
@@ -254,17 +254,25 @@ class Database:
                 self._path, "it is not open", hint="nanobot is just starting or ending: try again."
             )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.put(_Job(work, future, keep or insist, insist=insist, afterwards=afterwards))
+        self._jobs.put(
+            _Job(
+                work,
+                future,
+                retry or until_stored,
+                until_stored=until_stored,
+                after_commit=after_commit,
+            )
+        )
         return future
 
-    def post(self, work: Work[Any], *, patient: bool = False) -> None:
+    def post(self, work: Work[Any], *, can_wait: bool = False) -> None:
         """Run `work` after what was queued before and before what is queued later; do not wait.
 
         For marks whose loss in a crash costs nothing but a repetition. A failure is logged, and
-        what the disk refuses is run again later. What is `patient` waits a moment for other work to
+        what the disk refuses is run again later. What `can_wait` waits a moment for other work to
         share a commit with.
         """
-        self._jobs.put(_Job(work, patient=patient))
+        self._jobs.put(_Job(work, can_wait=can_wait))
 
     def _write(self, connection: sqlite3.Connection) -> None:
         running = True
@@ -279,7 +287,7 @@ class Database:
         connection.close()
 
     def _collect(self, retry: float | None) -> list[_Job | None]:
-        """What is queued, `None` for the end; if all of it is patient, what comes within a moment
+        """What is queued, `None` for the end; if all of it is can_wait, what comes within a moment
         too. Nothing, if nothing comes within `retry` seconds."""
         batch: list[_Job | None] = []
         hurry, timeout = False, retry
@@ -289,7 +297,7 @@ class Database:
             except Empty:
                 break
             batch.append(job)
-            hurry, timeout = hurry or job is None or not job.patient, _PATIENCE
+            hurry, timeout = hurry or job is None or not job.can_wait, _PATIENCE
         return batch
 
     def _store(self, connection: sqlite3.Connection, jobs: Sequence[_Job]) -> list[_Job]:
@@ -301,18 +309,18 @@ class Database:
             if connection.total_changes > written:
                 self.refusal = ""
             for job in jobs:
-                if job.afterwards is not None and job.error is None:
-                    job.error = _run_afterwards(connection, job.afterwards, self._path)
+                if job.after_commit is not None and job.error is None:
+                    job.error = _run_afterwards(connection, job.after_commit, self._path)
                 _report(job, job.error)
             return []
         self.refusal = str(refusal)
         error = storage_error(self._path, refusal)
         logger.error("journal: {}", error)
         for job in jobs:
-            if job.future is not None and not job.insist:
+            if job.future is not None and not job.until_stored:
                 _report(job, error)
                 job.future = None
-        return [job for job in jobs if job.keep]
+        return [job for job in jobs if job.retry]
 
 
 def _transact(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> sqlite3.Error | None:

@@ -5,8 +5,8 @@ Invariants:
 - A message is answered or still here. Its row leaves `received`/`working` only in the transaction
   that also stores what the turn produced (`complete`).
 - That transaction is a turn's commit point: the lines for the session file, the closed inbox rows
-  and the replies exist together or not at all. The session file is appended from it afterwards and
-  the copy in `unfiled` is cleared once the file is synced.
+  and the replies exist together or not at all. The session file is appended from it
+  afterwards and the copy in `unfiled` is cleared once the file is synced.
 - Done rows keep their key for `KEEP_DAYS`, which is how duplicates are recognised, and lose their
   payload.
 - No row stops the start: one whose payload is broken is set aside as failed, with a reason, and its
@@ -129,7 +129,7 @@ class SqliteJournal:
             copy_to(db, copy)
             meanwhile()
 
-        await self.database.run(lambda _: None, afterwards=both)
+        await self.database.run(lambda _: None, after_commit=both)
 
     async def close(self) -> None:
         await self.database.close()
@@ -161,7 +161,7 @@ class SqliteJournal:
         rows = await self._run("SELECT value FROM cursor WHERE channel = ?", channel)
         return rows[0][0] if rows else None
 
-    async def knows(self, channel: str, chat_id: str, event_id: str) -> bool:
+    async def has_received(self, channel: str, chat_id: str, event_id: str) -> bool:
         query = "SELECT 1 FROM inbox WHERE channel = ? AND chat_id = ? AND event_id = ?"
         return bool(await self._run(query, channel, chat_id, event_id))
 
@@ -187,9 +187,9 @@ class SqliteJournal:
                 [(turn_id, turn_id, entry_id) for entry_id in entry_ids],
             )
 
-        self.database.post(work, patient=not at_once)
+        self.database.post(work, can_wait=not at_once)
 
-    async def asking(self, turn_id: str) -> None:
+    async def mark_model_asked(self, turn_id: str) -> None:
         await self._run("UPDATE turn SET progress = 1, asked = asked + 1 WHERE id = ?", turn_id)
 
     async def begin_command(self, entry_id: int) -> None:
@@ -209,14 +209,14 @@ class SqliteJournal:
                 [(turn_id, entry_id) for entry_id in joined],
             )
 
-        return self.database.run(work, keep=True)
+        return self.database.run(work, retry=True)
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
         self._post(
             "INSERT INTO prompt VALUES (?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at",
             *(prompt_id, text, self._clock.now().isoformat()),
-            patient=True,
+            can_wait=True,
         )
 
     @_transaction
@@ -250,10 +250,10 @@ class SqliteJournal:
         parts = _insert_outgoing(db, done.turn_id, done.outgoing, now.isoformat())
         return Committed(unfiled_id, parts, _insert_inbound(db, done.republish, now))
 
-    def filed(self, unfiled_ids: Sequence[int]) -> None:
+    def mark_filed(self, unfiled_ids: Sequence[int]) -> None:
         ids = [(unfiled_id,) for unfiled_id in unfiled_ids]
         self.database.post(
-            lambda db: db.executemany("DELETE FROM unfiled WHERE id = ?", ids), patient=True
+            lambda db: db.executemany("DELETE FROM unfiled WHERE id = ?", ids), can_wait=True
         )
 
     @_transaction
@@ -309,7 +309,7 @@ class SqliteJournal:
         self._post(
             "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE id = ?",
             part_id,
-            patient=True,
+            can_wait=True,
         )
 
     async def mark_sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
@@ -325,7 +325,7 @@ class SqliteJournal:
             execute(db, f"UPDATE outbox SET state = 'pending' WHERE {here}", *place)  # noqa: S608 - from above
             return tuple(map(_stored_part, rows))
 
-        return await self.database.run(work, insist=True)
+        return await self.database.run(work, until_stored=True)
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._post(
@@ -347,7 +347,7 @@ class SqliteJournal:
             notice = Outgoing(call, (_notice(db, item, reason, turn_id),))
             return _insert_outgoing(db, f"{NOTICE}{turn_id}", (notice,), now)
 
-        return await self.database.run(work, insist=True)
+        return await self.database.run(work, until_stored=True)
 
     async def helper_begun(self, helper_id: str, if_lost: InboundMessage) -> None:
         row = (helper_id, self._clock.now().isoformat(), encode_event(if_lost))
@@ -422,7 +422,7 @@ class SqliteJournal:
         prompt = db.execute(query, (str(report.get("system_id", "")),)).fetchone()
         return TurnRecord(row[0], row[1], row[2], row[3], report, prompt[0] if prompt else "")
 
-    async def mentioned(self, name: re.Pattern[str]) -> frozenset[str]:
+    async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
         query = (
             "SELECT payload FROM inbox WHERE state IN ('received', 'working', 'failed')"
             " UNION ALL SELECT payload FROM step"
@@ -468,7 +468,7 @@ class SqliteJournal:
             " calls = calls + excluded.calls, prompt = prompt + excluded.prompt,"
             " cached = cached + excluded.cached, completion = completion + excluded.completion",
             *(day.isoformat(), used.turns, used.prompt, used.cached, used.completion),
-            patient=True,
+            can_wait=True,
         )
 
     async def spent(self, day: date) -> Spent:
@@ -481,11 +481,11 @@ class SqliteJournal:
             "INSERT INTO spending VALUES (?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
             " tokens = tokens + excluded.tokens, warned = max(warned, excluded.warned)",
             *(day.isoformat(), tokens, int(warned)),
-            patient=True,
+            can_wait=True,
         )
 
     async def erase(self, redact: Redact) -> int:
-        changed = await self.database.run(lambda db: redact_rows(db, redact), afterwards=compact)
+        changed = await self.database.run(lambda db: redact_rows(db, redact), after_commit=compact)
         await asyncio.to_thread(self.state.copy)
         return changed
 
@@ -498,8 +498,8 @@ class SqliteJournal:
         """The rows of one statement, once it is durable."""
         return self.database.run(lambda db: execute(db, statement, *values).fetchall())
 
-    def _post(self, statement: str, *values: object, patient: bool = False) -> None:
-        self.database.post(lambda db: execute(db, statement, *values), patient=patient)
+    def _post(self, statement: str, *values: object, can_wait: bool = False) -> None:
+        self.database.post(lambda db: execute(db, statement, *values), can_wait=can_wait)
 
     def _prune(self, db: sqlite3.Connection) -> None:
         """Forget what ended and is older than `KEEP_DAYS`."""

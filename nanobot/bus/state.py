@@ -33,7 +33,7 @@ DOCUMENTS = ("access", "dream", "jobs", "mcp", "skills", "usage")
 _TRIES = 3
 
 
-class UnfitDocument(Exception):
+class InvalidDocument(Exception):
     """A document is not what this version writes; the text says why."""
 
 
@@ -63,16 +63,16 @@ class StateStore(Protocol):
 
 
 def versioned_object(content: bytes, version: int) -> dict[str, object]:
-    """The JSON object in a document that says to be of this version. Raises `UnfitDocument`."""
+    """The JSON object in a document that says to be of this version. Raises `InvalidDocument`."""
     try:
         top = json.loads(content)
     except (ValueError, RecursionError):
-        raise UnfitDocument("it is not JSON") from None
+        raise InvalidDocument("it is not JSON") from None
     if not isinstance(top, dict):
-        raise UnfitDocument("it is not a JSON object")
+        raise InvalidDocument("it is not a JSON object")
     found = top.get("version")
     if found != version or isinstance(found, bool):
-        raise UnfitDocument(
+        raise InvalidDocument(
             f"it is of version {found!r:.20}, and this nanobot knows version {version}"
         )
     return top
@@ -82,7 +82,7 @@ class Document(Generic[T]):
     """The document `name`, which need not be stored: then it is `empty`.
 
     Invariant: a document that cannot be read in every detail is not used. It is set aside, never
-    written over, and one error says so. `decode` raises `UnfitDocument`. `advice` tells the owner
+    written over, and one error says so. `decode` raises `InvalidDocument`. `advice` tells the owner
     what to do then.
     """
 
@@ -114,7 +114,7 @@ class Document(Generic[T]):
             self._revision = revision
             try:
                 self._value = self._decode(stored.content) if stored else self._empty
-            except (UnfitDocument, RecursionError) as error:
+            except (InvalidDocument, RecursionError) as error:
                 self._set_aside(str(error) or "it is nested too deeply")
             return self._value
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from loguru import logger
 
@@ -121,29 +121,3 @@ class ConnectionSlot(Generic[T]):
                 while self._users:
                     self._released.clear()
                     await self._released.wait()
-
-
-async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled after `seconds` of this clock.
-
-    Raises `TimeoutError` then, and otherwise what `work` raises.
-    """
-    try:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(work)
-            alarm = group.create_task(clock.sleep(seconds))
-            await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
-            task.cancel()
-            alarm.cancel()
-    except BaseExceptionGroup as errors:
-        raise first_error(errors) from None
-    if task.cancelled():
-        raise TimeoutError
-    return task.result()
-
-
-def first_error(error: BaseException) -> BaseException:
-    """The error that ended a task group, unwrapped from nested groups."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

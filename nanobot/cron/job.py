@@ -24,7 +24,7 @@ from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
 from nanobot.bus.events import Address
-from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
+from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
 from nanobot.clock import find_zone
 from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
 from nanobot.errors import NanobotError
@@ -235,18 +235,19 @@ def encoded(jobs: Iterable[Job]) -> bytes:
 
 
 def decoded(content: bytes) -> Jobs:
-    """What a document holds. Raises `UnfitDocument` where it is no list of jobs of this version."""
+    """What a document holds. Raises `InvalidDocument` where it is no list of jobs of this
+    version."""
     top = versioned_object(content, _VERSION)
     try:
         jobs = [_in_utc(job) for job in convert(top, _File, dec_hook=_schedule_of).jobs]
     except (ValidationError, ScheduleError) as error:
-        raise UnfitDocument(str(error)) from error
+        raise InvalidDocument(str(error)) from error
     for job in jobs:
         if find_zone(job.zone or "UTC") is None:
-            raise UnfitDocument(f"there is no time zone {job.zone!r:.60}")
+            raise InvalidDocument(f"there is no time zone {job.zone!r:.60}")
     by_id = {job.id: job for job in jobs}
     if len(by_id) < len(jobs):
-        raise UnfitDocument("two jobs have the same id")
+        raise InvalidDocument("two jobs have the same id")
     return by_id
 
 

@@ -22,8 +22,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.bus.events import NANOBOT, InboundMessage
-from nanobot.channel.health import within
-from nanobot.clock import Clock
+from nanobot.clock import Clock, with_timeout
 from nanobot.cron.job import (
     Job,
     Jobs,
@@ -174,7 +173,7 @@ class CronService:
             nearest = await self._round()
             seconds = (nearest - self._clock.now()).total_seconds()
             with suppress(TimeoutError):
-                await within(self._clock, max(seconds, _SHORTEST_WAIT), self._wake.wait())
+                await with_timeout(self._clock, max(seconds, _SHORTEST_WAIT), self._wake.wait())
 
     def nudge(self) -> None:
         """Look at once whether something is due."""

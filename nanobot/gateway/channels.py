@@ -271,7 +271,7 @@ class Host:
         """Say in each chat, once until something of it is stored, that its messages have to wait.
         That is only shown: there is no room to keep it."""
         for message in messages:
-            if message.awaited and message.chat_key not in self._told_of_disk:
+            if message.expects_answer and message.chat_key not in self._told_of_disk:
                 self._told_of_disk.add(message.chat_key)
                 place = (message.channel, message.chat_id)
                 self._parts.show(Notice(*place, storage_text(error), message.thread_id))

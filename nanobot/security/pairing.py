@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, ValidationError, convert, field
 from msgspec.structs import asdict, replace
 
-from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
+from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
 from nanobot.text import printable, shortened
 
 Kind = Literal["person", "group"]
@@ -194,16 +194,16 @@ def _encoded(book: Book) -> bytes:
 
 
 def _decoded(content: bytes) -> Book:
-    """Raises `UnfitDocument`."""
+    """Raises `InvalidDocument`."""
     try:
         file = convert(versioned_object(content, VERSION), _File)
     except ValidationError as error:
-        raise UnfitDocument(str(error)) from error
+        raise InvalidDocument(str(error)) from error
     ids = [one.id for one in file.approved] + [one.id for one in file.requests]
     if not all(map(usable_id, ids)):
-        raise UnfitDocument("an entry has an id that nobody can have")
+        raise InvalidDocument("an entry has an id that nobody can have")
     if any(one.owner and one.kind == "group" for one in file.approved):
-        raise UnfitDocument("it makes a group the owner")
+        raise InvalidDocument("it makes a group the owner")
     known = [replace(one, name=tidy_name(one.name)) for one in file.approved]
     asked = [
         replace(one, name=tidy_name(one.name), code=as_code(one.code)) for one in file.requests

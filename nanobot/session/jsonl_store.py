@@ -117,7 +117,9 @@ def _between(lines: Iterable[Line], first: int, last: int | None) -> Iterator[Re
         yield line.record
 
 
-def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileState | None:
+def archive_messages(
+    files: FileOps, path: Path, folder: Path, header: Metadata
+) -> FileState | None:
     """Move the messages that `header` calls consolidated from the live file at `path` to `folder`.
 
     Returns the state of the new live file. Raises OSError at any step; the live file is then whole.
@@ -274,7 +276,7 @@ class JsonlStore:
     def is_idle(self, key: str) -> bool:
         return self._writer.is_idle(self._file(key))
 
-    def forget(self, key: str) -> None:
+    def mark_stale(self, key: str) -> None:
         self._file(key).stale = True
 
     def append(self, key: str, lines: str) -> asyncio.Future[None]:
@@ -297,7 +299,7 @@ class JsonlStore:
 
         def work() -> None:
             changed = state_of(file.path) != file.known
-            file.known = move(self._disk, file.path, self._archive_of(key), header)
+            file.known = archive_messages(self._disk, file.path, self._archive_of(key), header)
             file.stale = file.stale or changed
 
         await self._writer.run(file, work)

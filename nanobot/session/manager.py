@@ -136,13 +136,13 @@ class SessionManager:
         May be called at any time, also while a turn runs. The future is as for `save`; nobody has
         to wait for it, since history says the same and is what counts after a crash.
         """
-        return self._append(session, session.consolidated_up_to(seq))
+        return self._append(session, session.mark_consolidated(seq))
 
     async def retract(self, session: Session, numbers: Iterable[int]) -> None:
         """The messages with these seqs leave the window and memory (`/forget`); returns once that
         is durable. May be called at any time, also while a turn runs."""
-        async with session.parting:
-            written = self._append(session, session.retracted(numbers))
+        async with session.removal_lock:
+            written = self._append(session, session.retract_messages(numbers))
         await written
 
     async def rewrite(self, key: str, redact: Redact) -> int:
@@ -152,7 +152,7 @@ class SessionManager:
         doing it again finishes what was left.
         """
         session = await self.get_or_create(key)
-        async with session.parting:
+        async with session.removal_lock:
             changed = await self._store.rewrite(key, redact)
             await self.get_or_create(key)
         return changed
@@ -165,7 +165,7 @@ class SessionManager:
         if session.last_consolidated - session.first_seq + 1 > self._live_limit:
             await self._archive(session)
 
-    async def bound(self, session: Session) -> None:
+    async def trim(self, session: Session) -> None:
         """Keep a conversation that no memory takes (`records.is_own`) from growing for ever: what
         is past goes to the archive, of which the newest part stays. Raises StorageError."""
         if session.next_seq - session.first_seq <= self._live_limit:
@@ -204,7 +204,7 @@ class SessionManager:
                     logger.warning("{}: not archived for now: {}", key, error)
             return session
         if session.has_staged:
-            self._store.forget(key)
+            self._store.mark_stale(key)
             return None
         session.adopt(contents)
         return session
@@ -212,7 +212,7 @@ class SessionManager:
     async def _archive(self, session: Session) -> None:
         cut = session.last_consolidated
         await self._store.archive(session.key, session.as_metadata())
-        session.archived_up_to(cut)
+        session.mark_archived(cut)
 
     def _is_settled(self, session: Session) -> bool:
         """Whether nothing of it exists in memory only."""

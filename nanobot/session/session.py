@@ -106,7 +106,7 @@ class Session:
         self.key = key
         self.revision = 0
         """Changes whenever visible messages change other than by appending."""
-        self.parting = asyncio.Lock()
+        self.removal_lock = asyncio.Lock()
         """Held while messages become memory's for good, and by whoever takes some back."""
         self._clock = clock
         self._staged: list[Message | Metadata | Epoch | Retraction] = []
@@ -200,7 +200,7 @@ class Session:
         kept = {name: value for name, value in merged.items() if value is not None}
         self._stage(replace(planned, metadata=kept))
 
-    def consolidated_up_to(self, seq: int) -> str:
+    def mark_consolidated(self, seq: int) -> str:
         """Memory holds everything up to `seq` now; returns the line that says so, empty where that
         is nothing new. `SessionManager.mark_consolidated` calls this.
 
@@ -215,11 +215,11 @@ class Session:
         self._keep([message for message in self._messages if message.seq > seq])
         return encode(self.as_metadata())
 
-    def retracted(self, numbers: Iterable[int]) -> str:
+    def retract_messages(self, numbers: Iterable[int]) -> str:
         """The messages with these seqs left the window and memory; returns the lines that say so.
         `SessionManager.retract` calls this.
 
-        At once and beside whatever is staged, as `consolidated_up_to` is.
+        At once and beside whatever is staged, as `mark_consolidated` is.
         """
         now = self._clock.now()
         gone = [Retraction("", seq, seq, now) for seq in sorted(set(numbers))]
@@ -278,7 +278,7 @@ class Session:
             epoch=self.epoch,
         )
 
-    def archived_up_to(self, seq: int) -> None:
+    def mark_archived(self, seq: int) -> None:
         """Note that messages up to `seq` have left the live file."""
         self.first_seq = max(self.first_seq, seq + 1)
 

@@ -12,8 +12,8 @@ The contract of every implementation:
 - `StorageError` means that nothing was changed.
 
 Methods that are not coroutines block and may be called from any thread, but for `append`,
-`is_current`, `is_idle`, `forget` and `retry`: those belong to the event loop. Nothing here names a
-file or a thread, so that another store needs no change elsewhere.
+`is_current`, `is_idle`, `mark_stale` and `retry`: those belong to the event loop. Nothing here
+names a file or a thread, so that another store needs no change elsewhere.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SessionStore(Protocol):
     def is_idle(self, key: str) -> bool:
         """Whether nothing is under way for a conversation: all that was appended is durable."""
 
-    def forget(self, key: str) -> None:
+    def mark_stale(self, key: str) -> None:
         """What was read last was not used: the conversation is not current."""
 
     def append(self, key: str, lines: str) -> Future[None]:

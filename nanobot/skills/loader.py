@@ -25,7 +25,7 @@ from loguru import logger
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
-from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
+from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (
@@ -115,14 +115,14 @@ def _encoded(record: SkillRecord) -> bytes:
 
 
 def _decoded(content: bytes) -> SkillRecord:
-    """Raises `UnfitDocument`."""
+    """Raises `InvalidDocument`."""
     try:
         record = convert(versioned_object(content, _VERSION), SkillRecord)
     except ValidationError as error:
-        raise UnfitDocument(f"it is not as it was written: {error}") from error
+        raise InvalidDocument(f"it is not as it was written: {error}") from error
     for name in (*record.enabled, *record.disabled):
         if not is_skill_name(name):
-            raise UnfitDocument(f"{name!r:.40} is not a name for a skill")
+            raise InvalidDocument(f"{name!r:.40} is not a name for a skill")
     return record
 
 

@@ -22,8 +22,7 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.bus.events import Address, Button
-from nanobot.channel.health import within
-from nanobot.clock import Clock
+from nanobot.clock import Clock, with_timeout
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.text import judged, visible
@@ -147,7 +146,7 @@ class Approvals:
             return Denied("this needs the owner's approval, and there is no chat to ask them in")
         with suppress(TimeoutError):
             async with self._pausing(caller.session_key):
-                await within(self._clock, WAIT_SECONDS, _result(waiting.answer))
+                await with_timeout(self._clock, WAIT_SECONDS, _result(waiting.answer))
         if not waiting.answer.done() or waiting.answer.cancelled():
             return Denied(
                 f"the owner was asked and did not answer within {WAIT_SECONDS / 60:g} minutes; "

@@ -27,8 +27,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.journal_file import FORMAT, JournalFound, inspect_journal, set_aside
-from nanobot.bus.state import UnfitDocument
+from nanobot.bus.journal_file import FORMAT, JournalFound, fail_open_work, inspect_journal
+from nanobot.bus.state import InvalidDocument
 from nanobot.clock import Clock
 from nanobot.cron.job import decoded
 from nanobot.errors import NanobotError, StorageError
@@ -109,7 +109,7 @@ def _jobs(content: bytes) -> int:
     """Only looked at: a start sets a document aside that cannot be used."""
     try:
         return len(decoded(content))
-    except (UnfitDocument, RecursionError) as error:
+    except (InvalidDocument, RecursionError) as error:
         raise NanobotError(f"the jobs cannot be used: {error}") from error
 
 
@@ -173,7 +173,7 @@ def restore(
             unpacked = unpack(file, identity, staging, progress=progress)
             aside = 0
             if unpacked.head.live and not resume:
-                aside = set_aside(staging / JOURNAL)
+                aside = fail_open_work(staging / JOURNAL)
             found = examine_home(staging, clock)
             os.sync()  # thousands of files, which must be there before the old ones go
             expect_room(home, replace=replace)

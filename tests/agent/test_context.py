@@ -229,7 +229,7 @@ def test_a_turn_whose_beginning_was_put_away_still_begins_with_a_user_message(
         )
     ]
     bench.add(bench.say("look around"), *steps, Message("assistant", "done"))
-    bench.session.consolidated_up_to(3)
+    bench.session.mark_consolidated(3)
     messages = bench.prompt(bench.say("and?")).messages
     assert [m.role for m in messages] == [
         "system",

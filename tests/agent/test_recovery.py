@@ -71,7 +71,7 @@ async def crash_together(
             turn_id = f"t-{entry.message.event_id}"
             journal.claim(turn_id, entry.message.session_key, [entry.id], at_once=True)
             if entry.message.event_id in asked:
-                await journal.asking(turn_id)
+                await journal.mark_model_asked(turn_id)
         await journal.close()
 
 

@@ -105,7 +105,7 @@ async def test_a_failing_job_undoes_only_itself(database: Database) -> None:
 
 
 async def test_jobs_run_in_the_order_they_were_queued(database: Database) -> None:
-    database.post(add("a"), patient=True)
+    database.post(add("a"), can_wait=True)
     database.post(add("b"))
     await database.run(add("c"))
     assert await database.run(texts) == ["a", "b", "c"]
@@ -115,14 +115,14 @@ async def test_a_patient_mark_is_written_without_further_work(path: Path) -> Non
     async with opened(path) as database:
         written = asyncio.Event()
         loop = asyncio.get_running_loop()
-        database.post(lambda _: loop.call_soon_threadsafe(written.set), patient=True)
+        database.post(lambda _: loop.call_soon_threadsafe(written.set), can_wait=True)
         await asyncio.wait_for(written.wait(), 5)
 
 
 async def test_closing_writes_what_is_queued(path: Path) -> None:
     async with opened(path) as database:
         for number in range(300):
-            database.post(add(str(number)), patient=True)
+            database.post(add(str(number)), can_wait=True)
     assert len(rows(path, "SELECT * FROM note")) == 300
 
 
@@ -190,7 +190,7 @@ async def test_marks_that_a_full_disk_refused_are_made_before_what_comes_later(
     with no_file_may_grow_beyond(200_000):
         database.post(add("1" + "x" * 1_000_000))
         with pytest.raises(StorageError):
-            await database.run(add("2, whose caller was told"), keep=True)
+            await database.run(add("2, whose caller was told"), retry=True)
         with pytest.raises(StorageError):
             await database.run(add("4, whose caller tries again by itself"))
     await database.run(add("5"))
@@ -199,7 +199,7 @@ async def test_marks_that_a_full_disk_refused_are_made_before_what_comes_later(
 
 async def test_insisting_work_waits_until_the_disk_takes_it(database: Database) -> None:
     with no_file_may_grow_beyond(200_000):
-        insisting = database.run(add("1" + "x" * 1_000_000), insist=True)
+        insisting = database.run(add("1" + "x" * 1_000_000), until_stored=True)
         await asyncio.sleep(0)
         with pytest.raises(StorageError):
             await database.run(add("2"))
@@ -212,7 +212,7 @@ async def test_insisting_work_waits_until_the_disk_takes_it(database: Database) 
 async def test_insisting_work_is_told_when_the_database_closes_without_it(path: Path) -> None:
     async with opened(path) as database:
         with no_file_may_grow_beyond(200_000):
-            insisting = database.run(add("x" * 1_000_000), insist=True)
+            insisting = database.run(add("x" * 1_000_000), until_stored=True)
             await asyncio.sleep(0)
             await database.close()
         with pytest.raises(StorageError, match="closed"):
@@ -320,5 +320,5 @@ async def test_whatever_follows_a_transaction_and_fails_the_writer_goes_on(
         raise RecursionError("too deep")
 
     with pytest.raises(RecursionError):
-        await asyncio.wait_for(database.run(add("a"), afterwards=fail), 5)
+        await asyncio.wait_for(database.run(add("a"), after_commit=fail), 5)
     await asyncio.wait_for(database.run(add("b")), 5)

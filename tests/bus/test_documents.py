@@ -93,7 +93,7 @@ def test_killed_at_any_step_of_the_upgrade_the_next_start_ends_it(
     older(tmp_path, SCHEMA.first)
     dying = dying_at(step)
     with monkeypatch.context() as patch:
-        schema = replace(SCHEMA, carry=dying(journal_file.take_in))
+        schema = replace(SCHEMA, import_files=dying(journal_file.import_documents))
         patch.setattr(journal_file, "SCHEMA", schema)
         patch.setattr(Path, "replace", dying(Path.replace))
         patch.setattr(os, "rename", dying(os.rename))

@@ -113,5 +113,5 @@ async def test_work_that_comes_after_a_transaction_reports_its_own_failure(
         db.execute("SELECT nonsense")
 
     with pytest.raises(Exception, match="nonsense"):
-        await journal.database.run(lambda _: 1, afterwards=fail)
+        await journal.database.run(lambda _: 1, after_commit=fail)
     assert await journal.database.run(lambda _: 2) == 2

@@ -128,7 +128,7 @@ async def test_lines_are_left_over_until_they_are_filed(process: Process) -> Non
     async with process() as journal:
         (entry,) = await journal.receive("fake", (said("m1"),))
         committed = await journal.complete(done("t1", entry, lines="line\n"))
-        journal.filed((committed.unfiled_id,))
+        journal.mark_filed((committed.unfiled_id,))
     async with process() as journal:
         assert (await journal.leftovers()).unfiled == ()
 

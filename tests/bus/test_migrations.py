@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import encode_event
-from nanobot.bus.journal_file import SCHEMA, set_aside
+from nanobot.bus.journal_file import SCHEMA, fail_open_work
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import StorageError
 from nanobot.testing.clock import FakeClock
@@ -100,6 +100,6 @@ def test_of_a_backup_helpers_wait_for_a_word_as_well(path: Path) -> None:
         lost = encode_event(said("task:h1"))
         db.execute("INSERT INTO helper VALUES ('h0', '2026-03-02T08:00:00+00:00', 'broken')")
         db.execute("INSERT INTO helper VALUES ('h1', '2026-03-02T08:00:00+00:00', ?)", (lost,))
-    assert set_aside(path) == 3
+    assert fail_open_work(path) == 3
     assert rows(path, "SELECT count(*) FROM helper") == [(0,)]
     assert rows(path, "SELECT state FROM inbox WHERE event_id = 'task:h1'") == [("failed",)]

@@ -67,7 +67,7 @@ async def test_publish_waits_while_too_much_is_open_and_goes_on_when_there_is_ro
 async def test_what_an_earlier_process_left_counts_as_open(journal: SqliteJournal) -> None:
     ends = Ends(journal, capacity=2)
     left = await journal.receive("fake", (said("m1"), said("m2")))
-    ends.bus.adopt(left)
+    ends.bus.count_open(left)
     waiting = asyncio.get_running_loop().create_task(publish(ends.bus, "m3"))
     await journal.cursor("fake")
     assert not waiting.done()

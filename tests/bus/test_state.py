@@ -10,7 +10,7 @@ import pytest
 from loguru import logger
 
 from nanobot.bus.journal_file import SqliteState
-from nanobot.bus.state import Document, StateStore, Stored, UnfitDocument
+from nanobot.bus.state import Document, InvalidDocument, StateStore, Stored
 from nanobot.errors import StorageError, WriteConflict
 from tests.doubles.state import MemoryState
 
@@ -32,7 +32,7 @@ def numbers(store: StateStore) -> Document[tuple[int, ...]]:
         try:
             return tuple(map(int, content.split()))
         except ValueError:
-            raise UnfitDocument("it has words") from None
+            raise InvalidDocument("it has words") from None
 
     def encode(value: tuple[int, ...]) -> bytes:
         return " ".join(map(str, value)).encode()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from nanobot.channel.health import HealthReporter, RateLimitedLog, within
-from nanobot.clock import Backoff
+from nanobot.channel.health import HealthReporter, RateLimitedLog
+from nanobot.clock import Backoff, with_timeout
 from nanobot.testing.clock import FakeClock
 from tests.channels.telegram.support import RecordingHost, WatchedClock
 
@@ -61,7 +61,7 @@ def test_pauses_double_up_to_a_limit_and_are_never_shorter_than_asked_for() -> N
 
 async def test_work_beyond_its_deadline_is_cancelled_and_what_it_raises_comes_through() -> None:
     clock, never = WatchedClock(), asyncio.Event()
-    late = asyncio.create_task(within(clock, 5.0, never.wait()))
+    late = asyncio.create_task(with_timeout(clock, 5.0, never.wait()))
     await clock.until_asked(5.0)
     await clock.advance(5.0)
     with pytest.raises(TimeoutError):
@@ -71,4 +71,4 @@ async def test_work_beyond_its_deadline_is_cancelled_and_what_it_raises_comes_th
         raise LookupError("nothing there")
 
     with pytest.raises(LookupError, match="nothing there"):
-        await within(clock, 5.0, fail())
+        await with_timeout(clock, 5.0, fail())

@@ -140,7 +140,7 @@ class MemoryJournal:
     async def cursor(self, channel: str) -> str | None:
         return self._tables.cursors.get(channel)
 
-    async def knows(self, channel: str, chat_id: str, event_id: str) -> bool:
+    async def has_received(self, channel: str, chat_id: str, event_id: str) -> bool:
         return (channel, chat_id, event_id) in self._events()
 
     async def is_busy(self, session_key: str) -> bool:
@@ -161,7 +161,7 @@ class MemoryJournal:
                     replace(row.entry, runs=runs),
                 )
 
-    async def asking(self, turn_id: str) -> None:
+    async def mark_model_asked(self, turn_id: str) -> None:
         if turn := self._tables.turns.get(turn_id):
             turn.progress, turn.asked = True, turn.asked + 1
 
@@ -198,7 +198,7 @@ class MemoryJournal:
         parts = [part for item in done.outgoing for part in self._put(done.turn_id, item)]
         return Committed(unfiled_id, tuple(parts), self._insert(done.republish))
 
-    def filed(self, unfiled_ids: Sequence[int]) -> None:
+    def mark_filed(self, unfiled_ids: Sequence[int]) -> None:
         for unfiled_id in unfiled_ids:
             self._tables.unfiled.pop(unfiled_id, None)
 
@@ -394,7 +394,7 @@ class MemoryJournal:
         at = turn.at.isoformat()
         return TurnRecord(turn_id, turn.session_key, turn.state, at, report, prompt)
 
-    async def mentioned(self, name: re.Pattern[str]) -> frozenset[str]:
+    async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
         texts = [encode_event(r.entry.message) for r in self._tables.inbox if r.state != "done"]
         texts += [encode_event(s.item.part) for s in self._tables.outbox if s.state != "sent"]
         texts += [s.payload for turn in self._tables.turns.values() for s in turn.steps.values()]

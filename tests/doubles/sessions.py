@@ -63,7 +63,7 @@ class MemorySessions:
     def is_idle(self, key: str) -> bool:
         return True
 
-    def forget(self, key: str) -> None:
+    def mark_stale(self, key: str) -> None:
         self.stale.add(key)
 
     def append(self, key: str, lines: str) -> asyncio.Future[None]:

@@ -185,7 +185,7 @@ async def test_what_no_memory_takes_is_bounded_on_disk_and_numbering_goes_on(
         for _ in range(3):
             session.add_message(user(f"m{session.next_seq}"))
         await manager.save(session)
-        await manager.bound(session)
+        await manager.trim(session)
     assert len(segments(folder)) == 1
     assert session.next_seq == 16
     assert (await managed().get_or_create(KEY)).next_seq == 16

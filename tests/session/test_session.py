@@ -112,20 +112,20 @@ def test_a_retracted_turn_leaves_the_window_alone(session: Session) -> None:
 
 def test_consolidated_messages_leave_the_window_and_it_never_goes_back(session: Session) -> None:
     grown(session, "1", "2")
-    assert session.consolidated_up_to(2)
+    assert session.mark_consolidated(2)
     assert texts(session.messages) == ["ask 2", "answer 2"]
     assert session.last_consolidated == 2
-    assert session.consolidated_up_to(1) == ""
+    assert session.mark_consolidated(1) == ""
     assert session.last_consolidated == 2
     with pytest.raises(ValueError, match="ends at 4"):
-        session.consolidated_up_to(5)
+        session.mark_consolidated(5)
 
 
 def test_consolidation_goes_on_beside_a_turn_that_is_staged(session: Session) -> None:
     grown(session, "1", "2")
     session.add_message(user("ask 3", "3"))
     session.set_metadata(model="m")
-    session.consolidated_up_to(2)
+    session.mark_consolidated(2)
     assert texts(session.messages) == ["ask 2", "answer 2"]
     session.apply_staged()
     assert texts(session.messages) == ["ask 2", "answer 2", "ask 3"]
@@ -136,7 +136,7 @@ def test_a_turn_whose_beginning_was_consolidated_goes_on_in_the_window(session: 
     for message in (user("q"), asks("a"), result("a"), asks("b"), result("b"), reply("x")):
         session.add_message(message)
     session.apply_staged()
-    session.consolidated_up_to(3)
+    session.mark_consolidated(3)
     assert [m.role for m in session.get_history()] == ["assistant", "tool", "assistant"]
 
 
@@ -205,7 +205,7 @@ def take(session: Session, step: str, number: int) -> None:
         case "new":
             session.clear(number + 1)
         case "consolidate" if session.messages:
-            session.consolidated_up_to(session.messages[0].seq)
+            session.mark_consolidated(session.messages[0].seq)
         case "discard":
             session.discard(number + 1)
         case "drop":

@@ -67,7 +67,7 @@ async def test_below_the_reserve_messages_wait_until_there_is_room_again(tmp_pat
         await disk.changes_to(199)
         assert disk.room.text
         waiting = asyncio.create_task(disk.bus.publish("fake", [said("m2")]))
-        await disk.bus.note(said("from within"))  # what began goes on
+        await disk.bus.publish_internal(said("from within"))  # what began goes on
         assert "199 MB left" in str(disk.bus.held)
         await disk.changes_to(210)  # not enough: it would close again at once
         assert not waiting.done()

@@ -90,7 +90,7 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
             tmp_path,
             Limits(media_days=30, spill_days=30),
             CLOCK,
-            partial(journal.mentioned, MEDIA_NAME),
+            partial(journal.find_mentions, MEDIA_NAME),
         )
         await retention.once()
     assert not old.exists()

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
-from nanobot.channel.health import ConnectionSlot, HealthReporter, first_error
+from nanobot.channel.health import ConnectionSlot, HealthReporter
 from nanobot.channel.http import HttpFault
-from nanobot.clock import Backoff
+from nanobot.clock import Backoff, first_error
 from nanobot.errors import SendRefused
 from nanobot_whatsapp.cloud.graph import Graph, Identity, Refused, as_send_error
 from nanobot_whatsapp.cloud.inbound import Inbox, Receiver

@@ -15,8 +15,7 @@ from itertools import count
 
 from loguru import logger
 
-from nanobot.channel.health import first_error, within
-from nanobot.clock import Clock
+from nanobot.clock import Clock, first_error, with_timeout
 from nanobot.errors import NanobotError, SendError, SendLater, SendRefused, SendUnknown
 from nanobot_whatsapp.linked.protocol import (
     MAX_LINE,
@@ -151,7 +150,7 @@ class BridgeLink:
             self._waiting[number] = future = asyncio.get_running_loop().create_future()
             try:
                 self._writer.write(line)
-                answer = await within(self._clock, patience, _result(future))
+                answer = await with_timeout(self._clock, patience, _result(future))
             except TimeoutError:
                 late = f"the WhatsApp helper does not answer ({method})"
                 raise SendUnknown(late) from None

@@ -18,7 +18,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from nanobot.channel import LoginRequest
-from nanobot.channel.health import within
+from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError
 from nanobot.text import one_line
 from nanobot_whatsapp.linked.install import find_node, install
@@ -89,7 +89,9 @@ class _Dialogue:
         request = self._request
         async with helper_running(request.state_folder, program, welcome, request.clock) as link:
             try:
-                me = await within(request.clock, PATIENCE_SECONDS, self._until_open(link.changes()))
+                me = await with_timeout(
+                    request.clock, PATIENCE_SECONDS, self._until_open(link.changes())
+                )
             except TimeoutError:
                 raise NanobotError(
                     f"no account was linked within {PATIENCE_SECONDS / 60:.0f} minutes",

@@ -33,8 +33,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from nanobot.channel.health import first_error, within
-from nanobot.clock import Clock
+from nanobot.clock import Clock, first_error, with_timeout
 from nanobot.io import storage_errors
 from nanobot_whatsapp.linked.link import BridgeLink, HelperFailed, IngestEvents, greet
 from nanobot_whatsapp.linked.protocol import MAX_LINE, Welcome
@@ -147,7 +146,7 @@ async def _end(process: Process, clock: Clock) -> None:
     prints meanwhile is read, since an unread pipe hides its end."""
     try:
         with suppress(TimeoutError):
-            await within(clock, STOP_SECONDS, process.communicate())
+            await with_timeout(clock, STOP_SECONDS, process.communicate())
     finally:
         if process.returncode is None:
             logger.warning("whatsapp: the helper does not leave; killing it")
@@ -171,7 +170,7 @@ async def _connect(
         return BridgeLink(reader, writer, clock, ingest)
 
     try:
-        return await within(clock, START_SECONDS, connected())
+        return await with_timeout(clock, START_SECONDS, connected())
     except TimeoutError:
         late = f"the WhatsApp helper did not say hello within {START_SECONDS:.0f} s"
         raise HelperFailed(late) from None

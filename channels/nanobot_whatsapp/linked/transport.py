@@ -16,8 +16,8 @@ from loguru import logger
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
-from nanobot.channel.health import ConnectionSlot, HealthReporter, within
-from nanobot.clock import Backoff
+from nanobot.channel.health import ConnectionSlot, HealthReporter
+from nanobot.clock import Backoff, with_timeout
 from nanobot.errors import ChannelOff, SendLater, StorageError
 from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.linked.inbound import Downloads, Inbox
@@ -174,7 +174,7 @@ class _Connection:
         """Wait for WhatsApp. Raises `SendLater` if that takes longer than `OPEN_SECONDS`."""
         if not self.is_open.is_set():
             try:
-                await within(self.session.host.clock, OPEN_SECONDS, self.is_open.wait())
+                await with_timeout(self.session.host.clock, OPEN_SECONDS, self.is_open.wait())
             except TimeoutError:
                 raise SendLater("WhatsApp is not connected", retry_after=OPEN_SECONDS) from None
 

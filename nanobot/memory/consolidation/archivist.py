@@ -7,10 +7,11 @@ the changes of memory, the archive. A crash before the commit point leaves the r
 after it, `catch_up` and `apply_waiting` make up for what is missing.
 
 What a person takes back (`/discard`, `/undo`, `/forget`) does not enter memory: from the last look
-at the range until the session is marked, `Session.parting` is held, and whatever takes messages
-back needs it too. So it comes first, and the range does not stand any more (a retraction that is
-only staged counts), or it finds a conversation whose old part is memory's already. Nothing that was
-appended ever has to be taken out again, and there is no moment at which a crash could leave both.
+at the range until the session is marked, `Session.removal_lock` is held, and whatever takes
+messages back needs it too. So it comes first, and the range does not stand any more (a retraction
+that is only staged counts), or it finds a conversation whose old part is memory's already. Nothing
+that was appended ever has to be taken out again, and there is no moment at which a crash could
+leave both.
 The lock is held for a few writes, never for a model.
 
 An entry of the history holds its range and the changes of memory that it stands for, which are
@@ -128,7 +129,7 @@ class Archivist:
         longer stands as it was read. Raises `StorageError` where nothing was committed."""
         async with self._scopes[memory.scope]:
             await asyncio.to_thread(memory.root.create)  # for somebody's first entry
-            async with session.parting:
+            async with session.removal_lock:
                 if not await self._stands(session, chunk, memory):
                     return False
                 # Before the commit point, since held twice is once.

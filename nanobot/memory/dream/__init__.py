@@ -34,8 +34,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.bus.state import StateStore
-from nanobot.channel.health import within
-from nanobot.clock import Clock, pause_after
+from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import NanobotError, ProviderError, ProviderRejected
 from nanobot.memory.dream.learning import BudgetSpent, DreamLimits, Planner, carry_out
 from nanobot.memory.dream.reading import Evidence, Reader
@@ -287,7 +286,7 @@ class DreamSchedule:
         seconds = START_DELAY
         while not self._stopping:
             with suppress(TimeoutError):
-                await within(self._clock, max(seconds, 1.0), self._wake.wait())
+                await with_timeout(self._clock, max(seconds, 1.0), self._wake.wait())
             self._wake.clear()
             nearest = self._clock.now() + _LONGEST_WAIT
             with logging_errors("looking for what Dream can read"):

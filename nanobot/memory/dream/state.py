@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
-from nanobot.bus.state import Document, StateStore, UnfitDocument
+from nanobot.bus.state import Document, InvalidDocument, StateStore
 from nanobot.memory.guard import bare
 from nanobot.memory.lines import Operation
 
@@ -102,7 +102,7 @@ def _decoded(content: bytes) -> dict[str, ScopeState]:
     try:
         return convert(json.loads(content), dict[str, ScopeState])
     except (ValueError, ValidationError) as error:
-        raise UnfitDocument(str(error)) from None
+        raise InvalidDocument(str(error)) from None
 
 
 _SHOWN = 12

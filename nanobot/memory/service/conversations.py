@@ -128,7 +128,7 @@ class DiscardCommand:
         if call.arguments not in ("", "--undo"):
             return Answer("Write it as: /discard, or /discard --undo to put its files back too.")
         session, undo = call.session, call.arguments == "--undo"
-        async with session.parting:
+        async with session.removal_lock:
             gone = session.messages
             session.discard(call.entry_id)
         turns = list(dict.fromkeys(message.turn_id for message in gone if message.turn_id))

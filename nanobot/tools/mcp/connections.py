@@ -28,7 +28,7 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot import __version__
-from nanobot.channel.health import first_error
+from nanobot.clock import first_error
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Confined, Launch

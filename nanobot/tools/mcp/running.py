@@ -14,8 +14,7 @@ from typing import Any
 
 from loguru import logger
 
-from nanobot.channel.health import within
-from nanobot.clock import Clock, pause_after
+from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import NanobotError
 from nanobot.tasks import Background
 from nanobot.tooling import ToolResult
@@ -91,7 +90,7 @@ class ServerRunner:
         seconds = self._server.timeout_seconds
         life.calls += 1  # while it is called, it does not rest
         try:
-            result = await within(self._clock, seconds, session.call(tool, arguments))
+            result = await with_timeout(self._clock, seconds, session.call(tool, arguments))
         except TimeoutError:
             life.may_have_changed()  # it may hang: see whether it is there before the next call
             text = f"{self._ours} has not answered within {seconds:g} s"
@@ -122,7 +121,7 @@ class ServerRunner:
         life.stale = False
         try:
             seconds = min(START_SECONDS, self._server.timeout_seconds)
-            self._listed(await within(self._clock, seconds, session.cards()))
+            self._listed(await with_timeout(self._clock, seconds, session.cards()))
         except (TimeoutError, McpError) as error:
             logger.info("the MCP server {} is restarted: {}", self._server.name, error)
             life.over.set()
@@ -134,7 +133,7 @@ class ServerRunner:
             await life.ended.wait()
         life = life or self._begin()
         try:
-            return life, await within(self._clock, START_SECONDS, _result(life.ready))
+            return life, await with_timeout(self._clock, START_SECONDS, _result(life.ready))
         except TimeoutError:
             life.was_lost("does not start: it says nothing")
             life.task.cancel()
@@ -175,7 +174,7 @@ class ServerRunner:
         left = IDLE_SECONDS
         while left > 0 and not life.over.is_set():
             with suppress(TimeoutError):
-                await within(self._clock, left, life.over.wait())
+                await with_timeout(self._clock, left, life.over.wait())
             idle = 0.0 if life.calls else self._clock.monotonic() - life.last_used
             left = IDLE_SECONDS - idle
         life.over.set()

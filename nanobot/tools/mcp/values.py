@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
-from nanobot.bus.state import Document, StateStore, UnfitDocument
+from nanobot.bus.state import Document, InvalidDocument, StateStore
 from nanobot.errors import ToolError
 from nanobot.text import visible
 
@@ -239,5 +239,5 @@ def _decoded(content: bytes) -> Mapping[str, Listing]:
             for card in (*listing.listed, *listing.accepted):
                 card.parameters()
     except ValueError as error:
-        raise UnfitDocument("it is not what this version writes") from error
+        raise InvalidDocument("it is not what this version writes") from error
     return servers

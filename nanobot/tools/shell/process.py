@@ -23,8 +23,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from nanobot.channel.health import within
-from nanobot.clock import Clock
+from nanobot.clock import Clock, with_timeout
 from nanobot.security.sandbox import Launch
 
 KEPT = 100_000
@@ -177,7 +176,7 @@ class Process:
         """Wait until one of them is done or `seconds` have passed (None: without end)."""
         waiting = asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         with suppress(TimeoutError):
-            await (waiting if seconds is None else within(self._clock, seconds, waiting))
+            await (waiting if seconds is None else with_timeout(self._clock, seconds, waiting))
 
     async def _read(self, pipe: asyncio.StreamReader) -> None:
         size = 0

@@ -19,8 +19,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from nanobot.channel.health import within
-from nanobot.clock import Clock
+from nanobot.clock import Clock, with_timeout
 from nanobot.errors import ToolError
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
@@ -323,5 +322,5 @@ def _with_state(output: str, state: str) -> str:
 async def _ends_within(running: Running, seconds: float, clock: Clock) -> bool:
     if seconds > 0 and not running.over.is_set():
         with suppress(TimeoutError):
-            await within(clock, seconds, running.over.wait())
+            await with_timeout(clock, seconds, running.over.wait())
     return running.over.is_set()

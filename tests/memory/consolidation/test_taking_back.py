@@ -49,7 +49,7 @@ class SlowHome(Home):
 
 
 async def discarded(home: Home, session: Session) -> None:
-    async with session.parting:
+    async with session.removal_lock:
         session.discard("42")
     await home.sessions.save(session)
 

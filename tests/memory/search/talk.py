@@ -13,7 +13,7 @@ from nanobot.io import FileOps
 from nanobot.memory.search import Embedder, Query, SearchResult, Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.messages import Message, Role
-from nanobot.session.jsonl_store import move
+from nanobot.session.jsonl_store import archive_messages
 from nanobot.session.records import SUFFIX, JsonValue, Metadata, Retraction, encode, stem_of
 from nanobot.testing.clock import FakeClock
 
@@ -67,7 +67,7 @@ class Home:
     def archive(self, key: str, up_to: int) -> None:
         """Move what is consolidated, as the session's writer does."""
         folder = self.sessions / "archive" / stem_of(key)
-        move(FileOps(), self.file(key), folder, Metadata(key, START, START, up_to, 1))
+        archive_messages(FileOps(), self.file(key), folder, Metadata(key, START, START, up_to, 1))
 
     def remember(
         self, cursor: int, summary: str, *, session: str = "", first: int = 0, last: int = 0,
