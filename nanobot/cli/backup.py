@@ -44,7 +44,7 @@ _EVERY = 0.2
 """Seconds between two lines of progress."""
 
 _BACKUP = """\
-Put the whole home into one file, while nanobot runs or not.
+Back up the whole home into one file, while nanobot runs or not.
 
   nanobot backup               into the folder of backups (backup.folder in config.yaml)
   nanobot backup FILE          into this file
@@ -55,7 +55,7 @@ Put the whole home into one file, while nanobot runs or not.
 Secrets and what signs in to WhatsApp are in it: encrypt it, or keep it where nobody else reads."""
 
 _RESTORE = """\
-Make a home out of a backup.
+Restore a home from a backup.
 
 The home must not be there yet, or be empty; with --replace the one that is there is kept in it, as
 before-restore-TIME/. Stop the nanobot that the backup came from before you start the new one."""
@@ -63,7 +63,7 @@ before-restore-TIME/. Stop the nanobot that the backup came from before you star
 
 def add_backup(commands: Commands) -> None:
     """`nanobot backup …` and `nanobot restore`."""
-    backup = add(commands, "backup", "put the whole home into one file", _backup)
+    backup = add(commands, "backup", "back up the whole home into one file", _backup)
     backup.usage = "%(prog)s [-h] [FILE | list | verify FILE | keygen FILE] [options]"
     backup.description = _BACKUP
     backup.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -81,7 +81,7 @@ def add_backup(commands: Commands) -> None:
     _add_identity(backup)
     backup.json()
 
-    restore = add(commands, "restore", "make a home out of a backup", _restore)
+    restore = add(commands, "restore", "restore a home from a backup", _restore)
     restore.description = _RESTORE
     restore.formatter_class = argparse.RawDescriptionHelpFormatter
     restore.argument("file", "FILE", "the backup", type=words)

@@ -44,8 +44,8 @@ def add_channels(commands: Commands) -> None:
     what = add_group(
         commands,
         "channels",
-        "sign in to channels, and show their state",
-        "Sign in to channels, and show their state.",
+        "sign in to a channel, show channel status",
+        "Sign in to a channel, and show the status of the channels.",
     )
     add_operation(what, "status", "show the state of each channel", "channels.status", _status_text)
     login = add(what, "login", "sign in to a channel that needs it, such as whatsapp", _login)
@@ -183,7 +183,7 @@ def add_pair(commands: Commands) -> None:
         type=words,
     )
     approve.flag("--owner", "this is you: make them the owner")
-    revoke = add_operation(what, "revoke", "revoke an approval", "pair.revoke")
+    revoke = add_operation(what, "revoke", "revoke access", "pair.revoke")
     revoke.argument("id", "CHANNEL:ID", "as `pair list` shows it: telegram:12345", type=_address)
 
 

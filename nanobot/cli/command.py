@@ -101,7 +101,7 @@ def add_group(commands: Commands, name: str, summary: str, description: str = ""
         return 2
 
     parser.set_defaults(run=show)
-    return parser.add_subparsers(dest="what", metavar="WHAT")
+    return parser.add_subparsers(dest="what", metavar="COMMAND")
 
 
 def add_operation(

@@ -51,7 +51,7 @@ def add_skills(commands: Commands) -> None:
     what = add_group(
         commands,
         "skills",
-        "manage skills: instructions for the model",
+        "manage skills",
         "Folders with a SKILL.md that tell the model how to do something. A skill in "
         "the workspace is used once you have enabled it, and for as long as none of its files "
         "changes.",
@@ -61,7 +61,7 @@ def add_skills(commands: Commands) -> None:
     show.argument("file", "FILE", "one of its files", nargs="?", default="")
     show.json()
     _add_consent(_named(add(what, "enable", "show a skill, and let the model use it", _enable)))
-    summary = "stop the model from using a skill"
+    summary = "disable a skill"
     _named(add_operation(what, "disable", summary, "skills.disable", _status_text))
     install = add(what, "install", "copy a skill into the workspace and enable it", _install)
     install.argument("path", "PATH", "a folder in the Agent Skills format", type=words)

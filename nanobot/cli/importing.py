@@ -30,7 +30,7 @@ _WIDTH = 500
 
 def add_import(commands: Commands) -> None:
     """`nanobot import`."""
-    command = add(commands, "import", "take over a home of HKUDS/nanobot (nanobot-ai)", _import)
+    command = add(commands, "import", "import a home of HKUDS/nanobot (nanobot-ai)", _import)
     command.argument(
         "source",
         "FROM",

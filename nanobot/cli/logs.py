@@ -51,9 +51,7 @@ def add_logs(commands: Commands) -> None:
 
 def add_audit(commands: Commands) -> None:
     """`nanobot audit`."""
-    audit = add(
-        commands, "audit", "show which tool calls were allowed, refused and carried out", _audit
-    )
+    audit = add(commands, "audit", "show which tool calls were allowed, refused and made", _audit)
     audit.count(20, "entries")
     audit.option("--tool", "T", "only calls of this tool", default="")
     audit.option("--session", "KEY", "only calls in this conversation", default="")

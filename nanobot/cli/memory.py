@@ -30,7 +30,7 @@ SOURCES = ("message", "history", "note", "memory", "library")
 
 def add_memory(commands: Commands) -> None:
     """`nanobot memory …`."""
-    summary = "look into, explain, undo and share what is remembered"
+    summary = "search, explain, undo and share what is remembered"
     what = add_group(commands, "memory", summary)
     _finish(add(what, "show", "show what is remembered, and how much", _do))
     _add_search(what)
@@ -53,7 +53,7 @@ def add_memory(commands: Commands) -> None:
     forget.yes()
     _finish(forget)
     _finish(add(what, "pending", "list facts that wait for confirmation", _do))
-    for name, summary in (("accept", "remember pending facts"), ("drop", "discard pending facts")):
+    for name, summary in (("accept", "remember pending facts"), ("drop", "discard them")):
         decide = add(what, name, summary, _decide)
         decide.argument("numbers", "N", "as `memory pending` shows", nargs="+")
         _finish(decide)

@@ -47,30 +47,8 @@ def build_parser() -> Parser:
         help="where nanobot lives (default: $NANOBOT_HOME or ~/.nanobot)",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    add_onboard(commands)
-    add_agent(commands)
-    add(commands, "gateway", "run nanobot with all its channels", _run_gateway)
-    add_status(commands)
-    add_state(commands)
-    add_logs(commands)
-    add_service(commands)
-    add_channels(commands)
-    add_pair(commands)
-    add_memory(commands)
-    add_dream(commands)
-    add_cron(commands)
-    add_skills(commands)
-    add_sessions(commands)
-    add_turn(commands)
-    add_queue(commands)
-    add_mcp(commands)
-    _add_config(commands)
-    add_audit(commands)
-    add_doctor(commands)
-    add_backup(commands)
-    add_import(commands)
-    completion = add(commands, "completion", "print a script that completes commands", _complete)
-    completion.add_argument("shell", choices=SHELLS)
+    for add_command in _COMMANDS:
+        add_command(commands)
     return parser
 
 
@@ -92,10 +70,19 @@ def _run_gateway(options: argparse.Namespace) -> int:
     return code
 
 
+def _add_gateway(commands: Commands) -> None:
+    add(commands, "gateway", "run nanobot with all its channels", _run_gateway)
+
+
 def _add_config(commands: Commands) -> None:
     what = add_group(commands, "config", "check the configuration")
     add(what, "check", "check whether config.yaml is valid", _config_check)
     add(what, "schema", "print the JSON Schema of config.yaml", _config_schema)
+
+
+def _add_completion(commands: Commands) -> None:
+    completion = add(commands, "completion", "print a shell completion script", _complete)
+    completion.add_argument("shell", choices=SHELLS)
 
 
 def _config_check(options: argparse.Namespace) -> int:
@@ -119,3 +106,12 @@ def _complete(options: argparse.Namespace) -> int:
     import shtab
 
     return put(str(shtab.complete(build_parser(), options.shell)) + "\n")
+
+
+_COMMANDS = (
+    *(add_onboard, add_agent, _add_gateway, add_status, add_state, add_logs, add_service),
+    *(add_channels, add_pair, add_memory, add_dream, add_cron, add_skills, add_sessions),
+    *(add_turn, add_queue, add_mcp, _add_config, add_audit, add_doctor, add_backup, add_import),
+    _add_completion,
+)
+"""What adds the grammar of each command, in the order of the help."""

@@ -56,8 +56,8 @@ def add_service(commands: Commands) -> None:
     what = add_group(
         commands,
         "service",
-        "let systemd run nanobot",
-        "Let systemd run nanobot: it starts with the machine and is watched.",
+        "run nanobot as a systemd service",
+        "Run nanobot as a systemd service: it starts with the machine and is watched.",
     )
     install = _add(what, "install", "install or renew the service and start it", _install)
     install.option("--user", "NAME", "with --system: who it runs as", default=_DEDICATED)

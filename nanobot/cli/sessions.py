@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import deque
-from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 def add_sessions(commands: Commands) -> None:
     """`nanobot sessions …`."""
-    what = add_group(commands, "sessions", "show conversations")
+    what = add_group(commands, "sessions", "list and show conversations")
     add(what, "list", "list all conversations, latest first", _list).json()
     show = add(what, "show", "show the latest messages of one", _show)
     show.argument("key", "KEY", "as `sessions list` shows it")
@@ -59,9 +58,9 @@ def add_turn(commands: Commands) -> None:
 
 def add_queue(commands: Commands) -> None:
     """`nanobot queue …`."""
-    what = add_group(commands, "queue", "show and fix what waits or failed")
+    what = add_group(commands, "queue", "show and fix messages that wait or failed")
     add_operation(what, "list", "list messages that wait or failed", "queue.list", _queue_text)
-    for name, summary in (("retry", "retry one"), ("drop", "drop one")):
+    for name, summary in (("retry", "retry one"), ("drop", "discard one")):
         change = add_operation(what, name, summary, f"queue.{name}")
         change.argument("id", "ID", "as `queue list` shows it: in-12, out-7")
 
@@ -181,22 +180,18 @@ def _tool(tool: Data) -> str:
 
 
 def _queue_text(queue: Data) -> str:
-    inbox, outbox = records(queue, "inbox"), records(queue, "outbox")
-    blocks = []
-    if inbox:
-        blocks.append(_entries("inbox", "session", [(e, field(e, "session")) for e in inbox]))
-    if outbox:
-        to = [(e, f"{field(e, 'channel')}:{field(e, 'chat_id')}") for e in outbox]
-        blocks.append(_entries("outbox", "to", to))
-    if any(field(entry, "state") in ("failed", "dead") for entry in (*inbox, *outbox)):
+    blocks, failed = list[str](), False
+    for title, whose in (("inbox", "session"), ("outbox", "to")):
+        rows = []
+        for entry in records(queue, title):
+            place = field(entry, "session") or f"{entry['channel']}:{entry['chat_id']}"
+            reason = f"  ({field(entry, 'reason', 100)})" if field(entry, "reason") else ""
+            said = f"{field(entry, 'text', 60)}{reason}"
+            known = (field(entry, key) for key in ("id", "state", "attempts"))
+            rows.append((*known, one_line(place, 200), said))
+            failed |= field(entry, "state") in ("failed", "dead")
+        if rows:
+            blocks.append(f"{title}\n{table(rows, 'id', 'state', 'tries', whose, margin=2)}")
+    if failed:
         blocks.append("`nanobot queue retry ID` and `nanobot queue drop ID` fix what failed.\n")
     return "\n".join(blocks) or "Nothing waits and nothing failed.\n"
-
-
-def _entries(title: str, whose: str, entries: Sequence[tuple[Data, str]]) -> str:
-    rows = []
-    for entry, place in entries:
-        reason = f"  ({field(entry, 'reason', 100)})" if field(entry, "reason") else ""
-        known = field(entry, "id"), field(entry, "state"), field(entry, "attempts"), place
-        rows.append((*known, f"{field(entry, 'text', 60)}{reason}"))
-    return f"{title}\n{table(rows, 'id', 'state', 'tries', whose, margin=2)}"

@@ -39,7 +39,7 @@ def add_onboard(commands: Commands) -> None:
     for name, metavar, summary in _TEXTS:
         parser.option(name, metavar, summary, default="")
     parser.flag("--api-key-stdin", "read the API key from standard input")
-    parser.option("--context-window", "TOKENS", "what the model takes", type=count, default=0)
+    parser.option("--context-window", "TOKENS", "context window in tokens", type=count, default=0)
     parser.flag("--offline", "the small built-in model, to try nanobot out")
     parser.flag("--no-test", "write everything down without trying it")
     parser.flag("--restart", "restart the gateway if one is running")
