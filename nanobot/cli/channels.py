@@ -64,7 +64,7 @@ def _login(options: argparse.Namespace) -> int:
 
 
 def login(home: Path, name: str, number: str) -> None:
-    """Sign in at a channel. Raises `NanobotError` where that does not work."""
+    """Sign in to a channel. Raises `NanobotError` where that does not work."""
     import asyncio
 
     from nanobot.app.base import make_home, secret_values
@@ -103,8 +103,8 @@ def _login_of(name: str) -> Login:
     if name not in found:
         can = ", ".join(sorted(found)) or "none"
         raise NanobotError(
-            f"there is nothing to sign in at for the channel {name!r}",
-            hint=f"Channels that want it: {can}.",
+            f"the channel {name!r} needs no signing in",
+            hint=f"Channels that need it: {can}.",
         )
     sign_in: Login = found[name].load()
     return sign_in

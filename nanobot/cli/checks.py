@@ -13,6 +13,7 @@ import os
 import platform
 import shlex
 import shutil
+import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -129,15 +130,9 @@ def check_disk(case: Case) -> Iterator[Finding]:
 
 
 def check_packages(_: Case) -> Iterator[Finding]:
-    """What nanobot runs on, and what SQLite can do."""
-    from nanobot.memory.search.database import sqlite_version
-
-    sqlite, has_full_text = sqlite_version()
-    versions = f"nanobot {__version__}, Python {platform.python_version()}, SQLite {sqlite}"
-    yield Finding("ok", versions)
-    if not has_full_text:
-        hint = "Use a Python whose SQLite has FTS5; that of every distribution does."
-        yield Finding("fail", "this SQLite has no full-text search", hint)
+    """What nanobot runs on."""
+    versions = f"nanobot {__version__}, Python {platform.python_version()}"
+    yield Finding("ok", f"{versions}, SQLite {sqlite3.sqlite_version}")
 
 
 def check_configuration(case: Case) -> Iterator[Finding]:

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterable
 from datetime import datetime, tzinfo
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import Data, add, field, print_json, print_text, put, table, zone_of
@@ -59,40 +58,26 @@ def add_audit(commands: Commands) -> None:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    home, chosen = options.home, (options.n, options.level, options.turn)
-    return show(home, *chosen, follow=options.follow, as_json=options.json)
-
-
-def show(
-    home: Path,
-    count: int,
-    level: str = "debug",
-    turn: str = "",
-    *,
-    follow: bool,
-    as_json: bool = False,
-) -> int:
-    """Print the last `count` lines from `level` on, those of one turn where it is named; with
-    `follow` new ones too, until somebody interrupts it."""
+    """Print the last lines; with --follow new ones too, until somebody interrupts it."""
     from nanobot.io import storage_errors
     from nanobot.logs import LEVELS, LOG_FILE, LogReader
 
-    def holds(line: LogLine) -> bool:
-        important = LEVELS.index(line.level) >= LEVELS.index(level)
-        return important and turn in ("", line.turn)
+    def is_wanted(line: LogLine) -> bool:
+        important = LEVELS.index(line.level) >= LEVELS.index(options.level)
+        return important and options.turn in ("", line.turn)
 
-    path = home / "logs" / LOG_FILE
+    path = options.home / "logs" / LOG_FILE
     with storage_errors(path):
         reader = LogReader(path)
-        lines = reader.newest_lines(holds, count)
-    put(_shown(lines, as_json=as_json))
-    while follow:
+        lines = reader.newest_lines(is_wanted, options.n)
+    put(_shown(lines, as_json=options.json))
+    while options.follow:
         sys.stdout.flush()
         time.sleep(_PAUSE)
         with storage_errors(path):
-            new = [line for line in reader.new_lines() if holds(line)]
-        put(_shown(new, as_json=as_json))
-    if not lines and not as_json:
+            new = [line for line in reader.new_lines() if is_wanted(line)]
+        put(_shown(new, as_json=options.json))
+    if not lines and not options.json:
         print_text(_NOTHING.format("logged") if path.exists() else _NO_LOG.format(path))
     return 0
 

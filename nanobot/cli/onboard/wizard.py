@@ -297,8 +297,8 @@ def _finish(person: Person, options: argparse.Namespace, part: Part) -> int:
 
 
 def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
-    """Sign in at a channel; False where it is left for later."""
-    _head(person, f"Signing in at {name}")
+    """Sign in to a channel; False where it is left for later."""
+    _head(person, f"Signing in to {name}")
     try:
         login(options.home, name, "")
     except NanobotError as error:
@@ -342,7 +342,7 @@ def _say_to_it(options: argparse.Namespace, text: str) -> list[Said | Reply]:
 
 
 def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
-    rows = [(f"channels login {name}", f"signs in at {name}") for name in later]
+    rows = [(f"channels login {name}", f"signs in to {name}") for name in later]
     if stale:
         rows.append(("agent -m /restart", "restarts the gateway with the new settings"))
     elif not runs:

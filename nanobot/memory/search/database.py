@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from loguru import logger
@@ -87,13 +87,6 @@ class Unusable(sqlite3.DatabaseError):
     """The file is of another version; it has to be built again."""
 
     sqlite_errorcode = sqlite3.SQLITE_NOTADB
-
-
-def sqlite_version() -> tuple[str, bool]:
-    """The version of SQLite, and whether it has full-text search."""
-    with closing(sqlite3.connect(":memory:")) as db:
-        has_fts5 = db.execute("SELECT sqlite_compileoption_used('ENABLE_FTS5')").fetchone()[0]
-    return sqlite3.sqlite_version, bool(has_fts5)
 
 
 def connect(path: Path, patience: float = 10.0) -> sqlite3.Connection:
