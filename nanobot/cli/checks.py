@@ -246,15 +246,15 @@ def _window(case: Case, model: Candidate) -> Iterator[Finding]:
     if not is_near(model.base_url):
         return
     asking = detect_window(model.base_url, model.name, model.key, seconds=_PROBE_SECONDS)
-    told = asyncio.run(asking)
+    window = asyncio.run(asking)
     set_here = case.settings.model.context_window
-    hint = f"{told.to_raise} Then set model.context_window." if told.to_raise else ""
-    if 0 < told.now < set_here:
+    hint = f"{window.to_raise} Then set model.context_window." if window.to_raise else ""
+    if 0 < window.now < set_here:
         text = (
-            f"{told.server or 'its server'} takes {told.now:,} tokens and model.context_window is"
-            f" {set_here:,}: the rest is cut off silently, and nanobot forgets"
+            f"{window.server or 'its server'} takes {window.now:,} tokens and model.context_window"
+            f" is {set_here:,}: the rest is cut off silently, and nanobot forgets"
         )
-        yield Finding("warn", text, hint or f"Set model.context_window: {told.now}.")
+        yield Finding("warn", text, hint or f"Set model.context_window: {window.now}.")
     elif set_here < SMALL_WINDOW:
         text = f"a window of {set_here:,} tokens: nanobot works with few tools and forgets quickly"
         yield Finding("warn", text, hint or f"Give it {SMALL_WINDOW:,} or more.")

@@ -136,8 +136,8 @@ def _skill_row(skill: Data) -> tuple[str, ...]:
     status = field(skill, "status")
     if status == "enabled" and skill.get("available") is False:
         status = "lacking"
-    told = field(skill, "note", _WIDTH) or field(skill, "description", _WIDTH)
-    return field(skill, "name"), field(skill, "source"), status, told
+    description = field(skill, "note", _WIDTH) or field(skill, "description", _WIDTH)
+    return field(skill, "name"), field(skill, "source"), status, description
 
 
 def _skill_text(data: Data) -> str:

@@ -46,7 +46,7 @@ def operate(home: Path, operation: str, **arguments: object) -> Mapping[str, obj
 
         return operate(home, operation, arguments)
 
-    data = _either(in_gateway, on_files)
+    data = _in_gateway_or_here(in_gateway, on_files)
     if not isinstance(data, dict):
         raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
     return data
@@ -69,7 +69,7 @@ def connected(home: Path) -> Iterator[Client]:
             stack.enter_context(hosted(home))
             return join()
 
-        yield _either(join, host_and_join)
+        yield _in_gateway_or_here(join, host_and_join)
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ def _leave(number: int, _: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _either(first: Callable[[], T], second: Callable[[], T]) -> T:
+def _in_gateway_or_here(first: Callable[[], T], second: Callable[[], T]) -> T:
     """`first`, or `second` where no gateway runs, or `first` where another process was quicker."""
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -105,8 +105,8 @@ def _either(first: Callable[[], T], second: Callable[[], T]) -> T:
         time.sleep(_PAUSE)
 
 
-_SILENTLY = 1.0
-"""Seconds after which a person is told what the end waits for."""
+_QUIET_SECONDS = 1.0
+"""Seconds after which a message says what the exit waits for."""
 
 _FINISHING = "Storing the conversation in memory … (Ctrl-C: leave it for the next time)\n"
 
@@ -179,7 +179,7 @@ class _Host:
 
         with contextlib.suppress(CancelledError):  # it ended by itself
             try:
-                finished.result(_SILENTLY)
+                finished.result(_QUIET_SECONDS)
             except TimeoutError:
                 sys.stderr.write(_FINISHING)
                 sys.stderr.flush()

@@ -97,7 +97,7 @@ def of_gateway(home: Path, patience: float = PATIENCE_SECONDS) -> Data | None:
     to be failing."""
     try:
         with Client(home, timeout=patience) as client:
-            told = client.ask("status", {})
+            answer = client.ask("status", {})
     except NoGateway:
         return None
     except ConnectionLost as lost:
@@ -110,7 +110,7 @@ def of_gateway(home: Path, patience: float = PATIENCE_SECONDS) -> Data | None:
         concern = {"level": "failing", "text": _SILENT, "hint": hint}
         health = {"state": "failing", "concerns": [concern]}
         return {"running": True, "home": str(home), "health": health}
-    return told if isinstance(told, dict) else {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def is_silent(status: Data) -> bool:

@@ -245,7 +245,7 @@ async def test_a_step_that_fails_is_taken_again_and_the_others_stay(tmp_path: Pa
     settings = load_settings(tmp_path, {"NANOBOT_MODEL__PROVIDER": "offline"})
     part = await Steps(person, options, settings, before).all()
     assert person.left == 0
-    assert dict(part.told) == {
+    assert dict(part.summary) == {
         "model": "the built-in one, offline", "you": "Ada", "time zone": "Europe/Berlin"
     }  # fmt: skip
 

@@ -46,13 +46,13 @@ _NAME = re.compile(r"(?m)^- Name: (.*\S)$|^\(name, languages, time zone, where t
 
 
 class Part(Struct, frozen=True):
-    """What one step wants written. `told` are lines for the summary, a topic and what is so;
+    """What one step wants written. `summary` are lines for the person, a topic and its value;
     `sign_in` are channels where somebody has to sign in afterwards; `name` is what the person is
     called, for USER.md."""
 
     changes: tuple[Change, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
-    told: tuple[tuple[str, str], ...] = ()
+    summary: tuple[tuple[str, str], ...] = ()
     sign_in: tuple[str, ...] = ()
     name: str = ""
 
@@ -61,7 +61,7 @@ class Part(Struct, frozen=True):
         return Part(
             (*self.changes, *other.changes),
             {**self.secrets, **other.secrets},
-            (*self.told, *other.told),
+            (*self.summary, *other.summary),
             (*self.sign_in, *other.sign_in),
             self.name or other.name,
         )

@@ -203,17 +203,17 @@ class ModelStep:
             return wanted
         person, attended = self._person, not self._options.non_interactive
         server = (wanted.base_url, wanted.name, wanted.key)
-        told = await detect_window(*server, seconds=_WINDOW_SECONDS)
-        if told.now < SMALL_WINDOW and (told.now or told.server == _OLLAMA):
+        window = await detect_window(*server, seconds=_WINDOW_SECONDS)
+        if window.now < SMALL_WINDOW and (window.now or window.server == _OLLAMA):
             person.say(
-                f"WARNING: {told.server} takes only {told.now or _USUAL_THERE:,} tokens and cuts"
-                f" off the rest silently, so nanobot forgets within a few messages."
+                f"WARNING: {window.server} takes only {window.now or _USUAL_THERE:,} tokens and"
+                f" cuts off the rest silently, so nanobot forgets within a few messages."
                 f" {_COMFORTABLE:,} leave room to talk; below {SMALL_WINDOW:,} nanobot works with"
-                f" few tools. {told.to_raise}"
+                f" few tools. {window.to_raise}"
             )
-            tokens = min(_COMFORTABLE, told.most)
+            tokens = min(_COMFORTABLE, window.most)
             asked = f"Make a variant of {wanted.name} that takes {tokens:,}? It needs no download."
-            can_make = told.server == _OLLAMA and tokens >= SMALL_WINDOW
+            can_make = window.server == _OLLAMA and tokens >= SMALL_WINDOW
             if attended and can_make and await person.confirm(asked):
                 name = await create_larger_variant(*server, tokens, seconds=_MAKING_SECONDS)
                 person.say(f"{name} is there." if name else "Ollama could not make it.")
@@ -223,14 +223,14 @@ class ModelStep:
         is_same = (wanted.base_url, wanted.name) == (present.base_url, present.name)
         is_set = is_same and present.context_window != ModelSettings().context_window
         chosen = present.context_window if is_set else 0
-        if told.now >= _SMALLEST:
-            person.say(f"{told.server} takes {told.now:,} tokens.")
-            return replace(wanted, window=min(chosen or told.now, told.now))
+        if window.now >= _SMALLEST:
+            person.say(f"{window.server} takes {window.now:,} tokens.")
+            return replace(wanted, window=min(chosen or window.now, window.now))
         if chosen or not is_near(wanted.base_url):
             return wanted
         person.say(
-            f"{told.server or 'The server'} does not say how many tokens it takes, and may cut off"
-            f" the rest silently. Give the number it was started with (--context-window):"
+            f"{window.server or 'The server'} does not say how many tokens it takes, and may cut"
+            f" off the rest silently. Give the number it was started with (--context-window):"
             f" {_USUAL_THERE:,} with many; {_COMFORTABLE:,} or more leave room to talk."
         )
         if not attended:
@@ -308,9 +308,9 @@ def is_near(base_url: str) -> bool:
 
 def part_of(wanted: Candidate, present: ModelSettings, before: Before) -> Part:
     """What is to be written."""
-    told = (("model", wanted.shown),)
+    summary = (("model", wanted.shown),)
     if wanted.offline:
-        return Part((_change("provider", "offline"),), told=told)
+        return Part((_change("provider", "offline"),), summary=summary)
     changes = [_change("name", wanted.name)] if wanted.name or present.name else []
     if value_at(before.config, ("model", "provider")) is not None:
         changes.append(_change("provider", "openai"))
@@ -334,7 +334,7 @@ def part_of(wanted: Candidate, present: ModelSettings, before: Before) -> Part:
         secrets[name] = wanted.key
     elif known and moves and not wanted.key:  # a key is for the server that it was given for
         changes.append(_change("api_key", ""))
-    return Part(tuple(changes), secrets, told)
+    return Part(tuple(changes), secrets, summary)
 
 
 def _change(key: str, value: Setting) -> Change:

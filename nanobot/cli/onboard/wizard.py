@@ -102,7 +102,7 @@ async def _asked(person: Person, options: argparse.Namespace) -> tuple[Before, P
     if not attended or part.is_empty:
         return before, part
     _head(person, "To be written")
-    person.say(table(part.told, margin=2))
+    person.say(table(part.summary, margin=2))
     lines = [f"  {line}" for line in before.changed_lines(part)]
     lines = [str(home / CONFIG_FILE), *lines] if lines else []
     if part.secrets:
@@ -209,10 +209,10 @@ class Steps:
             hint = "It is written like Europe/Berlin."
             raise NanobotError(f"there is no time zone {zone!r}", hint=hint) from None
         name = " ".join(name.split())
-        told = (("you", name), ("time zone", zone))
+        summary = (("you", name), ("time zone", zone))
         return Part(
             (Change(("agent", "timezone"), zone),) if zone not in ("", present) else (),
-            told=tuple((topic, said) for topic, said in told if said),
+            summary=tuple((topic, value) for topic, value in summary if value),
             name=name if name != known else "",
         )
 
@@ -265,12 +265,12 @@ def _part_of_channel(name: str, result: SetupResult, before: Before) -> Part:
 def _finish(person: Person, options: argparse.Namespace, part: Part) -> int:
     """Sign in where that is wanted, have a first reply of another model or with another key, say
     what comes next; the exit code."""
-    attended, told = not options.non_interactive, dict(part.told)
+    attended, summary = not options.non_interactive, dict(part.summary)
     later = [one for one in part.sign_in if not attended or not _signed_in(person, options, one)]
     runs = of_gateway(options.home) is not None
     stale = runs and not part.is_empty and not _restarted(person, options)
     reply: str | None = None
-    wants_reply = "model" in told and not (options.no_test or runs or part.is_empty)
+    wants_reply = "model" in summary and not (options.no_test or runs or part.is_empty)
     if wants_reply and attended:
         _head(person, "A first word")
         wants_reply = asyncio.run(person.confirm("Say hello to it?"))
@@ -281,7 +281,7 @@ def _finish(person: Person, options: argparse.Namespace, part: Part) -> int:
             "home": str(options.home),
             "changed": [".".join(one.path) for one in part.changes],
             "secrets": list(part.secrets),
-            "told": told,
+            "told": summary,
             "sign_in": list(part.sign_in),
             "restart_needed": stale,
             "reply": reply,
@@ -290,7 +290,7 @@ def _finish(person: Person, options: argparse.Namespace, part: Part) -> int:
     else:
         if not attended:
             replied = [("reply", one_line(reply, 200))] if reply else []
-            print_text(table([*part.told, *replied]))
+            print_text(table([*part.summary, *replied]))
         _head(person, "Next")
         person.say(_next(options.home, runs=runs, stale=stale, later=later))
     return 1 if wants_reply and reply is None else 0
