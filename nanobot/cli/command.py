@@ -42,13 +42,23 @@ class WrongUsage(NanobotError):
     exit_code = 2
 
 
+_WRONG_WORD = re.compile(
+    r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL
+)
+
+
 class Parser(argparse.ArgumentParser):
-    """What it prints fits the terminal."""
+    """Suggests the command that was probably meant; what it prints fits the terminal."""
 
     def format_help(self) -> str:
         return fitted(super().format_help())
 
     def error(self, message: str) -> NoReturn:
+        if wrong := _WRONG_WORD.fullmatch(message):
+            from nanobot.validation import suggestion
+
+            hint = suggestion(wrong[1], re.findall("'(.*?)'", wrong[2]))
+            message = f"there is no command {wrong[1]!r}. {hint}"
         self.print_usage(sys.stderr)
         self.exit(2, fitted(f"{self.prog}: error: {message}\n", sys.stderr))
 

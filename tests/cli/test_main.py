@@ -21,6 +21,21 @@ HEAVY = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("statsu",), "there is no command 'statsu'. Did you mean 'status'?"),
+        (("memory", "shwo"), "there is no command 'shwo'. Did you mean 'show'?"),
+        (("qqqqq",), "there is no command 'qqqqq'. Known here: onboard, agent"),
+    ],
+)
+def test_a_command_that_is_mistyped_is_guessed(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
 def modules_after(code: str, environment: dict[str, str]) -> set[str]:
     probe = f"import sys\n{code}\nprint(*sys.modules)"
     done = subprocess.run(
