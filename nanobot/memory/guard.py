@@ -80,11 +80,12 @@ def refusal(
     template: str = "",
     *,
     excused: Iterable[str] = (),
+    when: str = "at once",
 ) -> str:
     """Why `before` may not become `after`, as a sentence; empty where it may.
 
     Both are whole files. `template` is what the file held before anything was learned; the lines in
-    `excused` may go.
+    `excused` may go. `when` says since when the facts would be lost.
     """
     named = {bare(line) for line in excused}
     lost = [line for line in lost_facts(before, after, template) if bare(line) not in named]
@@ -96,7 +97,7 @@ def refusal(
         return ""
     examples = "; ".join(line[:80] for line in lost[:3])
     return (
-        f"this would drop {len(lost)} facts where at most {allowed} may go at once "
+        f"this would drop {len(lost)} facts where at most {allowed} may go {when} "
         f"(among them: {examples}); keep them, or change fewer lines at a time"
     )
 

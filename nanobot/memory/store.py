@@ -37,6 +37,8 @@ LIMIT = 10_000_000
 """Bytes of the largest file that is read."""
 
 _ATTEMPTS = 5
+_BASELINE = timedelta(days=7)
+"""Facts that went within this time count together."""
 
 Quiesce = Callable[[], AbstractAsyncContextManager[None]]
 """Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
@@ -358,12 +360,38 @@ class MemoryStore:
         path, author, old, new = write.path, write.change.author, write.expected, write.text
         reason = ""
         if path in FACTS and author not in guard.BY_PERSON:
-            reason = guard.refusal(old, new, self.template_of(path), excused=write.excused)
+            reason = self._refusal(write)
         if path in {*FACTS, *RULES} and author != "sync":  # it has both devices' facts
             reason = reason or guard.oversize(old, new)
         if reason:
             logger.warning("a write to {}{} was refused: {}", self._prefix, path, reason)
             raise ToolError(f"{path} was not written: {reason}")
+
+    def _refusal(self, write: _Write) -> str:
+        """Why too many facts would go, at once or since a week ago: small losses add up."""
+        old, new, template = write.expected, write.text, self.template_of(write.path)
+        since = self.today() - _BASELINE - timedelta(days=1)
+        retired = (line for day, line in _retired_in(self._read_now(RETIRED)) if day >= since)
+        excused = (*write.excused, *retired)
+        reason = guard.refusal(old, new, template, excused=excused)
+        if reason or not guard.lost_facts(old, new, template):
+            return reason
+        earlier = self._week_ago(write.path, old)
+        return guard.refusal(earlier, new, template, excused=excused, when="within a week")
+
+    def _week_ago(self, path: str, text: str) -> str:
+        """What `text` was seven days ago, without what the person took out since."""
+        if self._versions is None:
+            return text
+        self._versions.record_hand_edits(self._prefix)
+        gone: set[str] = set()
+        for snapshot in self._versions.lineage(self._prefix + path):
+            if snapshot.version.when <= self._clock.now() - _BASELINE:
+                break
+            text = snapshot.before
+            if snapshot.version.author in guard.BY_PERSON:
+                gone.update(guard.lost_facts(text, snapshot.after))
+        return "\n".join(line for line in split(text) if line.strip() not in gone)
 
     def _rewrite(self, redact: Callable[[str], str]) -> int:
         places = [self._root.place(self._prefix + path) for path in sorted(RULES)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from nanobot.errors import ToolError
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation
@@ -98,6 +99,40 @@ async def test_hand_edits_become_versions_of_the_person(
     (workspace / MEMORY).write_text(facts(FACTS[:2]))
     (number,) = await store.record_hand_edits()
     assert versions.version(number).author == "you"
+
+
+async def test_facts_of_a_week_ago_do_not_erode(store: MemoryStore, clock: StoppedClock) -> None:
+    await write(store, FACTS)
+    clock.time += timedelta(days=8)
+    for left in (2, 3):
+        await write(store, FACTS[left:])
+        clock.time += timedelta(days=1)
+    with pytest.raises(ToolError, match="within a week"):
+        await write(store, FACTS[4:])
+    clock.time += timedelta(days=7)
+    await write(store, FACTS[4:])
+
+
+async def test_what_the_person_takes_out_does_not_count_against_the_agent(
+    store: MemoryStore, clock: StoppedClock, workspace: Path
+) -> None:
+    await write(store, FACTS)
+    clock.time += timedelta(days=8)
+    (workspace / MEMORY).write_text(facts(FACTS[5:]))
+    await write(store, FACTS[6:])
+    assert FACTS[5] not in store.read(MEMORY)
+    await write(store, [], author="restore")
+
+
+async def test_a_fact_retired_this_week_does_not_count_later(
+    store: MemoryStore, clock: StoppedClock
+) -> None:
+    await write(store, FACTS)
+    clock.time += timedelta(days=8)
+    await retire(store, MEMORY, FACTS[:4], Change("dream"))
+    clock.time += timedelta(days=2)
+    await write(store, FACTS[5:])
+    assert FACTS[4] not in store.read(MEMORY)
 
 
 async def test_ages_follow_each_write_and_an_erasure(
