@@ -50,7 +50,7 @@ class Reports(MessageBus):
         super().__init__(bench.journal)
         self._bench = bench
 
-    async def note(self, message: InboundMessage) -> None:
+    async def publish_internal(self, message: InboundMessage) -> None:
         if self._bench.journal.refuses:
             raise StorageError("the journal", "it is full")
         await self._bench.published.put(message)
