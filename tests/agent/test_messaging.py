@@ -78,7 +78,7 @@ class RecordingBus(MessageBus):
     async def send(self, turn_id: str, outgoing: Outgoing) -> None:
         self._desk.sent.append((turn_id, outgoing))
 
-    async def note(self, message: InboundMessage) -> None:
+    async def publish_internal(self, message: InboundMessage) -> None:
         if self._desk.disk is not None:
             raise self._desk.disk
         self._desk.kept.append(message)
