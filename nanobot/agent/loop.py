@@ -20,7 +20,6 @@ from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts, RunningTurn
-from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
@@ -52,10 +51,10 @@ class AgentLoop:
         """A new message: to its session's lane, or at once if it may not wait."""
         message, key = entry.message, entry.message.session_key
         self._hook(message)
-        if self._bypasses(message):
+        match = self._commands.called_by(message)
+        if message.deletes or (match is not None and match[0].immediate):
             self._background.start(self._at_once(entry), name=f"at once {entry.id}")
             return
-        match = self._commands.called_by(message)
         turn = self._turns.running.get(key)
         asks = match is None and not message.edits and not message.unanswered
         asks = asks and message.expects_answer and not (turn is not None and turn.includes(entry))
@@ -67,18 +66,14 @@ class AgentLoop:
             self._background.start(self._notify_queued(entry, held), name=f"queued {entry.id}")
         self._queue.enter(entry)
 
-    def _bypasses(self, message: InboundMessage) -> bool:
-        """Whether a message may not wait in a lane: a deletion, or a command such as `/stop`."""
-        match = None if message.deletes else self._commands.called_by(message)
-        return bool(message.deletes) or (match is not None and match[0].immediate)
-
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
         """Take up what an earlier process left. `/stop` and the like go first, so that a stopped
         turn is not run again. What several processes died over begins one after another, beside
         everything else: then the next crash tells which of them it was."""
         at_once, waiting = [], dict[str, list[InboxEntry]]()
         for entry in entries:
-            if self._bypasses(entry.message):
+            match = self._commands.called_by(entry.message)
+            if entry.message.deletes or (match is not None and match[0].immediate):
                 at_once.append(entry)
             else:
                 waiting.setdefault(entry.message.session_key, []).append(entry)

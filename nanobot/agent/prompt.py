@@ -438,9 +438,9 @@ class ContextBuilder:
         media = self._media
         return tuple(filter(None, map(media.image, message.media))) if media else ()
 
-    def hides_images(self, cache: PromptCache, own: Sequence[Message]) -> bool:
-        """Whether a turn's `own` messages have images that the model was not shown."""
-        return cache.blind and any(map(self._images, own))
+    def has_images(self, messages: Sequence[Message]) -> bool:
+        """Whether messages came with images that can be shown."""
+        return any(map(self._images, messages))
 
     def fixed_tokens(self, session: Session) -> int:
         """About how many tokens the system prompt and the tools take."""

@@ -167,7 +167,7 @@ class Turns:
             turn.task = None
         cache = self._context.cache_of(session)
         text = result.text + ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
-        if self._context.hides_images(cache, turn.messages):
+        if cache.blind and self._context.has_images(turn.messages):
             text += NO_PICTURES
         images = cache.has_images or any(m.media for m in turn.messages)
         if result.steps == 1 and not images and not turn.resumed.messages:  # one prompt of text
