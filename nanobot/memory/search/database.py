@@ -7,8 +7,8 @@ therefore owed (a row in `setting`) until there is time; so what was erased from
 left here.
 
 A stream is what has one order of its own: a session with its archive, the history of a scope, a
-note, a document. Its `files` are their stamps as they were read, and `numbers` the message number
-at the end of each. A passage's `id` is its stream's number times 2**24 plus its place in the
+note, a document. Its `files` are their stamps as they were read, and `position` says how far those
+of a session were read. A passage's `id` is its stream's number times 2**24 plus its place in the
 stream, so that neighbours differ by one and a scope is a set of ranges. The output of tools has
 places from 2**23 on, beside the talk. `segment` is the id of the first passage of a stretch of
 conversation, 0 for the output of tools. What belongs to a passage is taken out with it by a
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from loguru import logger
 
-VERSION = 6
+VERSION = 7
 STREAM_BITS = 24
 TOOLS_FROM = 1 << 23
 PLACES = 1 << STREAM_BITS
@@ -33,7 +33,7 @@ PLACES = 1 << STREAM_BITS
 _TABLES = """
 CREATE TABLE IF NOT EXISTS stream (
     id INTEGER PRIMARY KEY, source TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL,
-    files TEXT NOT NULL DEFAULT '', numbers TEXT NOT NULL DEFAULT '[]',
+    files TEXT NOT NULL DEFAULT '', position TEXT NOT NULL DEFAULT '[[]]',
     metadata TEXT NOT NULL DEFAULT '{}',
     UNIQUE (source, scope, key)
 );

@@ -7,8 +7,9 @@ file that cannot be read is reported once and does not hide the others.
 What is read is compared with the index by a hash of each line: what is equal from the start on
 stays, wherever it now stands, and the rest is indexed again. So whatever was done to a file (lines
 added, moved to the archive, saved by an editor, erased, cut, retracted) takes the same path. The
-archive of a session is passed over where it has not changed. Numbers grow within a stream: a line
-whose number is not above the one before is a copy, such as a crash leaves while it archives.
+archive of a session is passed over where it has not changed, and so is what stood in its live file
+before lines were added. A line whose number is not above all before may be a copy, such as a crash
+leaves while it archives: it is not indexed twice.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
+from typing import NamedTuple
+from zlib import crc32
 
 from loguru import logger
 
@@ -39,6 +42,8 @@ from nanobot.memory.search.reading import (
     Listing,
     Name,
     SessionReader,
+    SourceFile,
+    checksum,
     entries_of,
     line_hash,
     lines_of,
@@ -57,6 +62,18 @@ _PASSAGE = (
     "INSERT INTO passage (id, stream, segment, seq, moment, role, asks, hash, first, last,"
     " original, speaker, origin, turn, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+
+class _Position(NamedTuple):
+    """How far a session was read: the highest number at the end of each of the first files, as far
+    as these may be passed over, and of all; how many bytes of the last file (0: it is not to be
+    read on from there), and their checksum."""
+
+    numbers: list[int]
+    number: int = 0
+    read: int = 0
+    mark: int = 0
+
 
 Lines = Iterable[tuple[int, bytes | Entry]]
 """What a stream holds, each with its hash: lines of a session, or passages."""
@@ -124,16 +141,20 @@ class Ingest:
         return int(row[0])
 
     def _take_session(self, id: int, files: Files) -> None:
-        """Take in a session, without those of its first files that have not changed."""
-        row = self._db.execute("SELECT files, numbers FROM stream WHERE id = ?", (id,)).fetchone()
-        before, numbers = row[0].split("\n"), json.loads(row[1])
-        same = takewhile(
-            lambda pair: pair[0] == _stamps((pair[1],)), zip(before, files, strict=False)
-        )
-        passed = min(len(list(same)), len(numbers), len(files) - 1)
-        numbers, rest = numbers[:passed], files[passed:]
-        raw_lines = (raw for file in rest for raw in lines_of(file) if b'"retract"' in raw)
-        gone = [one for one in map(decode, raw_lines) if isinstance(one, Retraction)]
+        """Take in a session: what was added to its last file where nothing else has changed, or
+        all but those of its first files that have not."""
+        row = self._db.execute("SELECT files, position FROM stream WHERE id = ?", (id,)).fetchone()
+        before, now = row[0].split("\n"), _stamps(files).split("\n")
+        known, start, mark = _Position(*json.loads(row[1])), 0, 0
+        if before[:-1] == now[:-1] and known.read and checksum(files[-1], known.read) == known.mark:
+            passed, after, start, mark = len(files) - 1, known.number, known.read, known.mark
+        else:
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False))
+            passed = min(len(list(same)), len(known.numbers), len(files) - 1)
+            after = known.numbers[passed - 1] if passed else 0
+        rest, numbers = files[passed:], known.numbers[:passed]
+        retractions = [list(_retractions(file, start)) for file in rest]
+        gone = [one for found in retractions for one in found]
         for one in gone:
             self._db.execute(
                 "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
@@ -144,39 +165,54 @@ class Ingest:
                     well_formed(one.turn_id),
                 ),
             )
-        after = numbers[-1] if numbers else 0
-        reader = SessionReader(after, gone)
+        reader, number, read = SessionReader(after, gone), after, start
+        can_pass = len(numbers) == passed
 
         def lines() -> Lines:
-            for file in rest:
-                for raw in lines_of(file):
+            nonlocal number, read, mark, can_pass
+            for file, found in zip(rest, retractions, strict=True):
+                read, mark = start, mark if start else 0
+                for raw in lines_of(file, start):
                     yield line_hash(raw), raw
-                numbers.append(reader.number)
+                    can_pass = can_pass and reader.number >= number
+                    number = max(number, reader.number)
+                    read, mark = read + len(raw) if raw.endswith(b"\n") else 0, crc32(raw, mark)
+                can_pass = can_pass and all(one.last <= number for one in found)
+                if can_pass:
+                    numbers.append(number)
 
         self._append(id, self._new_entries(id, lines(), reader, after))
         # A retraction speaks of numbers, so it holds for messages that are written after it too:
-        # where there are any, every file is read the next time.
+        # where one may, every file is read the next time.
+        if any(one.last > number for one in gone):
+            read = 0
         self._db.execute(
-            "UPDATE stream SET numbers = ?, metadata = coalesce(?, metadata) WHERE id = ?",
-            (json.dumps([] if gone else numbers), reader.metadata, id),
+            "UPDATE stream SET position = ?, metadata = coalesce(?, metadata) WHERE id = ?",
+            (json.dumps(_Position(numbers, number, read, mark)), reader.metadata, id),
         )
 
     def _new_entries(
         self, stream: int, lines: Lines, reader: SessionReader, after: int = 0
     ) -> Iterator[Entry]:
         """Of what stands behind the number `after`, what is to be indexed; from the first
-        difference on the index is cut. Lines of a session that it knows are not parsed."""
+        difference on the index is cut. Lines of a session that it knows are not parsed; of other
+        streams, the first with a number counts."""
         rows = self._db.execute(
-            "SELECT seq, hash FROM passage WHERE stream = ? AND seq > ? ORDER BY seq",
+            "SELECT seq, hash, id FROM passage WHERE stream = ? AND seq > ? ORDER BY seq, id",
             (stream, after),
         )
-        last, row = after, rows.fetchone()
+        last, row, seen = after, rows.fetchone(), set[int]()
 
         def cut() -> None:
             rows.close()
             if row:
-                at = (stream, row[0])
-                self._db.execute("DELETE FROM passage WHERE stream = ? AND seq >= ?", at)
+                at = (stream, row[0], row[2])
+                self._db.execute("DELETE FROM passage WHERE stream = ? AND (seq, id) >= (?, ?)", at)
+
+        def is_copy(entry: Entry) -> bool:
+            at = (stream, entry.seq, entry.hash)
+            found = "SELECT 1 FROM passage WHERE stream = ? AND seq = ? AND hash = ?"
+            return entry.hash in seen or self._db.execute(found, at).fetchone() is not None
 
         for hash, line in lines:
             if row and row[1] == hash:
@@ -184,9 +220,10 @@ class Ingest:
                 row = rows.fetchone()
                 continue
             entry = reader.entry(line) if isinstance(line, bytes) else line
-            if entry and entry.seq > last:
+            if entry and (entry.seq > last or (line is not entry and not is_copy(entry))):
                 cut()
-                last, row = entry.seq, None
+                last, row = max(last, entry.seq), None
+                seen.add(entry.hash)
                 yield entry
         cut()
 
@@ -248,6 +285,11 @@ class _Tail:
             self._segment = self._talk
         self._moment = entry.moment or self._moment
         return self._talk, self._segment
+
+
+def _retractions(file: SourceFile, start: int) -> Iterator[Retraction]:
+    records = (decode(raw) for raw in lines_of(file, start) if b'"retract"' in raw)
+    return (record for record in records if isinstance(record, Retraction))
 
 
 def _stamps(files: Files) -> str:

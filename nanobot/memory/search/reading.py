@@ -53,6 +53,7 @@ LONGEST_OUTPUT = 2_000
 """Characters of a message, and of a tool's output, that are indexed: who called the tool said what
 mattered, and the rest drowns it."""
 
+_BLOCK = 1 << 20
 _LARGEST = 256 * 1024 * 1024
 _ENDS_ASKING = re.compile(r"[?？][^\w]*\Z")
 _MINUTE = re.compile(r"[-*] ((?:[01]\d|2[0-3]):[0-5]\d) ", re.ASCII)
@@ -117,8 +118,10 @@ class Listing:
         archives = set(_listed(folder, "archive"))
         for name, file in live.items():
             key = self._key(file, name.removesuffix(SUFFIX), live)
-            archives.discard(stem_of(key))
-            yield ("message", "", well_formed(key)), (*_segments(folder, stem_of(key)), file)
+            stem = stem_of(key)
+            archived = _segments(folder, stem) if stem in archives else ()
+            archives.discard(stem)
+            yield ("message", "", well_formed(key)), (*archived, file)
         for stem in sorted(archives):
             if files := _segments(folder, stem):
                 yield ("message", "", well_formed(self._key(files[0], stem, {}))), files
@@ -166,7 +169,7 @@ def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
     """What lies in a folder by name, hidden files left out; nothing where there is no folder."""
     prefix, found = f"{below}/" if below else "", dict[str, SourceFile]()
     try:
-        names = sorted(path.name for path in (root / below).iterdir())
+        names = sorted(os.listdir(f"{root}/{below}"))  # noqa: PTH208 - after every turn
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
@@ -179,8 +182,8 @@ def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
     return found
 
 
-def lines_of(file: SourceFile) -> Iterator[bytes]:
-    """The whole lines of a session's file.
+def lines_of(file: SourceFile, start: int = 0) -> Iterator[bytes]:
+    """The whole lines of a session's file from the offset `start` on.
 
     Raises NanobotError, and FileNotFoundError where another file has the name by now: the next
     listing sees that one.
@@ -190,9 +193,19 @@ def lines_of(file: SourceFile) -> Iterator[bytes]:
         if status.st_ino != file.state.inode:
             raise FileNotFoundError(file.name)
         with os.fdopen(os.dup(descriptor), "rb") as lines:
+            lines.seek(start)
             for raw in lines:
                 if raw.endswith(b"\n") or decode_fields(raw) is not None:
                     yield raw
+
+
+def checksum(file: SourceFile, size: int) -> int:
+    """Stands for the first `size` bytes of a file. Raises like `lines_of`."""
+    found, left = 0, size
+    with opened(file.folder / file.name) as descriptor:
+        while left and (block := os.read(descriptor, min(left, _BLOCK))):
+            found, left = crc32(block, found), left - len(block)
+    return found
 
 
 ASKS, ENDS_ASKING = 1, 2

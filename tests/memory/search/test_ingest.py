@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from nanobot.memory.search import Query
 from nanobot.memory.search.index import MemoryIndex
+from nanobot.memory.search.reading import SourceFile, lines_of
 from nanobot.messages import Role
 from nanobot.session.records import encode
 from tests.memory.search.talk import START, Home, everything, find, said
@@ -344,3 +345,69 @@ async def test_step_by_step_it_becomes_what_a_rebuild_makes(
     with closing(sqlite3.connect(home.database)) as db:
         words = db.execute("SELECT rowid FROM words ORDER BY rowid").fetchall()
         assert words == db.execute("SELECT id FROM passage ORDER BY id").fetchall()
+
+
+async def test_a_message_that_is_added_is_all_that_is_read(
+    home: Home, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.say("cli:direct", *(said(n, f"tiger number {n}") for n in range(1, 60)))
+    home.archive("cli:direct", 40)
+    home.retract("cli:direct", "", 30, 30)
+    await index.refresh()
+    read = list[bytes]()
+
+    def counted(file: SourceFile, start: int = 0) -> Iterator[bytes]:
+        for raw in lines_of(file, start):
+            read.append(raw)
+            yield raw
+
+    monkeypatch.setattr("nanobot.memory.search.ingest.lines_of", counted)
+    home.say("cli:direct", said(60, "a zebra"))
+    assert await find(index, "zebra") == ["m:cli:direct:60"]
+    assert set(read) == {encode(said(60, "a zebra")).encode()}
+    home.retract("cli:direct", "", 59, 60)
+    assert await find(index, "zebra") == []
+    assert (await index.stats()).messages == 57
+
+
+async def test_an_edit_is_noticed_though_lines_were_added_after_it(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", *(said(n, "a tiger" if n > 1 else "a zebra") for n in range(1, 90)))
+    assert await find(index, "zebra") == ["m:cli:direct:1"]
+    path = home.file("cli:direct")
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(b"zebra"))
+        file.write(b"camel")
+    home.say("cli:direct", said(90, "a horse"))
+    assert await find(index, "zebra") == []
+    assert await find(index, "camel") == ["m:cli:direct:1"]
+    assert await find(index, "horse") == ["m:cli:direct:90"]
+
+
+@pytest.mark.parametrize("archived", [0, 2])
+@pytest.mark.parametrize("known", [True, False])
+async def test_messages_out_of_their_order_are_found(
+    home: Home, index: MemoryIndex, archived: int, known: bool
+) -> None:
+    """As where somebody put two files of a session together."""
+    home.say("cli:direct", said(1, "a tiger"), said(2, "a tiger"), said(5, "a tiger"))
+    if archived:
+        home.archive("cli:direct", archived)
+    if known:
+        await index.refresh()
+    home.say("cli:direct", said(3, "a zebra"), said(5, "a camel"), said(2, "a yak", "tool"))
+    for number in range(6, 9):
+        home.say("cli:direct", said(number, "a horse"))
+        assert await find(index, "zebra") == ["m:cli:direct:3"]
+        assert await find(index, "camel") == ["m:cli:direct:5"]
+        assert await find(index, "yak") == ["m:cli:direct:2"]
+        assert len(await find(index, "tiger")) == 3
+        assert len(await find(index, "horse")) == number - 5
+    path = home.file("cli:direct")
+    path.write_bytes(path.read_bytes().replace(b"a zebra", b"a whale"))
+    assert await find(index, "zebra") == []
+    assert await find(index, "whale") == ["m:cli:direct:3"]
+    assert (await index.stats()).messages == 9
+    home.archive("cli:direct", 7)
+    assert (await index.stats()).messages == 9
