@@ -279,11 +279,12 @@ class HistoryLog:
             hints = self._hint(_CURSOR) or 0, self._hint(_DREAM_CURSOR) or 0
             return max(self._index().highest, *hints)
 
-    def committed(self, session: str, since: datetime) -> int:
-        """The last message of a session that the entries made since then stand for, 0 for none."""
+    def committed(self, session: str, since: datetime) -> tuple[int, datetime]:
+        """The last message of a session that the entries made since then stand for, 0 for none, and
+        when the newest of them was made."""
         with self._lock:
             _, last, when = self._index().newest.get(session, (0, 0, since))
-            return last if when >= since.replace(microsecond=0) else 0
+            return (last if when >= since.replace(microsecond=0) else 0), when
 
     def recover(self) -> None:
         """Finish what a crash cut short; make entries of lines that HKUDS/nanobot wrote.

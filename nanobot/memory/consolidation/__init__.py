@@ -252,7 +252,9 @@ class MemoryConsolidator:
                 for info in self._sessions.list_sessions()
                 if not is_own(info.key)
                 and info.last_consolidated
-                < max([info.epoch_seq, *(log.committed(info.key, info.created_at) for log in logs)])
+                < max(
+                    [info.epoch_seq, *(log.committed(info.key, info.created_at)[0] for log in logs)]
+                )
             }
 
         self._left_behind |= await asyncio.to_thread(left_behind)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Literal
 
 from loguru import logger
@@ -74,9 +75,13 @@ class Archivist:
         """Mark as consolidated what the history holds already. Raises `StorageError`."""
         history, begun = self._memory_of(session).history, session.created_at
         # Entries from before the session began are about another one of the same name.
-        committed = await asyncio.to_thread(history.committed, session.key, begun)
+        committed, when = await asyncio.to_thread(history.committed, session.key, begun)
+        # Nor are they about what was said since then in a file that was put back.
+        over = when + timedelta(seconds=1)
+        later = (one.seq for one in session.messages if one.timestamp and one.timestamp >= over)
+        committed = min(committed, next(later, session.next_seq) - 1)
         if committed > session.last_consolidated:
-            self._sessions.mark_consolidated(session, min(committed, session.next_seq - 1))
+            self._sessions.mark_consolidated(session, committed)
 
     async def put_away(
         self, session: Session, last: int, messages: Sequence[Message], urgency: Urgency

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.errors import StorageError, WriteConflict
+from nanobot.memory.consolidation.planning import Limits
 from nanobot.memory.documents import load_template, template_folder
 from nanobot.memory.history import HistoryEntry, HistoryLog
 from nanobot.memory.lines import Operation
@@ -352,3 +353,23 @@ async def test_what_a_version_already_holds_counts_as_carried_out(tmp_path: Path
     assert mark.read_text() == "1\n"
     assert after.long_term == MEMORY
     await after.close()
+
+
+async def test_what_is_said_in_a_session_file_that_was_put_back_is_put_away(tmp_path: Path) -> None:
+    home = Home(tmp_path, ScriptedModel(saves()), Limits(budget=100_000, window=20, chunk=10))
+    await home.talk("one", "two")
+    shutil.copytree(tmp_path / "sessions", tmp_path / "older")
+    await home.consolidator.maybe_consolidate_by_tokens(await home.talk(*map(str, range(12))))
+    assert [(entry.first, entry.last) for entry in home.entries] == [(1, 10)]
+    await home.close()
+    shutil.rmtree(tmp_path / "sessions")
+    (tmp_path / "older").rename(tmp_path / "sessions")
+    home.clock.jump(60)
+
+    for said in (["three"], list(map(str, range(12)))):  # the second time after a restart
+        again = home.again(ScriptedModel(saves()))
+        session = await again.talk(*said)
+        await again.consolidator.maybe_consolidate_by_tokens(session)
+        await again.close()
+    assert [(entry.first, entry.last) for entry in again.entries] == [(1, 10), (5, 14)]
+    assert [message.seq for message in session.messages] == list(range(15, 31))
