@@ -132,4 +132,5 @@ def summary_of_change(name: str, before: str, after: str) -> str:
 
 
 def _normalized(line: str) -> str:
-    return " ".join(bare(line).split()).casefold().rstrip(".。")
+    words = " ".join(bare(line).split()).casefold()
+    return words.rstrip(".。") or words

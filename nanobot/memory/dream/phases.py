@@ -42,6 +42,8 @@ _AGE_MARK = re.compile(r"\s*←\s*\d+\s*d\s*$")
 _LONGEST_FACT = 500
 """Characters; a fact is a sentence."""
 _LONGEST_HEADING = 40
+_MOST = 0.5
+"""An edit that has more than this share of an update's words is about it."""
 
 _FILES = {
     "user_updates": PERSON,
@@ -272,33 +274,34 @@ def read_edits(answer: str) -> list[Operation] | None:
 def integrate(
     path: str, text: str, updates: Sequence[Operation], edits: Sequence[Operation] | None
 ) -> Write:
-    """What the edits of the file `text` come to, one operation for each update at most. None: the
-    model gave none, so each update goes in as it is.
+    """What the edits of the file `text` come to; an update takes the place of one line at most.
+    None: the model gave none, so each update goes in as it is.
 
     What the updates say happens whatever the model made of them: lines that are over go.
     """
     sections = dict(lines_of(text))
-    made, retired = dict[int, Operation](), list[str]()
+    made, retired = dict[Operation, int](), list[str]()
     plain = set(range(len(updates))) if edits is None else set[int]()
     for edit in edits or ():
         number, old = _nearest(edit.new, updates), find_line(edit.old, text)
-        if number < 0 or number in made or bare(old) == bare(edit.new):
+        if number < 0 or bare(old) == bare(edit.new) or (old and number in made.values()):
             continue  # no update asks for it, or there is nothing to do
         update = updates[number]
         fits = bool(old or not edit.old) and not is_heading(edit.new)
         fits = fits and is_supported(edit.new, old, update.new)
         if fits and not old:
-            made[number] = _added(edit.new, _section(edit.section, text), update)
+            made[_added(edit.new, _section(edit.section, text), update)] = number
         elif fits and (step := _reworded(old, edit.new, sections[old], update, retired)):
-            made[number] = step
-        else:
-            plain.add(number)
+            made[step] = number
+        else:  # it may be about several
+            shares = (share(words(one.new), edit.new) for one in updates)
+            plain |= {number, *(at for at, part in enumerate(shares) if part > _MOST)}
     for number, update in enumerate(updates):
-        if update.new and number in plain and number not in made:
-            made[number] = _added(update.new, sections.get(update.old, ""), update)
-    steps = dict.fromkeys(one for one in made.values() if one.old or not find_line(one.new, text))
+        if update.new and number in plain and number not in made.values():
+            made[_added(update.new, sections.get(update.old, ""), update)] = number
+    steps = dict.fromkeys(one for one in made if one.old or not find_line(one.new, text))
     for number, update in enumerate(updates):
-        over = update.old and (not update.new or number in made)
+        over = update.old and (not update.new or number in made.values())
         if over and update.old not in retired:
             retired.append(update.old)
             steps[Operation(update.old, "", sections.get(update.old, ""), update.cursor)] = None

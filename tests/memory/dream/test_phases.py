@@ -119,6 +119,11 @@ def test_a_new_line_goes_under_the_heading_that_was_named() -> None:
     assert result.operations == (Operation("", "- Lives in Porto", "## Home", 7),)
 
 
+def test_a_new_line_takes_the_place_of_no_dots() -> None:
+    result = integrated(Operation("", "Lives in Porto"), text="# Memory\n\n...\n- Has a cat\n")
+    assert result.operations == (Operation("", "- Lives in Porto", "", 7),)
+
+
 def test_a_new_heading_is_made_where_it_is_one_and_short() -> None:
     edit = Operation("", "- Lives in Porto", "## Places")
     assert integrated(edit).operations[0].section == "## Places"
@@ -162,6 +167,21 @@ def test_an_edit_that_cannot_be_made_puts_its_update_in_as_it_is() -> None:
     assert integrated(Operation("- Lived somewhere", "- Lives in Porto")).operations == plain
     assert integrate("memory/MEMORY.md", TEXT, (PORTO,), None).operations == plain
     assert integrated().operations == ()
+
+
+def test_no_update_is_lost_where_the_model_makes_one_line_of_two() -> None:
+    updates = (PORTO, Operation("", "Plays the cello on Mondays", "", 8))
+    result = integrated(
+        Operation("", "- Lives in Porto and plays the cello on Mondays"), updates=updates
+    )
+    assert [one.new for one in result.operations] == [f"- {one.new}" for one in updates]
+
+
+def test_an_update_may_become_several_lines() -> None:
+    both = Operation("", "Tom's birthday is on 3 May, and Eve's birthday is on 4 June", "", 7)
+    lines = "- Tom's birthday is on 3 May", "- Eve's birthday is on 4 June"
+    result = integrated(*(Operation("", line) for line in lines), updates=(both,))
+    assert tuple(one.new for one in result.operations) == lines
 
 
 NESTED = "# Memory\n\n- Family\n  - Ana lives in Lisbon\n"
