@@ -150,8 +150,10 @@ _WRONG: Any = object()
 """In place of a value that was reported."""
 
 _NO_SECTION = "must be a section with keys"
-_TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
-    ("false", "no", "off", "0"), False
+_MOST_HINTS = 20
+"""To look for what was meant takes a while, and a model may send any number of wrong keys."""
+_TRUTH = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True) | dict.fromkeys(
+    ("false", "f", "no", "n", "off", "0"), False
 )
 
 
@@ -188,7 +190,7 @@ class _Reader:
         for key in given:
             if key not in known:
                 meant = [*known, *(() if path else self.also_known)]
-                hint = suggestion(str(key), meant)
+                hint = suggestion(str(key), meant) if len(self.faults) < _MOST_HINTS else ""
                 self._wrong((*path, key), given[key], "there is no such key", hint)
         if not all(fault.is_doubtful for fault in self.faults[before:]):
             return _WRONG
@@ -203,7 +205,7 @@ class _Reader:
 
     def _annotated(self, kind: Any, given: object, path: KeyPath) -> Any:
         value = self.value(kind.__origin__, given, path)
-        for extra in kind.__metadata__ if value is not _WRONG else ():
+        for extra in kind.__metadata__ if value is not _WRONG and value is not None else ():
             if isinstance(extra, Check):
                 value = extra.run(value)
             elif isinstance(extra, Meta):
@@ -274,11 +276,12 @@ def _number(kind: type[int] | type[float], given: object) -> int | float:
     """Raises `Unfit`."""
     number: int | float | None = None
     if isinstance(given, str | int | float) and not isinstance(given, bool):
+        is_text = kind is int and isinstance(given, str)
         with suppress(ValueError, OverflowError):
-            number = kind(given)
+            number = kind(str(given).strip().removesuffix(".0") if is_text else given)
     if number is None or (isinstance(given, float) and number != given):
         raise Unfit("must be a whole number" if kind is int else "must be a number")
-    if not math.isfinite(number):
+    if isinstance(number, float) and not math.isfinite(number):
         raise Unfit("must be a finite number")
     return number
 

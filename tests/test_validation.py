@@ -46,6 +46,7 @@ class Whole(Checked, frozen=True):
     even: Annotated[int, Check(_even)] = 2
     loud: Annotated[str, Check(_loud)] = ""
     limit: int | None = None
+    last: Annotated[int | None, Meta(ge=1)] = None
     words: tuple[str, ...] = ()
     few: Annotated[list[int], Meta(max_length=2)] = field(default_factory=list)
     parts: tuple[Part, ...] = ()
@@ -64,7 +65,8 @@ class Whole(Checked, frozen=True):
         ({}, Whole()),
         ({"count": "3", "seconds": "2.5", "on": "yes"}, Whole(count=3, seconds=2.5, on=True)),
         ({"count": 3.0, "seconds": 2, "on": False}, Whole(count=3, seconds=2.0)),
-        ({"limit": None}, Whole()),
+        ({"count": " 5.0 ", "limit": 10**400, "on": "Y"}, Whole(count=5, limit=10**400, on=True)),
+        ({"limit": None, "last": None}, Whole()),
         ({"limit": "7", "count": 9}, Whole(limit=7, count=9)),
         ({"words": ["a", "b"], "few": [1, "2"]}, Whole(words=("a", "b"), few=[1, 2])),
         (
@@ -86,7 +88,8 @@ def test_what_can_only_mean_one_thing_is_taken(given: object, made: Whole) -> No
         ({"count": True}, "count must be a whole number"),
         ({"count": "9" * 5_000}, "count must be a whole number"),
         ({"count": 0}, "count must be at least 1"),
-        ({"count": 10}, "count must be at most 9"),
+        ({"count": 10**400}, "count must be at most 9"),
+        ({"last": 0}, "last must be at least 1"),
         ({"seconds": 0}, "seconds must be greater than 0"),
         ({"seconds": "inf"}, "seconds must be a finite number"),
         ({"on": "perhaps"}, "on must be true or false"),
@@ -120,6 +123,14 @@ def test_a_wrong_key_or_choice_has_a_hint() -> None:
         "Did you mean 'never'?",
         "Did you mean 'count'?",
     ]
+
+
+def test_many_wrong_keys_are_told_without_looking_for_what_each_meant() -> None:
+    with pytest.raises(Invalid) as refused:
+        build(Whole, {f"count{number}": 1 for number in range(1_000)})
+    faults = refused.value.faults
+    assert len(faults) == 1_000
+    assert 0 < sum(bool(fault.hint) for fault in faults) < 100
 
 
 def test_a_secret_is_in_no_representation() -> None:

@@ -232,8 +232,8 @@ class Import:
             self._report.add_change(f"{store.path} holds no jobs that can be read: {error}.")
             return
         jobs = []
-        for number, entry in enumerate(map(Fields, entries)):
-            id = entry.text("id") or f"#{number}"
+        by_id = {f.text("id") or f"#{n}": f for n, f in enumerate(map(Fields, entries))}
+        for id, entry in by_id.items():
             try:
                 job = convert_job(id, entry, people, self._now)
             except NanobotError as error:

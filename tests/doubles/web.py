@@ -255,7 +255,7 @@ async def _failed(line: Line, fault: SearchFault) -> bool:
     if fault == "busy":
         await line.answer(b"{}", status=429, headers=_JSON)
     elif fault == "garbage":
-        await line.answer(b'{"web": 7, "results": 7}', headers=_JSON)
+        await line.answer(b'{"results": [{"title": "\xff"}]}', headers=_JSON)
     return fault in ("busy", "garbage")
 
 

@@ -161,6 +161,7 @@ def test_jobs_that_cannot_be_are_named_with_the_reason(tmp_path: Path) -> None:
 
     past = round((NOW - timedelta(days=1)).timestamp() * 1_000)
     jobs = [
+        entry("fine", kind="cron", expr="0 7 * * *"),
         entry("fine", kind="cron", expr="0 8 * * *"),
         entry("past", kind="at", atMs=past),
         entry("too often", kind="every", everyMs=5_000),
@@ -174,7 +175,7 @@ def test_jobs_that_cannot_be_are_named_with_the_reason(tmp_path: Path) -> None:
     report = do(source, tmp_path / "new")
     (taken,) = decoded((tmp_path / "new" / "state" / "jobs.json").read_bytes()).values()
     assert taken.name == "fine"
-    for name in ("past", "too often", "nonsense", "elsewhere", "dream", "#6"):
+    for name in ("past", "too often", "nonsense", "elsewhere", "dream", "#7"):
         assert any(f"The job “{name}” was not taken" in text for text in report.changes)
 
 

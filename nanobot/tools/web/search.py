@@ -138,7 +138,7 @@ async def _on_page(answer: EgressResponse) -> list[Hit]:
 def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
     try:
         found = msgspec.json.decode(answer.body, type=_Answer)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ToolError(f"{provider} gave no answer that can be read") from error
     results = (found.web or found).results
     return [
