@@ -25,10 +25,11 @@ from nanobot.agent.media import FOLDER, kept_name
 from nanobot.bus.events import TERMINAL, Address
 from nanobot.clock import Clock
 from nanobot.config import command_for
+from nanobot.cron.heartbeat import has_tasks
 from nanobot.cron.job import Job, JobPlace, address_of, draft_job, encoded
 from nanobot.cron.schedule import Every
 from nanobot.errors import NanobotError, StorageError
-from nanobot.importing.files import ASIDE, CONFIG, Kind, Report, Source, Transfer, locate
+from nanobot.importing.files import ASIDE, CONFIG, Found, Kind, Report, Source, Transfer, locate
 from nanobot.importing.foreign import (
     OURS,
     Fields,
@@ -120,6 +121,14 @@ _ASIDE = tuple(
     for name in (".git", ".gitignore", ".nanobot", "sessions", "cron", "people", "groups")
 )
 """What means something else in a workspace here, or nothing."""
+
+_HEARTBEAT = "workspace/HEARTBEAT.md"
+_NO_TASKS = """
+This file is checked every 30 minutes by your nanobot agent.
+Add tasks below that you want the agent to work on periodically.
+If this file has no tasks (only headers and comments), the agent will skip the heartbeat.
+"""
+"""Lines of the other program's own: taken for tasks, each beat would ask the model."""
 
 
 class Import:
@@ -256,10 +265,16 @@ class Import:
         for found in self._files.below("workspace/"):
             if found.problem or f"{found.path}/".startswith(_ASIDE):
                 self._files.record("other", found, "left")
+            elif found.path == _HEARTBEAT and self._asks_for_nothing(found):
+                self._files.record("memory", found, "left", why="it asks for nothing")
             else:
                 self._files.copy(_kind(found.path), found, found.path)
         for found in self._files.below("home/"):
             self._files.record("other", found, "left")
+
+    def _asks_for_nothing(self, found: Found) -> bool:
+        text = self._files.read(found).decode("utf-8", "replace")
+        return not has_tasks(text, _NO_TASKS)
 
     def _advise(self, people: People) -> None:
         report, workspace = self._report, self._source.workspace

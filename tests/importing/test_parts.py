@@ -179,6 +179,17 @@ def test_jobs_that_cannot_be_are_named_with_the_reason(tmp_path: Path) -> None:
         assert any(f"The job “{name}” was not taken" in text for text in report.changes)
 
 
+@pytest.mark.parametrize("version", ["014", "035"])
+def test_a_heartbeat_file_without_tasks_stays_there(version: str, tmp_path: Path) -> None:
+    source = copied(version, tmp_path / "old", config=False)
+    file, taken = source / "workspace" / "HEARTBEAT.md", Path("workspace", "HEARTBEAT.md")
+    do(source, tmp_path / "with")
+    file.write_text(file.read_text().replace("- Check whether the tomatoes need water", ""))
+    do(source, tmp_path / "without")
+    assert (tmp_path / "with" / taken).exists()
+    assert not (tmp_path / "without" / taken).exists()
+
+
 def test_servers_that_nothing_here_can_speak_to_are_something_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
