@@ -53,6 +53,7 @@ BEYOND = (
     "git repositories of your own in the workspace",
     "versions of memory that were set aside (state/memory.git.damaged-…, before-restore-…)",
     "text inside compressed files and pictures, and the text in other words",
+    "photos and files whose message said it, unless it stands in them",
     "text that is no UTF-8, or written as addresses (%20), web pages (&amp;) and mails (=20) do",
     "where WhatsApp is linked, what it sent last week (encoded, in its folder's sent.jsonl)",
 )

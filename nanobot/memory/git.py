@@ -91,7 +91,8 @@ class Repository:
     @property
     def branch(self) -> str:
         """The name of this device's own branch."""
-        with self._translated(), suppress(FileNotFoundError):
+        absent = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+        with self._translated(), suppress(*absent):
             head = (self.path / "HEAD").read_bytes()
             if match := re.fullmatch(rb"ref: refs/heads/([\w.-]+)\s*", head):
                 return match[1].decode()

@@ -34,8 +34,8 @@ _SLASHES = r"(?<!\\)\\+"
 
 _CONTROL = r"\s\x00-\x1f\x7f-\x9f"
 _BLANKS = (
-    rf"(?:[{_CONTROL}]|(?<=\n)[>+]|{_SLASHES}(?:[nrtbf]|x[018]|xa0|"
-    r"u(?:00[0189].|007f|00a0|1680|20[0-5].|3000)))+"
+    rf"(?:[{_CONTROL}]|(?<=\n)[>+]|{_SLASHES}(?:[nrtbf]|x(?:[0189].|7f|a0)|"
+    r"u(?:00[0189].|007f|00a0|1680|20(?:0[0-9a]|2[89f]|5f)|3000)))+"
 )
 """Blanks and control characters of any kind, and the marks in front of continued lines."""
 
@@ -98,7 +98,10 @@ class TextMatcher:
 
     def redact_plain(self, text: str) -> str:
         """A text without it, whatever it means."""
-        return self._pattern.sub(ERASED, normalize("NFC", text)) if self.is_in(text) else text
+        if not self._may_be_in(text):
+            return text
+        redacted, found = self._pattern.subn(ERASED, normalize("NFC", text))
+        return redacted if found else text
 
     def blot(self, text: str) -> str:
         """The same with as many bytes of UTF-8 as before."""
@@ -133,7 +136,7 @@ def _spellings(letter: str) -> str:
     if letter.isascii() and letter not in _ALSO:
         return _escapes(letter)
     forms = {*_ALSO.get(letter, "")}
-    for one in (letter, letter.upper()):
+    for one in (letter, letter.upper(), *forms):
         forms |= {normalize("NFC", one), normalize("NFD", one)}
     return f"(?:{'|'.join(''.join(map(_escapes, form)) for form in sorted(forms))})"
 
@@ -141,9 +144,10 @@ def _spellings(letter: str) -> str:
 def _escapes(character: str) -> str:
     """A pattern for a character and its escapes; in front of a mark a backslash says nothing."""
     code = ord(character)
-    if character.isascii():
-        return ("" if character.isalnum() else f"(?:{_SLASHES})?") + re.escape(character)
-    ways = [character, rf"{_SLASHES}U{code:08x}"]
+    if character.isalnum() and character.isascii():
+        return character
+    marked = f"(?:{_SLASHES})?" if character.isascii() else ""
+    ways = [marked + re.escape(character), rf"{_SLASHES}U{code:08x}"]
     if code > 0xFFFF:
         high, low = divmod(code - 0x10000, 0x400)
         ways.append(rf"{_SLASHES}u{0xD800 + high:04x}\\+u{0xDC00 + low:04x}")

@@ -56,6 +56,8 @@ class Questions:
     A question holds for ten minutes, once, for who was asked and where, until they are asked
     another one. The file at `place` keeps it over a restart or the end of a one-shot command. It
     holds what is to be forgotten: it lists open questions only, and is gone where there is none.
+    One that was answered yes stays without its text until that is done: a crash runs the answer
+    again, and it must not go to the model then.
     That it cannot be written is only logged: the questions then end with the process. `new_code`
     makes codes: short, and hard to guess.
     """
@@ -77,13 +79,19 @@ class Questions:
         return code
 
     def confirmed(self, code: str, message: InboundMessage) -> Question | None:
-        """What `code` says yes to; None where it is unknown, old, used, or somebody else's."""
-        questions = dict(self._open())
-        question = questions.pop(_asker(message), None)
+        """What `code` says yes to, to be closed afterwards; without a text where it did before.
+        None where it is unknown, old, closed, or somebody else's."""
+        question = self._open().get(_asker(message))
         if question is None or question.code != code.strip().lower():
             return None
-        self._keep(questions)
+        begun = replace(question, text="", until=self._clock.now() + PATIENCE)
+        self._keep({**self._open(), _asker(message): begun})
         return question
+
+    def close(self, question: Question, message: InboundMessage) -> None:
+        """It is answered."""
+        self._keep({of: one for of, one in self._open().items()
+                    if (of, one.code) != (_asker(message), question.code)})  # fmt: skip
 
     def meant(self, message: InboundMessage) -> str:
         """The command that `y` or `n` stands for where a question was asked just before; empty for
@@ -245,10 +253,14 @@ class MemoryCommands:
         question = self._questions.confirmed(code, call.message)
         if question is None:
             return Answer("This code is not valid (any more). Say again what to forget.")
-        if not sure:
-            return Answer("Nothing was forgotten.")
-        done = await self._service.forget(question.text, question.scope, erase=question.erase)
-        return Answer(done.text)
+        answer = "Nothing was forgotten."
+        if sure and question.text:
+            done = await self._service.forget(question.text, question.scope, erase=question.erase)
+            answer = done.text
+        elif sure:
+            answer = "This was begun and cut short. Say again what to forget: that finishes it."
+        self._questions.close(question, call.message)
+        return Answer(answer)
 
     async def _compact(self, call: CommandCall) -> Answer:
         return Answer(await self._consolidator.compact(call.session))

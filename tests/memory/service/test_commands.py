@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -162,6 +164,23 @@ async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: Owne
     asked.write_text('{"code9": {"text": "x"}, "broken')
     owned.restart_commands()
     assert "not valid" in await owned.type("/forget --yes code9")
+
+
+@pytest.mark.parametrize("answer", ["y", "/forget --yes code1"])
+async def test_what_a_crash_cut_short_is_to_be_said_again(owned: Owned, answer: str) -> None:
+    """The command runs again after it. It knows no more what it was to forget."""
+    await owned.remember("Ada hides the marzipan.")
+    await owned.type("/forget --erase marzipan")
+    killed = patch.object(owned.service, "forget", side_effect=asyncio.CancelledError)
+    with killed, pytest.raises(asyncio.CancelledError):
+        await owned.type(answer)
+    assert "marzipan" not in (owned.folder / "state" / "questions.json").read_text()
+    owned.restart_commands()
+    assert "Say again what to forget" in await owned.type(answer)
+    assert not owned.calls_a_command("y")
+    assert "not valid" in await owned.type("/forget --yes code1")
+    await owned.type("/forget --erase marzipan")
+    assert "Erased from" in await owned.type("y")
 
 
 async def test_what_is_not_remembered_needs_no_code(owned: Owned) -> None:

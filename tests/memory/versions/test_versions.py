@@ -299,6 +299,24 @@ def test_a_damaged_repository_says_what_to_do(home: Home) -> None:
     assert [version.author for version in home.store.log()] == ["agent", "start"]
 
 
+@pytest.mark.parametrize("kind", ["a file", "an empty folder", "a link to nowhere"])
+def test_what_is_no_repository_is_set_aside(home: Home, kind: str) -> None:
+    home.repository.parent.mkdir()
+    match kind:
+        case "a file":
+            home.repository.write_text("no repository")
+        case "an empty folder":
+            home.repository.mkdir()
+        case _:
+            home.repository.symlink_to("nowhere")
+    with pytest.raises(StorageError) as caught:
+        home.write("- a\n")
+    assert "Restart nanobot" in caught.value.hint
+    home.store.recover()
+    assert [path.name for path in home.repository.parent.glob("memory.git.damaged-*")]
+    assert home.write("- a\n") == 1
+
+
 def test_a_repository_of_the_persons_own_is_left_alone(home: Home) -> None:
     theirs = home.root.path / ".git"
     theirs.mkdir()
