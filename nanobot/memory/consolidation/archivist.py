@@ -77,8 +77,9 @@ class Archivist:
         # Entries from before the session began are about another one of the same name.
         committed, when = await asyncio.to_thread(history.committed, session.key, begun)
         # Nor are they about what was said since then in a file that was put back.
-        over = when + timedelta(seconds=1)
-        later = (one.seq for one in session.messages if one.timestamp and one.timestamp >= over)
+        second = timedelta(seconds=1)  # an entry's time is in whole ones
+        timed = ((one.seq, one.timestamp) for one in session.messages if one.timestamp)
+        later = (seq for seq, said in timed if said - when >= second)
         committed = min(committed, next(later, session.next_seq) - 1)
         if committed > session.last_consolidated:
             self._sessions.mark_consolidated(session, committed)
