@@ -284,18 +284,21 @@ def integrate(
     plain = set(range(len(updates))) if edits is None else set[int]()
     for edit in edits or ():
         number, old = _nearest(edit.new, updates), find_line(edit.old, text)
-        if number < 0 or bare(old) == bare(edit.new) or (old and number in made.values()):
+        said = "\n".join([bare(old), *(one.new for one in made)])
+        if number < 0 or find_line(edit.new, said) or (old and number in made.values()):
             continue  # no update asks for it, or there is nothing to do
         update = updates[number]
-        fits = bool(old or not edit.old) and not is_heading(edit.new)
-        fits = fits and is_supported(edit.new, old, update.new)
+        supported = is_supported(edit.new, old, update.new)
+        fits = supported and bool(old or not edit.old) and not is_heading(edit.new)
         if fits and not old:
             made[_added(edit.new, _section(edit.section, text), update)] = number
         elif fits and (step := _reworded(old, edit.new, sections[old], update, retired)):
             made[step] = number
-        else:  # it may be about several
+        else:
+            plain.add(number)
+        if not supported:  # it may say several in one line
             shares = (share(words(one.new), edit.new) for one in updates)
-            plain |= {number, *(at for at, part in enumerate(shares) if part > _MOST)}
+            plain.update(at for at, part in enumerate(shares) if part > _MOST)
     for number, update in enumerate(updates):
         if update.new and number in plain and number not in made.values():
             made[_added(update.new, sections.get(update.old, ""), update)] = number

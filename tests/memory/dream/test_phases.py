@@ -180,7 +180,8 @@ def test_no_update_is_lost_where_the_model_makes_one_line_of_two() -> None:
 def test_an_update_may_become_several_lines() -> None:
     both = Operation("", "Tom's birthday is on 3 May, and Eve's birthday is on 4 June", "", 7)
     lines = "- Tom's birthday is on 3 May", "- Eve's birthday is on 4 June"
-    result = integrated(*(Operation("", line) for line in lines), updates=(both,))
+    edits = [Operation("", line, section) for section in ("", "home") for line in lines]
+    result = integrated(*edits, updates=(both,))
     assert tuple(one.new for one in result.operations) == lines
 
 
