@@ -294,6 +294,7 @@ class Vectors:
         self._db, self._name = db, name
         self._signs: dict[int, int] = {}
         self._version: tuple[int, int] = (-1, -1)
+        self._complete: tuple[int, int] = (-1, -1)
 
     def waiting(self, limit: int) -> list[tuple[int, str]]:
         """The hashes and texts of up to `limit` passages without a vector, newest first. Vectors of
@@ -304,11 +305,15 @@ class Vectors:
                 self._db.execute("DELETE FROM vector")
                 setting = "INSERT OR REPLACE INTO setting VALUES ('embedder', ?)"
                 self._db.execute(setting, (self._name,))
-        return self._db.execute(
+        if (version := _changes(self._db)) == self._complete:  # else every passage is looked at
+            return []
+        found = self._db.execute(
             "SELECT hash, substr(text, 1, ?) FROM passage_text WHERE role != 'tool'"
             " AND hash NOT IN (SELECT hash FROM vector) ORDER BY moment DESC LIMIT ?",
             (_EMBEDDED, limit),
         ).fetchall()
+        self._complete = (-1, -1) if found else version
+        return found
 
     @unless_refused()
     def store(self, hashes: Sequence[int], vectors: Sequence[Vector | None]) -> None:

@@ -114,6 +114,21 @@ async def test_what_is_added_to_a_note_or_document_leaves_the_rest_alone(home: H
     await index.close()
 
 
+async def test_while_nothing_changes_no_passage_is_looked_at_for_its_vector(home: Home) -> None:
+    home.say("cli:direct", said(1, "a green dog"))
+    index, asked = home.index(embedder=Synonyms()), list[str]()
+    await index.refresh()
+    assert index._opened
+    index._opened[1].db.set_trace_callback(asked.append)
+    await index.refresh()
+    await find(index, "dog")
+    assert not [statement for statement in asked if "NOT IN (SELECT hash" in statement]
+    home.say("cli:direct", said(2, "a brown horse"))
+    await index.refresh()
+    assert [statement for statement in asked if "NOT IN (SELECT hash" in statement]
+    await index.close()
+
+
 async def test_a_search_beside_a_refresh_embeds_nothing_twice(home: Home) -> None:
     embedder = Synonyms()
     index = home.index(embedder=embedder)
