@@ -87,11 +87,12 @@ def blocks_of(text: str) -> list[str]:
     return blocks
 
 
-def numbered_blocks(text: str) -> Iterator[tuple[int, str]]:
-    """The pieces that say something, without headings, each with the number of its first line."""
+def numbered_blocks(text: str, *, headings: bool = False) -> Iterator[tuple[int, str]]:
+    """The pieces that say something, also `headings` where these are wanted, each with the number
+    of its first line."""
     number = 1
     for block in blocks_of(text):
-        if block.strip() and not block.startswith("#"):
+        if block.strip() and (headings or not is_heading(block)):
             yield number, block.rstrip()
         number += block.count("\n")
 

@@ -334,11 +334,12 @@ def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[Entry]:
 
 
 def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]:
-    """The passages of the daily note called `name`: its bullets, and other paragraphs."""
+    """The passages of the daily note called `name`: its entries, and other lines."""
     day, origin = day_of(name), ""
     if day is None:
         return
-    for number, (line, passage) in enumerate(numbered_blocks(text), 1):
+    blocks = (one for one in numbered_blocks(text, headings=True) if one[1] != f"# {day}")
+    for number, (line, passage) in enumerate(blocks, 1):
         minute = _MINUTE.match(passage)
         written = time.fromisoformat(minute[1]) if minute else time()
         moment = datetime.combine(day, written, zone).isoformat()

@@ -360,5 +360,9 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
 
 def _under_headings(text: str, facts: frozenset[str]) -> tuple[str, ...]:
     """The facts in their order, each group after its heading."""
-    stated = ((section, line.strip()) for line, section in lines_of(text) if line.strip() in facts)
-    return tuple(dict.fromkeys(line for pair in stated for line in pair if line))
+    found, above = list[str](), ""
+    for line, section in lines_of(text):
+        if line.strip() in facts:
+            found += [line.strip()] if section == above else [section, line.strip()]
+            above = section
+    return tuple(found)

@@ -259,6 +259,18 @@ async def test_a_note_that_a_person_changed_is_read_anew(home: Home, index: Memo
     assert await find(index, "zebra") == []
 
 
+async def test_every_line_of_a_note_that_a_person_wrote_is_found(
+    home: Home, index: MemoryIndex
+) -> None:
+    note = home.memory / "2026-03-01.md"
+    note.write_text(
+        "# 2026-03-01\n\n## Plans for the boat\nPaint it\n#todo call Tom\n* buy\n  oil\n"
+    )
+    for number, word in enumerate(("boat", "paint", "todo", "buy", "oil"), 1):
+        assert await find(index, word) == [f"n:owner:2026-03-01:{number}"]
+    assert (await index.stats()).notes == 5
+
+
 async def test_links_out_of_the_memory_folder_are_not_followed(
     home: Home, index: MemoryIndex
 ) -> None:

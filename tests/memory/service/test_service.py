@@ -71,6 +71,13 @@ async def test_show_gives_what_is_known_of_the_person_and_of_the_manner_too(owne
     assert "calm and curious" not in report.text  # it says so from the beginning
 
 
+async def test_a_fact_is_shown_under_its_heading_where_one_stands_twice(owned: Owned) -> None:
+    text = "- top\n## A\n- one\n- two\n## B\n- three\n## A\n- four\n"
+    (owned.workspace / LONG_TERM).write_text(text)
+    shown = (await owned.service.show(OWNER)).text
+    assert text.rstrip() in shown.replace("\n\n", "\n")
+
+
 async def test_long_memories_are_shown_in_part(owned: Owned) -> None:
     await owned.remember(*(f"Fact number {n} is this." for n in range(100)))
     text = (await owned.service.show(OWNER)).text
