@@ -313,6 +313,11 @@ class AutorunWatch:
         for tree, known in self.known.items():
             yield from retire(tree, known, git=self._git, without=self._guarded)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something to look at that `descriptor` does not tell of."""
+        return self._missed or self._blind
+
     def appeared(self) -> str:
         """What ends the command, in words, or nothing."""
         begun = time.monotonic()

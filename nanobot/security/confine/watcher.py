@@ -35,6 +35,8 @@ _YOUNG = 300
 _SWITCH = 0.0005
 """Seconds after which one thread lets the other one go on."""
 
+_UNCOUNTED = "what it uses cannot be counted"
+
 _LINGER = 5
 """Milliseconds between two rounds of killing."""
 
@@ -96,15 +98,19 @@ class Watcher:
         for descriptor in watched:
             ending.register(descriptor, select.POLLIN)
         sys.setswitchinterval(_SWITCH)
-        _thread.start_new_thread(self._count, (tells, reasons))
+        try:
+            _thread.start_new_thread(self._count, (tells, reasons))
+        except RuntimeError:  # nobody else would count
+            return _UNCOUNTED
         while True:
-            ready = {descriptor for descriptor, _ in ending.poll(_SLOW * 1_000)}
+            pause = _QUICK if autoruns and autoruns.is_behind else _SLOW
+            ready = {descriptor for descriptor, _ in ending.poll(pause * 1_000)}
             if ready & {self._gone, self._owner_gone}:
                 return "" if self._gone in ready else "nanobot is gone"
             if autoruns and (reason := autoruns.appeared() or self._replaced()):
                 return reason
             if counted in ready:
-                return reasons[0] if reasons else "what it uses cannot be counted"
+                return reasons[0] if reasons else _UNCOUNTED
 
     def _count(self, tells: int, reasons: list[str]) -> None:
         """Look at what is used until that is too much; then say so by closing a pipe."""
