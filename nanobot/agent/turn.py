@@ -149,7 +149,7 @@ class Turns:
         place = (inbound.channel, inbound.chat_id, turn.id)
         self._hook(TurnStarted(*place, turn.event_ids, thread_id=inbound.thread_id), turn.caller)
         turn.refuse_if_ended()
-        turn.task = asyncio.current_task()
+        lane = turn.task = asyncio.current_task()
         try:
             first = turn.messages[0]
             said = first.own_words if first.origin else first.content
@@ -160,7 +160,7 @@ class Turns:
         except asyncio.CancelledError as error:
             if not is_cancelled():
                 raise RuntimeError(f"something inside was cancelled: {error}") from error
-            if turn.open or turn.task is None or turn.task.uncancel() > 0:
+            if turn.task is not None or lane is None or lane.uncancel() > 0:
                 raise  # not by `stop`, or not by it alone: the lane ends
             raise TurnStopped("this turn was stopped") from None
         finally:
@@ -250,8 +250,9 @@ class Turns:
             await self._end(session, turn, "stopped", "")
         except TurnStopped:
             return False
-        if turn.task is not None:
-            turn.task.cancel()
+        task, turn.task = turn.task, None
+        if task is not None:
+            task.cancel()
         return True
 
     async def set_aside(self, session: Session, entry: InboxEntry) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from nanobot.agent.runner import STOPPED
 from nanobot.bus.events import Media, TurnEnded
+from nanobot.bus.journal import Committed, Completion
+from nanobot.bus.queue import MessageBus
 from nanobot.messages import TURN_STOPPED
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
@@ -170,6 +172,28 @@ async def test_whenever_stop_comes_every_message_stands_in_the_session_exactly_o
     assert [m.content for m in messages if m.role == "user"] == ["one", "two"]
     called = [call.id for m in messages for call in m.tool_calls]
     assert called == [m.tool_call_id for m in messages if m.role == "tool"]
+
+
+async def test_an_end_of_nanobot_while_a_stop_is_stored_begins_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, asked, storing, commit = FakeChannel(), Gate(), Gate(), MessageBus.commit
+
+    async def slowly(self: MessageBus, completion: Completion) -> Committed:
+        if completion.state == "stopped":
+            await storing()
+        return await commit(self, completion)
+
+    monkeypatch.setattr(MessageBus, "commit", slowly)
+    model = ScriptedModel(says("never"), says("never either"), hold=asked)
+    async with running(tmp_path, model, channel):
+        await channel.say("one")
+        await asked.reached.wait()
+        await channel.say("/stop")
+        await storing.reached.wait()
+        await channel.say("two")
+        asyncio.get_running_loop().call_later(0.2, storing.opened.set)
+    assert len(model.prompts) == 1
 
 
 async def test_a_turn_that_waits_for_room_frees_its_lane_at_once(tmp_path: Path) -> None:
