@@ -98,8 +98,7 @@ class Model:
         )
         self.failures = self.failures + 1 if blamed else 0
         self.last_error = error
-        if self.failures >= _MOST_FAILURES:
-            self.skip_until = now + _SKIP_SECONDS
+        self.skip_until = now + _SKIP_SECONDS if self.failures >= _MOST_FAILURES else 0.0
 
 
 class _RestartableText:

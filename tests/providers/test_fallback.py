@@ -99,6 +99,17 @@ async def test_refusals_of_one_request_do_not_count_against_the_model() -> None:
     assert first.asked == 5
 
 
+async def test_a_refusal_of_a_call_that_began_before_ends_the_pause_of_its_model() -> None:
+    first, second = Switch(OUT), Model("second", always("second"))
+    model = Model("first", first.model)
+    provider = RetryingProvider([model, second], RetryPolicy(deadline=0), FakeClock(), Random(7))
+    await ask(provider, times=4)
+    assert first.asked == 3
+    model.note(ProviderRejected("bad image", status=400), 0.0)
+    await ask(provider)
+    assert first.asked == 4
+
+
 async def test_a_single_model_is_never_left_alone() -> None:
     only = Switch(OUT)
     provider = chain(FakeClock(), only.model)
