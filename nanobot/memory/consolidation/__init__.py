@@ -21,6 +21,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
@@ -92,8 +93,9 @@ class MemoryConsolidator:
         if session not in self._caught_up:
             await self._archivist.catch_up(session)
             self._caught_up.add(session)
-        too_many = not coming and self._gauge.window_boundary(session) > 0
-        if too_many or await self._gauge.excess(session, coming) > 0:
+        too_many = not coming and 0 < self._gauge.limits.window <= len(session.messages)
+        too_many = too_many and self._gauge.window_boundary(session) > 0
+        if too_many or await self._excess(session, coming) > 0:
             with self._summariser.limited(session.key) if coming else nullcontext():
                 await self._one_by_one(session, lambda: self._make_room(session, coming))
 
@@ -155,10 +157,17 @@ class MemoryConsolidator:
             raise result
         return result
 
+    async def _excess(self, session: Session, coming: Sequence[Message]) -> int:
+        """By how many tokens the prompt, with the `coming` messages, exceeds the budget; 0 or less
+        where it does not."""
+        prompt, budget = self._gauge.prompt, self._gauge.limits.budget
+        text, estimated = partial(prompt.text, session, coming), prompt.tokens(session, coming)
+        return await self._gauge.counter.count(text, estimated, budget, session.key) - budget
+
     async def _surplus(self, session: Session, coming: Sequence[Message]) -> int:
         """How many messages have to go, because of their tokens or, where no turn waits, their
         number."""
-        if (excess := await self._gauge.excess(session, coming)) > 0:
+        if (excess := await self._excess(session, coming)) > 0:
             return self._gauge.boundary(session, excess)
         return 0 if coming else self._gauge.window_boundary(session)
 

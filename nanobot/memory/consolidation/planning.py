@@ -22,7 +22,6 @@ Both are pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import accumulate
 from typing import Protocol
 
@@ -148,40 +147,29 @@ class PromptGauge:
     corrected by the token counter; every threshold is in real tokens."""
 
     def __init__(self, prompt: PromptSize, counter: TokenCounter, limits: Limits) -> None:
-        self._prompt, self._counter = prompt, counter
-        self.limits = limits
-
-    async def excess(self, session: Session, coming: Sequence[Message]) -> int:
-        """By how many tokens the prompt, with the `coming` messages, exceeds the budget; 0 or less
-        where it does not."""
-        text = partial(self._prompt.text, session, coming)
-        estimated, budget = self._prompt.tokens(session, coming), self.limits.budget
-        return await self._counter.count(text, estimated, budget, session.key) - budget
+        self.prompt, self.counter, self.limits = prompt, counter, limits
 
     def boundary(self, session: Session, excess: int) -> int:
         """How many messages go so that the prompt comes down to half of the room for history, above
         what is fixed; they take a tenth of the budget at least."""
-        budget, fixed = self.limits.budget, self._prompt.fixed_tokens(session)
-        half = max(0, budget - round(fixed * self._counter.ratio)) // 2
+        budget, fixed = self.limits.budget, self.prompt.fixed_tokens(session)
+        half = max(0, budget - round(fixed * self.counter.ratio)) // 2
         return self._pick(session, excess + half, budget // 10)
 
     def half(self, session: Session) -> int:
         """How many messages are the older half of the conversation; 0 where there are none."""
-        history = self._prompt.tokens(session) - self._prompt.fixed_tokens(session)
-        return self._pick(session, round(history * self._counter.ratio / 2), 1)
+        history = self.prompt.tokens(session) - self.prompt.fixed_tokens(session)
+        return self._pick(session, round(history * self.counter.ratio / 2), 1)
 
     def window_boundary(self, session: Session) -> int:
         """How many messages go because there are too many; mostly 0."""
-        window = self.limits.window
-        if not 0 < window <= len(session.messages):
-            return 0
-        return pick_window_boundary(session.messages, window, self.limits.chunk)
+        return pick_window_boundary(session.messages, self.limits.window, self.limits.chunk)
 
     def request_tokens(self) -> int:
         """How many estimated tokens a request to the consolidating model may have."""
-        return int(self.limits.budget * _REQUEST_SHARE / self._counter.ratio)
+        return int(self.limits.budget * _REQUEST_SHARE / self.counter.ratio)
 
     def _pick(self, session: Session, wanted: int, least: int) -> int:
-        messages, ratio = session.messages, self._counter.ratio
-        costs = [round(self._prompt.cost(session, message) * ratio) for message in messages]
+        messages, ratio = session.messages, self.counter.ratio
+        costs = [round(self.prompt.cost(session, message) * ratio) for message in messages]
         return pick_consolidation_boundary(messages, costs, wanted, least)
