@@ -38,13 +38,13 @@ from nanobot.channel.health import ConnectionSlot
 from nanobot.errors import NanobotError, SendRefused, StorageError
 from nanobot_cli.wire import (
     Accepted,
+    AgentMessage,
     ChatRequest,
     Choice,
     Delta,
     Note,
     Output,
     Reply,
-    Said,
     SentFile,
     Tool,
     to_json,
@@ -233,7 +233,7 @@ class _Listener:
             self._accepted = True
             self.connection.send(to_json(Accepted(self.request.id)))
 
-    def send(self, event: Delta | Tool | Output | Note | Said | Reply) -> None:
+    def send(self, event: Delta | Tool | Output | Note | AgentMessage | Reply) -> None:
         """Send an event as one about this request."""
         self.accept()
         self.connection.send(to_json(event._replace(id=self.request.id)))
@@ -275,7 +275,7 @@ def _tell(host: ChannelHost, part: OutboundPart, listeners: Sequence[_Listener])
 
 def _said(
     host: ChannelHost, text: str, media: Iterable[Media], buttons: Iterable[Button], at: str = ""
-) -> Said:
+) -> AgentMessage:
     """The event for clients, with the files that are still there."""
     lines, files = [text], []
     for one in media:
@@ -284,7 +284,7 @@ def _said(
         except SendRefused:  # the words are shown all the same
             lines.append(f"[the file {one.name or one.ref} is no longer there]")
     choices = [Choice(one.label, one.value) for one in buttons if one.only in ("", PERSON)]
-    return Said("", "\n".join(filter(None, lines)), tuple(files), tuple(choices), at)
+    return AgentMessage("", "\n".join(filter(None, lines)), tuple(files), tuple(choices), at)
 
 
 def _seen_before(request: ChatRequest) -> NanobotError:

@@ -22,7 +22,7 @@ from rich.markdown import Markdown
 from rich.text import Text
 
 from nanobot_cli.text import OutputTail, clean, file_line, one_line, question_of, ways, wrapped
-from nanobot_cli.wire import Delta, Output, Reply, Said, Tool
+from nanobot_cli.wire import AgentMessage, Delta, Output, Reply, Tool
 
 PROMPT = "> "
 
@@ -142,7 +142,7 @@ class Transcript:
         self._output.feed(more.text)
         self._surface.redraw()
 
-    def said(self, said: Said, now: datetime) -> None:
+    def said(self, said: AgentMessage, now: datetime) -> None:
         """Something the agent said before its reply, where the files lie that it sent, and what
         there is to choose. What was said while nobody was there has its time; a question of then
         is answered by its command, since it may not wait any more."""

@@ -37,7 +37,7 @@ from nanobot_cli.keys import (
 )
 from nanobot_cli.screen import PROMPT, Surface, Transcript
 from nanobot_cli.text import Question, clean, one_line, question_of
-from nanobot_cli.wire import ChatEvent, Delta, Note, Output, Refused, Reply, Said, Tool
+from nanobot_cli.wire import AgentMessage, ChatEvent, Delta, Note, Output, Refused, Reply, Tool
 
 LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 
@@ -242,7 +242,7 @@ class Terminal:
     def _take(self, event: ChatEvent) -> None:
         transcript = self._transcript
         looked_back = self._looking_back
-        self._looking_back = isinstance(event, Said) and bool(event.at)
+        self._looking_back = isinstance(event, AgentMessage) and bool(event.at)
         if self._looking_back and not looked_back:
             transcript.line("While you were away:", "bold")
         match event:
@@ -254,7 +254,7 @@ class Terminal:
                 transcript.output(event)
             case Note():
                 transcript.line(event.text, "yellow")
-            case Said():
+            case AgentMessage():
                 question = None if event.at else question_of(event)
                 if question is None:
                     transcript.said(event, self._clock.now())

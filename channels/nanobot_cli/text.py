@@ -13,7 +13,7 @@ from typing import NamedTuple
 from unicodedata import east_asian_width
 
 from nanobot.text import shortened
-from nanobot_cli.wire import Choice, Said, SentFile
+from nanobot_cli.wire import AgentMessage, Choice, SentFile
 
 # No part runs over the beginning of another one: the search is linear on hostile text.
 _SEQUENCE = re.compile(
@@ -64,7 +64,7 @@ def ways(choices: Iterable[Choice]) -> list[str]:
 class Question(NamedTuple):
     """A message whose buttons approve or deny: `y` and `n` answer it."""
 
-    said: Said
+    said: AgentMessage
     yes: Choice
     no: Choice
 
@@ -82,7 +82,7 @@ class Question(NamedTuple):
         return f"y: {one_line(self.yes.label, _LABEL)} · n: {one_line(self.no.label, _LABEL)}"
 
 
-def question_of(said: Said) -> Question | None:
+def question_of(said: AgentMessage) -> Question | None:
     """The question that a message asks, if it asks one."""
     by_command = {choice.value.partition(" ")[0]: choice for choice in reversed(said.choices)}
     yes, no = by_command.get("/approve"), by_command.get("/deny")

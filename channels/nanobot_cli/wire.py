@@ -103,7 +103,7 @@ class Choice(NamedTuple):
     value: str = ""
 
 
-class Said(NamedTuple):
+class AgentMessage(NamedTuple):
     """Something that the agent said before its reply, with the files that it sent and what there
     is to choose. `at` is when, in ISO format, where nobody was there to see it then."""
 
@@ -115,8 +115,8 @@ class Said(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer, empty where a `Said` was word for word the same. `outcome` is done, failed,
-    stopped or waiting; tokens are of the whole turn."""
+    """The answer, empty where an `AgentMessage` was word for word the same. `outcome` is done,
+    failed, stopped or waiting; tokens are of the whole turn."""
 
     id: str = ""
     text: str = ""
@@ -136,11 +136,11 @@ class Refused(NamedTuple):
     hint: str = ""
 
 
-ChatEvent = Accepted | Delta | Tool | Output | Note | Said | Reply | Refused
+ChatEvent = Accepted | Delta | Tool | Output | Note | AgentMessage | Reply | Refused
 
 _EVENTS: dict[str, type[ChatEvent]] = {
     "accepted": Accepted, "delta": Delta, "tool": Tool, "output": Output, "notice": Note,
-    "message": Said, "reply": Reply,
+    "message": AgentMessage, "reply": Reply,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _EVENTS.items()}
 _LISTS: dict[str, type[NamedTuple]] = {"files": SentFile, "choices": Choice}

@@ -328,8 +328,8 @@ async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessag
     """Send a reminder to its chat, and let the conversation there know of it. Done again, it
     changes nothing: both go by the event's id. Raises `StorageError`."""
     text, there = message.content, message.address
-    told = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
-    await bus.send(message.event_id, Outgoing("reply", split(told)))
+    notice = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
+    await bus.send(message.event_id, Outgoing("reply", split(notice)))
     origins = () if message.origin == NANOBOT else (message.origin,)
     await bus.publish_internal(background_turn_note(message, text, origins, message.timestamp))
 

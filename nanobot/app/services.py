@@ -266,7 +266,7 @@ class Monitoring:
         journal, owners = stores.journal, memory.memories.of(OWNER).store
         others = (
             partial(upkeep_concerns, upkeep.room, upkeep.backups),
-            partial(storage_concerns, journal, stores.sessions, owners),
+            partial(storage_concerns, journal, stores.state, stores.sessions, owners),
         )
         states = platforms.supervisor.states
         monitor = HealthMonitor(states, journal, clock, base.background, others)

@@ -154,7 +154,9 @@ class Toolbox:
         )
         path = _PROGRAMS if wanted.exec.sandbox != "none" else None
         here = SkillEnvironment(partial(shutil.which, path=path), wanted.exec.environment)
-        loader = SkillsLoader(stores.workspace, state, here=here, unwanted=settings.skills.disabled)
+        loader = SkillsLoader(
+            stores.workspace, state, here=here, turned_off=settings.skills.disabled
+        )
         self.skills = SkillsService(loader, clock)
         self.cron = CronService(
             JobStore(state),

@@ -342,6 +342,16 @@ class JournalFound(Struct, frozen=True):
     documents: Mapping[str, bytes] = field(default_factory=dict)
 
 
+def documents_set_aside(folder: Path) -> Iterator[tuple[str, str]]:
+    """What the owner should know of documents that could not be read, and what to do."""
+    for aside in sorted(folder.glob("*.json.broken-*")):
+        place = aside.with_name(aside.name.partition(".broken-")[0])
+        yield (
+            f"{place.stem} could not be read and is not used: it is kept as {aside}",
+            f"Mend it, save it as {place}, start nanobot again, and remove {aside.name}.",
+        )
+
+
 def inspect_journal(path: Path) -> JournalFound:
     """Look at the journal at `path`, of any version, without changing it; never raises for what is
     wrong with it."""

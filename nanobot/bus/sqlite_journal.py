@@ -646,8 +646,8 @@ def _open_entries(db: sqlite3.Connection, now: datetime) -> tuple[InboxEntry, ..
             since = datetime.fromisoformat(received_at).timestamp()
         except ValueError as error:
             _set_aside(db, "inbox", row_id, error)
-            told = OutboundMessage(channel, chat_id, _UNREADABLE)
-            outgoing = Outgoing("reply", (told,), (event_id,))
+            notice = OutboundMessage(channel, chat_id, _UNREADABLE)
+            outgoing = Outgoing("reply", (notice,), (event_id,))
             _insert_outgoing(db, f"unreadable-{row_id}", (outgoing,), now.isoformat())
             continue
         entry = InboxEntry(

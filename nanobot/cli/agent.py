@@ -20,11 +20,11 @@ from nanobot.errors import NanobotError
 from nanobot_cli.text import Question, clean, file_line, question_of, ways, without_escapes
 from nanobot_cli.wire import (
     DEFAULT_SESSION,
+    AgentMessage,
     ChatEvent,
     Note,
     Refused,
     Reply,
-    Said,
     is_session_key,
 )
 
@@ -99,15 +99,17 @@ def _say_all(home: Path, messages: Iterator[str], options: argparse.Namespace) -
     return 0 if answered else 1
 
 
-def _ask(client: Client, text: str, options: argparse.Namespace) -> tuple[list[Said], Reply]:
+def _ask(
+    client: Client, text: str, options: argparse.Namespace
+) -> tuple[list[AgentMessage], Reply]:
     """Say something; the reply and what the agent said before it, which is printed at once where
     it is for people."""
-    messages: list[Said] = []
+    messages: list[AgentMessage] = []
     for event in replies(client, client.say(text, options.session), options.session):
         match event:
             case Note():
                 print_text(f"note: {event.text}\n", sys.stderr)
-            case Said():
+            case AgentMessage():
                 messages.append(event)
                 if not options.json:
                     lines = [event.text] if event.text else []
@@ -117,14 +119,14 @@ def _ask(client: Client, text: str, options: argparse.Namespace) -> tuple[list[S
     raise NanobotError("the gateway did not answer")
 
 
-def _print_reply(messages: list[Said], reply: Reply, options: argparse.Namespace) -> None:
+def _print_reply(messages: list[AgentMessage], reply: Reply, options: argparse.Namespace) -> None:
     if options.json:
         _print(_as_json(messages, reply, options.session))
     elif reply.text or not messages:  # what was said before may have been the whole reply
         _print(reply.text)
 
 
-def _as_json(messages: list[Said], reply: Reply, session: str) -> str:
+def _as_json(messages: list[AgentMessage], reply: Reply, session: str) -> str:
     return json.dumps(
         {
             "reply": reply.text,
@@ -182,7 +184,7 @@ def replies(
                 continue
             if isinstance(event, Refused):
                 raise NanobotError(event.error, hint=event.hint)
-            if isinstance(event, Said) and (question := question_of(event)) is not None:
+            if isinstance(event, AgentMessage) and (question := question_of(event)) is not None:
                 client.say(_answered(question), session)
                 continue
             yield event

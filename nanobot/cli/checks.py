@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from nanobot import __version__
 from nanobot.bus.events import TERMINAL
-from nanobot.bus.journal_file import FORMAT, inspect_journal
+from nanobot.bus.journal_file import FORMAT, documents_set_aside, inspect_journal
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.command import field, record, records, size
@@ -362,6 +362,8 @@ def check_journal(case: Case) -> Iterator[Finding]:
         documents = f", documents: {', '.join(sorted(found.documents))}" if found.documents else ""
         text = f"whole, format {found.version}, {size(path.stat().st_size)}{documents}"
         yield Finding("ok", text)
+        for text, hint in documents_set_aside(path.parent):
+            yield Finding("warn", text, hint)
         failed, dead = found.counts.failed, found.counts.dead
         if failed + dead:
             text = f"{failed} messages failed, {dead} parts could not be delivered"

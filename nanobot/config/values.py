@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from nanobot.cron.schedule import Schedule
 
 
-class NoSecret(SecretStr):
+class PlainValue(SecretStr):
     """A value among secrets that plainly is none."""
 
 
-def walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
+def values_within(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
     """A validated value and every value within, adapters' settings included, each with the way to
     it from `path`, which is where the value stands."""
     yield path, value
@@ -35,13 +35,13 @@ def walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
     elif isinstance(value, tuple | list | set | frozenset):
         inner = enumerate(value)
     for step, item in inner:
-        yield from walk(item, (*path, step))
+        yield from values_within(item, (*path, step))
 
 
 def secrets_in(value: object) -> Iterator[tuple[KeyPath, SecretStr]]:
     """Every secret within a validated value, with the way to it."""
-    for path, found in walk(value):
-        if isinstance(found, SecretStr) and not isinstance(found, NoSecret):
+    for path, found in values_within(value):
+        if isinstance(found, SecretStr) and not isinstance(found, PlainValue):
             yield path, found
 
 
@@ -238,7 +238,7 @@ def _plain_or_secret(name: str, value: SecretStr) -> SecretStr:
     """A value is a secret unless it plainly is none: what is held to be one is blotted out wherever
     it turns up, so a folder or a word such as `production` must not be."""
     bare = value.get_secret_value()
-    return NoSecret(bare) if not _SECRET_NAME.search(name) and _PLAIN.fullmatch(bare) else value
+    return PlainValue(bare) if not _SECRET_NAME.search(name) and _PLAIN.fullmatch(bare) else value
 
 
 def _headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:

@@ -25,6 +25,8 @@ _PLAIN = {
     for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value", "map", "seq")
 }
 _DEEPEST = 20
+_MOST_VALUES = 20_000
+"""References (`*name`) can make a few lines into more values than memory holds."""
 _BROKEN = (
     "is not valid YAML",
     "Look at this line and the one above it: the indentation (by spaces, not tabs), a missing ':'"
@@ -84,9 +86,14 @@ class _Reader:
 
     def __init__(self, document: Document, *, keeps_places: bool = False) -> None:
         self._document, self._keeps_places = document, keeps_places
+        self._left = _MOST_VALUES
 
     def read(self, node: yaml.Node, place: Place, path: KeyPath) -> Value:
         """The value of a node; what a configuration may not hold is an empty text and a problem."""
+        self._left -= 1
+        if self._left < 0:
+            self._document.problem_at(Place(place.file), "", f"has more than {_MOST_VALUES} values")
+            return ""
         if len(path) > _DEEPEST:
             self._document.problem_at(place, label(place, path[:2]), "is nested too deeply")
             return ""

@@ -29,6 +29,7 @@ from loguru import logger
 from msgspec import Struct, field
 
 from nanobot.bus.journal import Journal, QueueCounts
+from nanobot.bus.journal_file import documents_set_aside
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.channels import ChannelState
@@ -39,6 +40,8 @@ from nanobot.tasks import Background, Periodic
 from nanobot.upkeep.retention import DiskReserve
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from nanobot.upkeep.backups import BackupRoutine
 
 JOURNAL_SECONDS = 60.0
@@ -127,14 +130,17 @@ def _of_queue(queue: QueueCounts) -> Iterator[Concern]:
 
 
 def storage_concerns(
-    journal: Journal, sessions: SessionManager, memory: MemoryStore
+    journal: Journal, state: Path, sessions: SessionManager, memory: MemoryStore
 ) -> Iterator[Concern]:
     """A thread that ended by a fault: only a new process has it again, and finds everything in the
-    journal. Conversations whose files cannot be read: messages in them wait. A file of long-term
-    `memory`, the owner's, that a power loss or a broken disk left unreadable."""
+    journal. Documents in `state` that are not used. Conversations whose files cannot be read:
+    messages in them wait. A file of long-term `memory`, the owner's, that a power loss or a broken
+    disk left unreadable."""
     if journal.has_died:
         text = "the thread that writes the journal has died"
         yield Concern("failing", text, "Restart nanobot; `nanobot logs` says why.", stuck=True)
+    for text, hint in documents_set_aside(state):
+        yield Concern("degraded", text, hint)
     for key, error in list(sessions.unreadable.items())[:1]:
         more = len(sessions.unreadable) - 1
         others = f" (and {more} more)" if more else ""

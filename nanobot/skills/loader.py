@@ -134,7 +134,7 @@ BUILT_IN = Path(__file__).with_name("builtin")
 
 class SkillsLoader:
     """The skills of a home. `store` holds what the owner enabled, `here` what
-    requirements are compared with, `unwanted` are names that the configuration turns off."""
+    requirements are compared with, `turned_off` are names that the configuration turns off."""
 
     def __init__(
         self,
@@ -142,11 +142,11 @@ class SkillsLoader:
         store: StateStore,
         *,
         here: SkillEnvironment | None = None,
-        unwanted: Collection[str] = (),
+        turned_off: Collection[str] = (),
     ) -> None:
         self._workspace = workspace
         self._here = here or SkillEnvironment()
-        self._unwanted = frozenset(unwanted)
+        self._turned_off = frozenset(turned_off)
         self._scans: dict[str, tuple[Fingerprint, Skill]] = {}
         self._warned = ""
         self._lock = threading.RLock()
@@ -255,7 +255,7 @@ class SkillsLoader:
         """A skill with its status, unless it is broken or turned off, and with what it lacks."""
         if skill.status == "broken":
             return skill
-        if skill.name in self._unwanted or skill.name in record.disabled:
+        if skill.name in self._turned_off or skill.name in record.disabled:
             status, changes = "disabled", ()
         missing = missing_requirements(skill.header, self._here)
         return replace(skill, status=status, changes=changes, missing=missing)

@@ -170,6 +170,14 @@ def test_messages_that_failed_are_pointed_out(home: Path, doctor: Doctor) -> Non
     assert "`nanobot queue list`" in found["journal"][1]["hint"]
 
 
+def test_a_document_that_is_not_used_is_pointed_out(home: Path, doctor: Doctor) -> None:
+    (home / "state" / "jobs.json.broken-1").write_text("{")
+    code, found = doctor()
+    assert (code, found["journal"][1]["state"]) == (0, "warn")
+    assert found["journal"][1]["text"].startswith("jobs could not be read and is not used")
+    assert f"save it as {home / 'state' / 'jobs.json'}" in found["journal"][1]["hint"]
+
+
 def test_conversations_that_cannot_be_read_are_named(home: Path, doctor: Doctor) -> None:
     sessions = home / "sessions"
     (sessions / "telegram_7.jsonl").write_text("this is no conversation\n")

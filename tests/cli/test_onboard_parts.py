@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from collections.abc import Sequence
 from errno import EIO
 from pathlib import Path
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 
 from nanobot.cli.onboard.files import Before, Part, with_name, write
 from nanobot.cli.onboard.model import Candidate, ModelStep, is_near, part_of
+from nanobot.cli.onboard.people import Answers
 from nanobot.cli.onboard.wizard import Steps
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
@@ -271,3 +274,16 @@ async def test_a_window_that_is_set_for_the_same_model_stays() -> None:
         assert (await asking.with_window(Candidate(name, here))).window == wanted
     assert is_near("http://gpu-box:8000/v1")
     assert not is_near("https://openrouter.ai/api/v1")
+
+
+def test_a_pasted_secret_that_is_no_text_fails_its_step_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def pasted(_: str) -> str:
+        return b"sk-\xff".decode()
+
+    monkeypatch.setattr("getpass.getpass", pasted)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    with pytest.raises(NanobotError, match="that is no text"):
+        asyncio.run(Answers().ask("The API key", secret=True))

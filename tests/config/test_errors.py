@@ -314,6 +314,19 @@ def test_endless_nesting_is_an_error_like_any_other(home: Home, text: str) -> No
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "a0: &a0 [x, x]\n"
+        + "".join(f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]\n" for at in range(1, 12)),
+        "a: &a [*a, *a, *a]\n",
+    ],
+    ids=["of lists", "of itself"],
+)
+def test_references_that_make_a_few_lines_endless_are_an_error(home: Home, text: str) -> None:
+    assert "has more than 20000 values" in home.complaint(text)
+
+
+@pytest.mark.parametrize(
     ("url", "expected"),
     [
         (

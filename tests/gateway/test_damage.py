@@ -31,6 +31,16 @@ async def test_a_memory_of_zero_bytes_shows(tmp_path: Path, content: bytes) -> N
         assert await health_of(tmp_path) == ("ok", "")
 
 
+async def test_jobs_that_are_not_used_show_until_somebody_saw_to_them(tmp_path: Path) -> None:
+    async with running(tmp_path, ScriptedModel(), FakeChannel()):
+        aside = tmp_path / "state" / "jobs.json.broken-1"  # of this start or an earlier one
+        aside.write_text('{"version": 1, "jobs": [{}]}')
+        state, text = await health_of(tmp_path)
+        assert (state, "jobs could not be read and is not used" in text) == ("degraded", True)
+        aside.unlink()
+        assert await health_of(tmp_path) == ("ok", "")
+
+
 async def test_a_conversation_that_cannot_be_read_shows_until_it_can(tmp_path: Path) -> None:
     path = tmp_path / "sessions" / "fake_1.jsonl"
     path.mkdir(parents=True)

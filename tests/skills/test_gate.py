@@ -128,7 +128,7 @@ async def test_what_the_owner_turns_off_is_off_whatever_its_source(shelf: Shelf)
     await shelf.service.table()["skills.disable"]({"name": "weather"})
     assert {one.status for one in shelf.loader.list() if one.name == "weather"} == {"disabled"}
     assert "is turned off" in (await shelf.read(name="weather")).text
-    assert "memory" not in {one.name for one in shelf.open(unwanted=["memory"]).in_use()}
+    assert "memory" not in {one.name for one in shelf.open(turned_off=["memory"]).in_use()}
 
 
 async def test_who_keeps_triggers_is_told_that_a_skill_was_enabled_or_disabled(

@@ -80,6 +80,8 @@ class Answers:
                 "the answers ended before everything was asked",
                 hint="Run `nanobot onboard` again, or use --non-interactive with options.",
             ) from None
+        except UnicodeDecodeError:  # of a secret: what is not is read with replacements
+            raise NanobotError("that is no text", hint="Copy it again, on its own.") from None
         finally:
             signal.signal(signal.SIGINT, handler)
             if not is_terminal:

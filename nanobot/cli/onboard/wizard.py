@@ -41,7 +41,7 @@ from nanobot.config.yamltext import Change, Setting
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.validation import Invalid, Unfit, build
 from nanobot_cli.text import one_line
-from nanobot_cli.wire import DEFAULT_SESSION, Reply, Said
+from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reply
 
 GROUP = "nanobot.channel_setups"
 
@@ -334,11 +334,11 @@ def _first_reply(person: Person, options: argparse.Namespace) -> str | None:
     return text
 
 
-def _say_to_it(options: argparse.Namespace, text: str) -> list[Said | Reply]:
+def _say_to_it(options: argparse.Namespace, text: str) -> list[AgentMessage | Reply]:
     """Say something to the gateway, and what it said."""
     with connected(options.home) as client:
         events = list(replies(client, client.say(text, DEFAULT_SESSION), DEFAULT_SESSION))
-    return [event for event in events if isinstance(event, Said | Reply)]
+    return [event for event in events if isinstance(event, AgentMessage | Reply)]
 
 
 def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
