@@ -172,7 +172,7 @@ class _Reader:
         except Unfit as error:
             return self._wrong(path, given, str(error), error.hint)
         except ValueError as error:  # an adapter's own check, which may repeat the value
-            secret, text = given if isinstance(given, str) else "", str(error)
+            secret, text = given.strip() if isinstance(given, str) else "", str(error)
             text = text.replace(secret, "…") if secret else text
             return self._wrong(path, given, text[:1].lower() + text[1:])
 

@@ -23,7 +23,7 @@ def _even(number: int) -> int:
 
 def _loud(text: str) -> str:
     if text != text.upper():
-        raise ValueError(f"{text} is not loud")
+        raise ValueError(f"{text.strip()} is not loud")
     return text
 
 
@@ -96,6 +96,7 @@ def test_what_can_only_mean_one_thing_is_taken(given: object, made: Whole) -> No
         ({"mode": "alway"}, "mode must be 'auto' or 'never'"),
         ({"even": 3}, "even must be even"),
         ({"loud": "secret"}, "loud … is not loud"),
+        ({"loud": " secret "}, "loud … is not loud"),
         ({"words": "a"}, "words must be a list"),
         ({"words": ["a", 1]}, "words[1] must be text"),
         ({"few": [1, 2, 3]}, "few must be at most 2 items"),
