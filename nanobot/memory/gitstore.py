@@ -265,8 +265,10 @@ class GitStore:
         """All of them, oldest first. They are read once in a process, and then what is new."""
         with self.locked():
             known, new = self._versions, list[Commit]()
-            last = known[-1].commit if known else ""
-            for commit in self.repository.chain(self.repository.tip()):
+            last, tip = known[-1].commit if known else "", self.repository.tip()
+            if tip == last:  # it is asked for every text that is read
+                return known
+            for commit in self.repository.chain(tip):
                 if commit.id == last:
                     break
                 new.append(commit)
