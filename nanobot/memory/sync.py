@@ -30,6 +30,8 @@ from nanobot.text import expanduser
 
 if TYPE_CHECKING:
     from dulwich.client import GeneratePackDataFunc, GitClient
+    from dulwich.objects import ObjectID
+    from dulwich.refs import Ref
     from dulwich.repo import Repo
     from urllib3 import PoolManager
 
@@ -102,11 +104,18 @@ def _remote(
 
 
 def fetch(address: str, repository: Path, seconds: float = _TRANSFER_SECONDS) -> dict[str, str]:
-    """Get every device's branch into the repository here; return their tips."""
+    """Get every device's branch into the repository here, and nothing else; return their tips."""
+    found: dict[str, ObjectID] = {}
     with _remote(address, repository, seconds) as (client, path, ours):
-        refs = client.fetch(path, ours).refs
-    found = ((_DEVICE.fullmatch(ref.decode("utf-8", "replace")), tip) for ref, tip in refs.items())
-    return {match[1]: tip.decode() for match, tip in found if match and tip}
+
+        def wanted(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
+            del depth
+            matches = ((_DEVICE.fullmatch(ref.decode("utf-8", "replace")), ref) for ref in refs)
+            found.update({match[1]: refs[ref] for match, ref in matches if match})
+            return [tip for tip in set(found.values()) if tip not in ours.object_store]
+
+        client.fetch(path, ours, wanted)
+    return {device: tip.decode() for device, tip in found.items()}
 
 
 def _push(address: str, repository: Path, branch: str, tip: str) -> None:

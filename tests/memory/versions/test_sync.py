@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError, WriteConflict
+from nanobot.memory.git import Damaged, Repository
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.sync import SyncFailed, SyncResult, fetch, sync
 from nanobot.memory.version import Change
@@ -171,6 +172,22 @@ def test_other_scopes_come_along_and_other_files_have_no_say(
     assert two.text(theirs) == "- x\n"
     assert two.root.place("evil.sh").stat() is None
     assert two.root.place("people/x").stat() is None
+
+
+def test_other_branches_of_the_shared_repository_are_not_fetched(
+    devices: tuple[Device, Device],
+) -> None:
+    one, two = devices
+    shared = Repository(Path(one.remote))
+    other = shared.store("", {"large.bin": b"of somebody else"}, "other work", one.clock.now())
+    shared.set_tip(other, "main")
+    shared.close()
+    one.add("- has a dog")
+    one.sync()
+    assert two.sync().devices == (one.store.repository.branch,)
+    assert "- has a dog" in two.facts
+    with two.store.locked(), pytest.raises(Damaged):
+        two.store.repository.commit(other)
 
 
 def erase_pin(device: Device) -> None:
