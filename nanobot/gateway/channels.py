@@ -324,6 +324,8 @@ class Supervisor:
         self._tasks = Background()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._leases: dict[str, _Lease] = {}
+        self._lending = {name: asyncio.Lock() for name in channels}
+        """Held while a channel ends: nobody is given it before, and it starts once."""
         self.states = {name: ChannelState(name) for name in channels}
         self.hosts = {name: Host(state, parts) for name, state in self.states.items()}
 
@@ -360,29 +362,33 @@ class Supervisor:
         name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
         if name not in self.states:
             return {"lent": False}
-        lease = self._leases.get(name)
-        if lease is None:
-            lease = self._leases[name] = _Lease(by)
-            await self._end(name)  # whatever it takes: the lease begins when it has stopped
-            state = self.states[name]
-            state.state, state.detail, state.who = "lent", "somebody signs in", ""
-            self._running[name] = self._tasks.start(self._expire(name, lease), name=name)
-        elif lease.by != by:
-            raise NanobotError(
-                f"somebody else signs in at {name} right now",
-                hint="Wait until that has ended, or end it.",
-            )
-        lease.until = self._clock.monotonic() + LEASE_SECONDS
+        async with self._lending[name]:
+            lease = self._leases.get(name)
+            if lease is None:
+                lease = self._leases[name] = _Lease(by)
+                await self._end(name)  # whatever it takes: the lease begins when it has stopped
+                state = self.states[name]
+                state.state, state.detail, state.who = "lent", "somebody signs in", ""
+                self._running[name] = self._tasks.start(self._expire(name, lease), name=name)
+            elif lease.by != by:
+                raise NanobotError(
+                    f"somebody else signs in at {name} right now",
+                    hint="Wait until that has ended, or end it.",
+                )
+            lease.until = self._clock.monotonic() + LEASE_SECONDS
         return {"lent": True}
 
     async def take_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Start a channel that `by` has borrowed again."""
         name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
-        lease = self._leases.get(name)
-        if lease is not None and lease.by == by:
-            await self._end(name)
-            if self._leases.pop(name, None) is lease:
-                self._start(name)
+        if name not in self.states:
+            return {"lent": False}
+        async with self._lending[name]:
+            lease = self._leases.get(name)
+            if lease is not None and lease.by == by:
+                await self._end(name)
+                if self._leases.pop(name, None) is lease:
+                    self._start(name)
         return {"lent": False}
 
     async def _expire(self, name: str, lease: _Lease) -> None:

@@ -97,6 +97,36 @@ async def test_one_whose_borrower_says_nothing_more_is_started_again(tmp_path: P
     await office.close()
 
 
+async def test_one_that_is_given_back_while_it_ends_runs_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office = Office(tmp_path)
+    may_end, run = asyncio.Event(), office.channel.run
+
+    async def ends_slowly(host: ChannelHost) -> None:
+        try:
+            await run(host)
+        finally:
+            office.channel.users += 1
+            await may_end.wait()
+            office.channel.users -= 1
+
+    monkeypatch.setattr(office.channel, "run", ends_slowly)
+    office.supervisor.start()
+    await asyncio.sleep(0)
+    asked = [
+        asyncio.create_task(office.ask(f"channels.{word}", name="fake", by="me"))
+        for word in ("borrow", "borrow", "return")
+    ]
+    done, _ = await asyncio.wait(asked, timeout=0.05)
+    assert not done  # nobody has it while it ends
+    may_end.set()
+    await asyncio.wait(asked)
+    await office.clock.advance(LEASE_SECONDS)
+    assert (office.channel.users, office.supervisor.states["fake"].state) == (1, "running")
+    await office.close()
+
+
 async def test_two_do_not_sign_in_at_the_same_time(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.supervisor.start()
