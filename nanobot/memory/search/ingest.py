@@ -42,7 +42,6 @@ from nanobot.memory.search.reading import (
     Listing,
     Name,
     SessionReader,
-    SourceFile,
     checksum,
     entries_of,
     line_hash,
@@ -153,8 +152,8 @@ class Ingest:
             passed = min(len(list(same)), len(known.numbers), len(files) - 1)
             after = known.numbers[passed - 1] if passed else 0
         rest, numbers = files[passed:], known.numbers[:passed]
-        retractions = [list(_retractions(file, start)) for file in rest]
-        gone = [one for found in retractions for one in found]
+        raw_lines = (raw for file in rest for raw in lines_of(file, start) if b'"retract"' in raw)
+        gone = [one for one in map(decode, raw_lines) if isinstance(one, Retraction)]
         for one in gone:
             self._db.execute(
                 "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
@@ -166,29 +165,37 @@ class Ingest:
                 ),
             )
         reader, number, read = SessionReader(after, gone), after, start
-        can_pass = len(numbers) == passed
+        can_pass, in_order = len(numbers) == passed, True
 
         def lines() -> Lines:
-            nonlocal number, read, mark, can_pass
-            for file, found in zip(rest, retractions, strict=True):
+            nonlocal number, read, mark, can_pass, in_order
+            for file in rest:
                 read, mark = start, mark if start else 0
                 for raw in lines_of(file, start):
                     yield line_hash(raw), raw
-                    can_pass = can_pass and reader.number >= number
+                    in_order = in_order and reader.number >= number
                     number = max(number, reader.number)
                     read, mark = read + len(raw) if raw.endswith(b"\n") else 0, crc32(raw, mark)
-                can_pass = can_pass and all(one.last <= number for one in found)
+                can_pass = can_pass and in_order and not gone
                 if can_pass:
                     numbers.append(number)
 
         self._append(id, self._new_entries(id, lines(), reader, after))
         # A retraction speaks of numbers, so it holds for messages that are written after it too:
-        # where one may, every file is read the next time.
+        # where one may, every file is read, now or the next time that more is changed than added.
+        if (start or passed) and not in_order:
+            self._db.execute("UPDATE stream SET position = '[[]]' WHERE id = ?", (id,))
+            self._take_session(id, files)
+            return
         if any(one.last > number for one in gone):
             read = 0
         self._db.execute(
             "UPDATE stream SET position = ?, metadata = coalesce(?, metadata) WHERE id = ?",
-            (json.dumps(_Position(numbers, number, read, mark)), reader.metadata, id),
+            (
+                json.dumps(_Position([] if gone else numbers, number, read, mark)),
+                reader.metadata,
+                id,
+            ),
         )
 
     def _new_entries(
@@ -285,11 +292,6 @@ class _Tail:
             self._segment = self._talk
         self._moment = entry.moment or self._moment
         return self._talk, self._segment
-
-
-def _retractions(file: SourceFile, start: int) -> Iterator[Retraction]:
-    records = (decode(raw) for raw in lines_of(file, start) if b'"retract"' in raw)
-    return (record for record in records if isinstance(record, Retraction))
 
 
 def _stamps(files: Files) -> str:
