@@ -107,7 +107,7 @@ def make_home(home: Path) -> None:
 
 
 def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
-    """The configured model with retries, and its fallbacks behind a circuit breaker."""
+    """The configured model and its fallbacks, asked in order, with retries."""
     if model.provider == "offline":
         from nanobot.providers.offline.model import OfflineModel
 

@@ -89,7 +89,7 @@ async def test_a_model_is_left_alone_for_a_minute_after_three_failures() -> None
     assert (await ask(provider)).text == "first"
     first.error = OUT
     await ask(provider, times=2)
-    assert first.asked == 6, "an answer closes the breaker and forgets the failures"
+    assert first.asked == 6, "an answer forgets the failures"
 
 
 async def test_refusals_of_one_request_do_not_count_against_the_model() -> None:
