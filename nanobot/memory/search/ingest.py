@@ -192,7 +192,7 @@ class Ingest:
         self._db.execute(
             "UPDATE stream SET position = ?, metadata = coalesce(?, metadata) WHERE id = ?",
             (
-                json.dumps(_Position([] if gone else numbers, number, read, mark)),
+                json.dumps(_Position(numbers if in_order and not gone else [], number, read, mark)),
                 reader.metadata,
                 id,
             ),
