@@ -194,7 +194,7 @@ def _verify(options: argparse.Namespace) -> int:
 
     log_errors_only()
     progress = _progress("checked")
-    done = verify(path_of(options.file), _identity(options), SystemClock(), progress)
+    done = verify(_existing(options.file), _identity(options), SystemClock(), progress)
     print_result(options, _data_of(done.unpacked, done.found), _contents_text)
     return 1 if done.found.troubles else 0
 
@@ -241,11 +241,7 @@ def _restore(options: argparse.Namespace) -> int:
     from nanobot.upkeep.restoring import expect_room, finish, is_empty, restore
 
     log_errors_only()
-    file = path_of(options.file)
-    if not file.is_file():
-        raise NanobotError(
-            f"there is no file {file}", hint="`nanobot backup list` shows what there is."
-        )
+    file = _existing(options.file)
     home = path_of(options.to) if options.to else options.home
     expect_room(home, replace=options.replace)
     with storage_errors(home):
@@ -268,6 +264,14 @@ def _restore(options: argparse.Namespace) -> int:
     more = {"home": str(home), "set_aside": restored.set_aside, "previous": previous}
     data = {**_data_of(restored.unpacked, restored.found), **more}
     return print_result(options, data, lambda data: _restored_text(home, data))
+
+
+def _existing(name: str) -> Path:
+    file = path_of(name)
+    if not file.is_file():
+        hint = "`nanobot backup list` shows what there is."
+        raise NanobotError(f"there is no file {file}", hint=hint)
+    return file
 
 
 def _identity(options: argparse.Namespace) -> Path | None:

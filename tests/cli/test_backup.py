@@ -110,10 +110,11 @@ def test_a_backup_that_is_not_there_is_named_before_anything_is_said_of_the_home
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = tmp_path / "missing.tar.gz"
-    assert run(home, "restore", missing) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: there is no file {missing}")
-    assert "--replace" not in said
+    for command in (["restore"], ["backup", "verify"]):
+        assert run(home, *command, missing) == 1
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: there is no file {missing}")
+        assert "--replace" not in said
 
 
 def test_a_file_that_is_no_backup_is_said_in_words(
