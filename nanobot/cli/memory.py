@@ -1,9 +1,10 @@
 """`nanobot memory` and `nanobot dream`: what is remembered, seen and changed from a terminal. The
-texts are those of the chat, and name its commands."""
+texts are those of the chat, in which its commands get the names that they have here."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
@@ -20,12 +21,24 @@ from nanobot.cli.command import (
     words,
 )
 from nanobot.cli.gateway import operate
+from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands, Parser
 
 ROLES = ("user", "assistant", "tool")
 SOURCES = ("message", "history", "note", "memory", "library")
+
+_CHAT_COMMAND = re.compile(
+    r"(?<![\w.~/])/(memory(?= (?:pending|accept|drop|search|why)\b)|memory(?=`)"
+    r"|dream-restore(?= --)|forget(?= --erase)|dream(?=`))"
+)
+_NAMES = {
+    "memory": "nanobot memory",
+    "dream-restore": "nanobot memory restore",
+    "forget": "nanobot memory forget",
+    "dream": "nanobot dream",
+}
 
 
 def add_memory(commands: Commands) -> None:
@@ -95,7 +108,16 @@ def _do(options: argparse.Namespace, operation: str = "") -> int:
 
 
 def _operate(options: argparse.Namespace, operation: str) -> Data:
-    return operate(options.home, f"memory.{operation}", **operands(options))
+    try:
+        data = operate(options.home, f"memory.{operation}", **operands(options))
+    except NanobotError as error:
+        error.hint = _named(error.hint)
+        raise
+    return {**data, "text": _named(str(data["text"]))} if "text" in data else data
+
+
+def _named(text: str) -> str:
+    return _CHAT_COMMAND.sub(lambda match: _NAMES[match[1]], text)
 
 
 def _restore(options: argparse.Namespace) -> int:

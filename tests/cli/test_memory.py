@@ -84,6 +84,16 @@ def test_remembered_text_cannot_control_the_terminal(gateway: Any, here: Any) ->
     assert "\x1b" not in here("memory", "show", "--json").stdout
 
 
+def test_commands_are_named_as_in_a_terminal(gateway: Any, here: Any) -> None:
+    gateway.answers["memory.show"] = {
+        "text": "See `/memory pending`, /dream-restore --version 2; ~/memory why, /memory stays."
+    }
+    assert here("memory", "show").stdout == (
+        "See `nanobot memory pending`, nanobot memory restore --version 2; ~/memory why, /memory"
+        " stays.\n"
+    )
+
+
 def test_times_in_utc_end_in_z_and_words_stay(gateway: Any, here: Any) -> None:
     moment, said = "2026-03-02T09:00:00.25", "It says 2026-03-02T09:00:00+00:00"
     gateway.answers["memory.show"] = {"a": f"{moment}+00:00", "b": f"{moment}+01:00", "c": said}
