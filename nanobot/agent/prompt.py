@@ -15,6 +15,9 @@ In front of each of the person's messages stands a header: `[today, Sat 2026-11-
 telegram:123]`; older ones read `[yesterday, …]`, `[3 days ago, …]`. It is a pure function of what
 is stored and of today's date, so it changes at most once a day. Days are differences of civil dates
 in the offset of the message's receipt, which is stored with it.
+
+One file, though it is long: system prompt, headers and cache together decide that a request extends
+the one before byte for byte.
 """
 
 from __future__ import annotations

@@ -19,6 +19,9 @@ platform takes an idempotency key for every kind of message.
 
 A button's id on the platform is random, is valid in its own chat only, and expires with the other
 traces of its message; the value stays here. A client that makes up an id presses nothing.
+
+One file, though it is long: what is promised depends on which statements share a transaction, and
+that is seen only where they stand side by side.
 """
 
 from __future__ import annotations
