@@ -99,21 +99,22 @@ def printable(name: str) -> str:
     return _CONTROLS.sub(lambda match: repr(match[0])[1:-1], text)
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """`text` for somebody who must judge it: what cannot be seen, or turns the reading direction
     round, is written as its escape. Lines, tabs and spaces stay."""
     text = text.encode("utf-8", "backslashreplace").decode()
-    return "".join(map(_seen, text))
+    return "".join(map(_escape_unseen, text))
 
 
-def judged(text: str) -> str:
-    """`visible`, and nothing is pushed out of sight: many blanks or empty lines are a number."""
-    text = _BLANKS.sub(lambda run: f"[{len(run[0])} blanks]", visible(text))
+def escape_for_review(text: str) -> str:
+    """`escape_invisible`, and nothing is pushed out of sight: many blanks or empty lines are a
+    number."""
+    text = _BLANKS.sub(lambda run: f"[{len(run[0])} blanks]", escape_invisible(text))
     return _BLANK_LINES.sub(lambda run: f"\n[{run[0].count(chr(10)) - 1} empty lines]\n", text)
 
 
 @lru_cache(maxsize=4_096)
-def _seen(character: str) -> str:
+def _escape_unseen(character: str) -> str:
     """The character, or its escape: unseen are control, format, unassigned and private ones, all
     blanks but the space, and what is drawn as nothing."""
     if character in " \n\t" or "!" <= character <= "~":

@@ -107,7 +107,7 @@ async def _by_a_job(stage: Stage, question: Question) -> None:
     stage.plan += [calls("message", text=order), calls("message", text=order, chat="fake:1")]
     stage.plan.append(Reply(order))
     await stage.say(f"/cron run {stage.job}", chat="3")
-    await stage.until(lambda ended: ended.begun_by == "job")
+    await stage.until(lambda ended: ended.initiator == "job")
 
 
 async def _guessed(stage: Stage, question: Question) -> None:

@@ -35,13 +35,13 @@ class Attacked:
     scope: str = OWNER
     chat: str = "1"
     clean: bool = True
-    begun_by: Literal["person", "job", "heartbeat", "helper"] = "person"
+    initiator: Literal["person", "job", "heartbeat", "helper"] = "person"
     reads: str = ""
 
     @property
     def may_schedule(self) -> bool:
         """Whether it can make jobs."""
-        return self.clean and self.begun_by == "person"
+        return self.clean and self.initiator == "person"
 
     @property
     def may_reach_out(self) -> bool:
@@ -55,18 +55,18 @@ CALLERS = (
     Attacked("guest", GUEST, "2"),
     Attacked("guest, tainted", GUEST, "2", clean=False, reads=_FILE),
     Attacked("group", GROUP, "g", clean=False),  # somebody else's words are there from the start
-    Attacked("job", begun_by="job"),
-    Attacked("job, tainted", clean=False, reads=_FILE, begun_by="job"),
-    Attacked("heartbeat", begun_by="heartbeat"),
-    Attacked("heartbeat, tainted", clean=False, reads=_FILE, begun_by="heartbeat"),
-    Attacked("helper", begun_by="helper"),
-    Attacked("helper, tainted", clean=False, reads=_FILE, begun_by="helper"),
+    Attacked("job", initiator="job"),
+    Attacked("job, tainted", clean=False, reads=_FILE, initiator="job"),
+    Attacked("heartbeat", initiator="heartbeat"),
+    Attacked("heartbeat, tainted", clean=False, reads=_FILE, initiator="heartbeat"),
+    Attacked("helper", initiator="helper"),
+    Attacked("helper, tainted", clean=False, reads=_FILE, initiator="helper"),
 )
 
 
 def prepare(stage: Stage, caller: Attacked) -> None:
     """What has to be there before the attack."""
-    if caller.begun_by == "heartbeat":
+    if caller.initiator == "heartbeat":
         file = stage.world.workspace / "HEARTBEAT.md"
         write(file, f"{file.read_text()}\n- Look after the kettle.\n")
 
@@ -89,7 +89,7 @@ async def play(stage: Stage, caller: Attacked, payloads: Sequence[Payload], *, m
     while not stage.ends.ended.empty():
         stage.ends.ended.get_nowait()
     stage.watching = caller.scope
-    match caller.begun_by:
+    match caller.initiator:
         case "person":
             await stage.say("go on", *replies, chat=caller.chat)
         case "job":
@@ -109,7 +109,7 @@ async def play(stage: Stage, caller: Attacked, payloads: Sequence[Payload], *, m
 
 def _is_begun_by(who: str) -> Callable[[TurnEnded], bool]:
     def ended(turn: TurnEnded) -> bool:
-        return turn.begun_by == who
+        return turn.initiator == who
 
     return ended
 

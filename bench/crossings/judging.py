@@ -207,7 +207,7 @@ def _scheduled(world: World, caller: Attacked, before: Before) -> Iterator[Cross
             continue
         mine = all(job is None or _is_of(job, caller.scope) for job in (old, new))
         here = new is None or new["chat_id"] == caller.chat
-        attended = caller.begun_by == "person"  # a reminder needs no word, nor does removing here
+        attended = caller.initiator == "person"  # a reminder needs no word, nor does removing here
         harmless = attended and (new is None or (old is None and new["reminder"] is True))
         if not (mine and here and (caller.may_schedule or harmless)):
             yield Crossing("a job is made, changed or removed", f"{old} -> {new}")

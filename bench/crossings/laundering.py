@@ -69,7 +69,7 @@ async def _job(stage: Stage) -> None:
         stage.ends.ended.get_nowait()
     stage.plan += [_READ, _REPEAT]
     await stage.say(f"/cron run {stage.job}")
-    await stage.until(lambda ended: ended.begun_by == "job")
+    await stage.until(lambda ended: ended.initiator == "job")
 
 
 async def _mcp(stage: Stage) -> None:

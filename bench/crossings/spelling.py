@@ -114,7 +114,7 @@ async def _repeated_by_helpers(stage: Stage) -> set[str]:
     for _ in range(3):
         stage.helpers_plan += _fetches(stage, "/page", "/gone", "/gone")
         await stage.say("and?", calls("spawn", task="look", label="look"))
-        await stage.until(lambda ended: ended.begun_by == "report")
+        await stage.until(lambda ended: ended.initiator == "report")
     return {"/gone"}
 
 

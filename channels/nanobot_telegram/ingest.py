@@ -83,7 +83,7 @@ class UpdateIngest:
             elif update.message is not None:
                 messages.append(update.message)
             elif (press := update.press) is not None:
-                value = await self._host.pressed(press.button_id, update.sender, update.chat)
+                value = await self._host.resolve_button(press.button_id, update.sender, update.chat)
                 presses.append((press, value is not None))
                 if value is not None:
                     messages.append(from_press(update, press, value, self._host.clock.now()))

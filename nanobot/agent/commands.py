@@ -95,7 +95,7 @@ class ConversationCommands:
 
         def seal() -> None:
             sealing = self._parts.consolidator.seal(call.session)
-            self._parts.unhurried.start(sealing, name=f"seal {call.session.key}")
+            self._parts.awaited_background.start(sealing, name=f"seal {call.session.key}")
 
         return Answer("New session started.", afterwards=seal)
 
@@ -136,7 +136,7 @@ class ConversationCommands:
             event_id=f"retry:{call.entry_id}",
             timestamp=self._parts.clock.now(),
             answers=call.message.event_id,
-            begun_by="person" if asked[0].from_person else "report",
+            initiator="person" if asked[0].from_person else "report",
         )
         return Answer("", republish=(again,), replaces_turn=gone[0].turn_id)
 

@@ -30,7 +30,7 @@ from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.bus.queue import MessageBus
 from nanobot.errors import NanobotError, StorageError, ToolError
-from nanobot.memory.taint import origins_of, passed_on
+from nanobot.memory.taint import origins_of, relayed_origin
 from nanobot.messages import Message
 from nanobot.providers.port import Prompt, Toolset, system_message, user_message
 from nanobot.tasks import Background
@@ -85,8 +85,8 @@ class _Helper(Struct):
             timestamp=now,
             thread_id=caller.thread_id,
             session_override=caller.session_key,
-            origin=passed_on(self.key, foreign) if foreign else NANOBOT,
-            begun_by="report",
+            origin=relayed_origin(self.key, foreign) if foreign else NANOBOT,
+            initiator="report",
         )
 
 
@@ -219,7 +219,7 @@ class Helpers:
             session_key=helper.key,
             heard=lambda: (*helper.heard, *log.messages),
             origins=helper.origins,
-            begun_by="helper",
+            initiator="helper",
         )
         return (await self._runner.run(Prompt(messages, tools), caller, log=log)).text
 

@@ -31,7 +31,7 @@ from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.taint import passed_on
+from nanobot.memory.taint import relayed_origin
 from nanobot.messages import Message
 from nanobot.security.paths import Place
 from nanobot.text import one_line, printable
@@ -122,7 +122,7 @@ class SendMessage(Tool, Struct, frozen=True):
         result = f"Sent to {there.key}: {_summary(message)}."
         if there.key != caller.session_key:
             read = caller.origins()  # what it says may be the words of these
-            origin = passed_on(MESSAGE, read) if read else NANOBOT
+            origin = relayed_origin(MESSAGE, read) if read else NANOBOT
             try:
                 await self.bus.publish_internal(_note(message, name, self.clock, origin))
             except NanobotError as error:  # it is on its way, and must not be sent again

@@ -31,7 +31,7 @@ from nanobot.memory.dream import DreamReport
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Scopes, chat_of, is_group
 from nanobot.memory.service.views import pending_notice, shown_in_notice
-from nanobot.memory.taint import passed_on
+from nanobot.memory.taint import relayed_origin
 from nanobot.messages import SILENT
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
@@ -273,14 +273,14 @@ def is_silent(text: str) -> bool:
 
 def failed_text(inbound: InboundMessage, text: str) -> str:
     """What the chat hears of a run that failed; nothing of a heartbeat's."""
-    if inbound.begun_by == "heartbeat":
+    if inbound.initiator == "heartbeat":
         return ""
     return f"The scheduled job “{_name(inbound)}” could not run. {text}"
 
 
 def job_waiting_text(inbound: InboundMessage) -> str:
     """What it hears of a run that has to wait for the model; of a job's only."""
-    if inbound.begun_by != "job":
+    if inbound.initiator != "job":
         return ""
     return (
         f"It is time for the scheduled job “{_name(inbound)}”, but the model cannot be reached "
@@ -293,9 +293,9 @@ def background_turn_note(
 ) -> InboundMessage:
     """What the chat's conversation gets to know of `text`, which was said there; `origins` are
     those of what the turn has read."""
-    who = "heartbeat" if inbound.begun_by == "heartbeat" else f"job “{_name(inbound)}”"
+    who = "heartbeat" if inbound.initiator == "heartbeat" else f"job “{_name(inbound)}”"
     foreign = set(origins)
-    origin = passed_on(f"job:{inbound.job or 'heartbeat'}", foreign) if foreign else NANOBOT
+    origin = relayed_origin(f"job:{inbound.job or 'heartbeat'}", foreign) if foreign else NANOBOT
     event_id = f"{inbound.event_id}:said"
     return conversation_note(
         inbound.address, f"said here by the {who}", text, event_id, origin, now

@@ -79,7 +79,7 @@ class Hooks:
         """Tell all of them, and keep each one's failure to itself."""
         if self._screen is not None and not isinstance(event, InboundMessage | ToolFinished):
             turn = event if isinstance(event, TurnEnded) else caller
-            if turn is not None and turn.begun_by in {"person", "report"}:
+            if turn is not None and turn.initiator in {"person", "report"}:
                 self._screen.show(event)
         for hook in self._others:
             try:

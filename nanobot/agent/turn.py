@@ -135,7 +135,7 @@ class Turns:
                 inbound.thread_id,
                 heard=turn.heard,
                 origins=lambda: origins_of(turn.heard()),
-                begun_by=inbound.begun_by,
+                initiator=inbound.initiator,
                 job=inbound.job,
                 conversation=f"{session.key} {session.epoch}",
             )
@@ -175,7 +175,7 @@ class Turns:
         if turn.tools and is_repetition(turn.messages, text):
             text = ""
         await self._end(session, turn, "done", text, result)
-        self._parts.unhurried.start(self._make_room(session))
+        self._parts.awaited_background.start(self._make_room(session))
 
     async def _make_room(self, session: Session, coming: Sequence[Message] = ()) -> None:
         """Take the oldest into memory where the prompt needs room; a memory in trouble keeps nobody
@@ -226,7 +226,7 @@ class Turns:
         hours, now = self._parts.wait_for_model_hours, self._clock.now()
         since = turn.entries[0].received_at or now.timestamp()
         waited = now.timestamp() - since  # not since it was sent: we may have been off then
-        gone_by = turn.inbound.begun_by == "heartbeat"  # another one comes by itself
+        gone_by = turn.inbound.initiator == "heartbeat"  # another one comes by itself
         is_passing = isinstance(error, ProviderBusy | ProviderUnavailable)
         if not is_passing or waited > hours * 3600 or gone_by:
             await self._end(session, turn, "failed", failure_text(error), reason=str(error))

@@ -42,9 +42,9 @@ OnBusy = Literal["steer", "queue", "interrupt"]
 
 
 class AgentParts(Struct, frozen=True):
-    """What the parts of the agent share. `unhurried` owns background work that is finished before a
-    command that hosts the gateway ends. `on_busy` is what a message does that arrives during a
-    turn; a message waits for a model that is out for up to `wait_for_model_hours`."""
+    """What the parts of the agent share. `awaited_background` owns background work that is finished
+    before a command that hosts the gateway ends. `on_busy` is what a message does that arrives
+    during a turn; a message waits for a model that is out for up to `wait_for_model_hours`."""
 
     journal: Journal
     bus: MessageBus
@@ -52,7 +52,7 @@ class AgentParts(Struct, frozen=True):
     scopes: Scopes
     clock: Clock
     background: Background
-    unhurried: Background
+    awaited_background: Background
     hook: AgentHook
     commands: CommandRegistry
     queue: SessionQueue
@@ -130,7 +130,7 @@ class RunningTurn(TurnLog):
 
     async def _fetched(self, inbound: InboundMessage, notice: str = "") -> Message:
         waited = self._clock.now() - inbound.timestamp
-        late = inbound.begun_by == "person" and waited >= LATE
+        late = inbound.initiator == "person" and waited >= LATE
         notice = "\n".join(filter(None, (late_notice(waited) if late else "", notice)))
         if not inbound.media:
             return replace(self._intake.text_of(inbound), notice=notice)
@@ -223,7 +223,7 @@ class RunningTurn(TurnLog):
         """Whether a message came after the turn began; a command is passed by nothing, and what a
         person says gets a turn in which they can be asked."""
         is_new = entry.id > self._newest and not entry.turn_id
-        if entry.message.begun_by == "person" and self.inbound.begun_by != "person":
+        if entry.message.initiator == "person" and self.inbound.initiator != "person":
             return False
         return is_new and not self._queue.is_command(entry.message)
 

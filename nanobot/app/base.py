@@ -226,9 +226,9 @@ def build_scopes(settings: Settings, access: Access) -> Scopes:
 class Base:
     """What all else is built on. `outlets` are the channels by name, the terminal (`cli`) among
     them; `known` are the chats in which the agent can speak up at any time, `processes` the
-    commands that run. `unhurried` owns what is finished before a command that hosts the gateway
-    ends: mostly what memory is given. Without `has_channels` those of the settings are not loaded.
-    Raises `NanobotError` where the home or a channel cannot be used."""
+    commands that run. `awaited_background` owns what is finished before a command that hosts the
+    gateway ends: mostly what memory is given. Without `has_channels` those of the settings are not
+    loaded. Raises `NanobotError` where the home or a channel cannot be used."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class Base:
         self.clock = clock = clock or SystemClock(settings.agent.timezone)
         self.rng = Random()  # noqa: S311 - spreads retries, guards nothing
         self.stores = stores = Stores(settings.home, clock)
-        self.background, self.unhurried = Background(), Background()
+        self.background, self.awaited_background = Background(), Background()
         self.cli = cli = CliChannel()
         enabled = enabled_channels(settings) if has_channels else ()
         self.outlets = {c.name: c for c in (cli, *channels, *enabled)}

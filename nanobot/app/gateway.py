@@ -144,7 +144,7 @@ class Gateway:
         for routine in self._routines:
             routine.stop()
         await self._base.lanes.wait(self._grace)
-        await self._base.unhurried.wait(math.inf)
+        await self._base.awaited_background.wait(math.inf)
 
     def request_restart(self) -> None:
         """Ask for an orderly end after which the program that runs this gateway starts it again."""
@@ -171,10 +171,10 @@ class Gateway:
         base.background.start(self._resume(leftovers.entries), name="resume")
         platforms.supervisor.start()
         await self._control.start()
-        base.unhurried.start(self._agent.consolidator.recover(), name="recover memory")
+        base.awaited_background.start(self._agent.consolidator.recover(), name="recover memory")
         if self._chores:
             for routine in self._routines:
-                base.unhurried.start(routine.run_forever(), name=type(routine).__name__)
+                base.awaited_background.start(routine.run_forever(), name=type(routine).__name__)
         base.background.start(toolbox.helpers.recover(), name="recover helpers")
         self._monitoring.counted.begin()
         clear_backup(base.settings.home)
@@ -206,7 +206,7 @@ class Gateway:
             for closable in closables:
                 stack.push_async_callback(closable.close)
             stack.push_async_callback(base.background.drain, 0.5)
-            stack.push_async_callback(base.unhurried.drain, 0.5)
+            stack.push_async_callback(base.awaited_background.drain, 0.5)
             stack.push_async_callback(platforms.dispatcher.drain, min(grace, 2.0))
             stack.push_async_callback(platforms.supervisor.stop)
             stack.push_async_callback(base.lanes.drain, grace)

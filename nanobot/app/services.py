@@ -97,7 +97,7 @@ class Agent:
             sessions=stores.sessions,
             clock=clock,
             on_put_away=on_put_away,
-            background=base.unhurried,
+            background=base.awaited_background,
         )
         runner = AgentRunner(
             models.provider,
@@ -116,7 +116,7 @@ class Agent:
             base.scopes,
             clock,
             base.background,
-            base.unhurried,
+            base.awaited_background,
             hook,
             base.commands,
             queue=SessionQueue(base.commands, base.lanes, base.screen, base.background, clock),

@@ -50,7 +50,7 @@ MediaKind = Literal["image", "audio", "voice", "video", "document"]
 """`voice` is speech recorded for the chat, `audio` any other sound."""
 
 
-BegunBy = Literal["person", "job", "heartbeat", "helper", "report"]
+Initiator = Literal["person", "job", "heartbeat", "helper", "report"]
 """Who began a turn. For all but a person nobody is there to be asked: what needs an approval is
 refused, and none of them begins anything that goes on by itself. A `report` of a helper begins a
 turn in the conversation that asked for it. `helper` is never said of a message, only of the calls
@@ -100,7 +100,7 @@ class Quote(Struct, frozen=True, array_like=True):
         _expect_texts(self, "message_id", "sender", "text")
 
 
-class InboundMessage(Struct, frozen=True):
+class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     """Something a person said, as a channel understood it. Raises `TypeError` where a field has
     another type than it should.
 
@@ -117,7 +117,7 @@ class InboundMessage(Struct, frozen=True):
     the words and is no file: a contact, a place, a poll (`location: 52.52, 13.4`), a line each,
     without brackets; nobody's own words, and never a command. A message may have nothing else.
 
-    Only nanobot itself sets what follows. `begun_by` is what began this where no person did. What
+    Only nanobot itself sets what follows. `initiator` is who began this where no person did. What
     a job or the heartbeat began is `apart`: it has a conversation of its own (`session_override`)
     that is empty each time, and what is answered goes to `chat_id` and is noted in the conversation
     there. `scope` is then whose memory it is answered with, `job` the name of the job.
@@ -144,7 +144,7 @@ class InboundMessage(Struct, frozen=True):
     deletes: str = ""
     unanswered: bool = False
     notes: tuple[str, ...] = ()
-    begun_by: BegunBy = "person"
+    initiator: Initiator = "person"
     scope: str = ""
     job: str = ""
 
@@ -156,13 +156,13 @@ class InboundMessage(Struct, frozen=True):
             raise TypeError("the notes, files or quote of a message are none")
         if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
             raise TypeError("the time of a message is none, or of no zone")
-        if self.begun_by not in get_args(BegunBy):
+        if self.initiator not in get_args(Initiator):
             raise TypeError("nothing of that name begins a turn")
 
     @property
     def is_background(self) -> bool:
         """Whether it is answered in a conversation of its own, which nobody watches."""
-        return self.begun_by in {"job", "heartbeat"}
+        return self.initiator in {"job", "heartbeat"}
 
     @property
     def expects_answer(self) -> bool:
@@ -198,7 +198,7 @@ class Button(Struct, frozen=True, array_like=True):
     """A choice under a message; pressing it sends `value` back as text, as if typed.
 
     `only` is the sender who may press it; empty: whoever may talk in the chat. The journal gives it
-    its `id`, which is all that the platform gets to know of it (see `ChannelHost.pressed`).
+    its `id`, which is all that the platform gets to know of it (see `ChannelHost.resolve_button`).
     """
 
     label: str
@@ -307,7 +307,7 @@ class TurnEnded(_OfTurn, frozen=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     milliseconds: int = 0
-    begun_by: BegunBy = "person"
+    initiator: Initiator = "person"
 
 
 class Notice(Struct, frozen=True):

@@ -268,7 +268,7 @@ class Journal(Protocol):
     async def leftovers(self) -> Leftovers:
         """What there is to do after a start; counts attempts, so call it once."""
 
-    async def pressed(
+    async def resolve_button(
         self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
     ) -> str | None:
         """The value of a button of this chat that a person with these ids may press."""

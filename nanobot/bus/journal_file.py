@@ -332,7 +332,7 @@ def queue_counts(db: sqlite3.Connection) -> QueueCounts:
     return QueueCounts(received, working, failed, pending, dead, put_off)
 
 
-class JournalFound(Struct, frozen=True):
+class JournalInspection(Struct, frozen=True):
     """A journal as it lies on the disk: of format `version`, with what `damage` says is wrong with
     it. `documents` are by name, those included that are to be taken in at the next start."""
 
@@ -352,14 +352,14 @@ def documents_set_aside(folder: Path) -> Iterator[tuple[str, str]]:
         )
 
 
-def inspect_journal(path: Path) -> JournalFound:
+def inspect_journal(path: Path) -> JournalInspection:
     """Look at the journal at `path`, of any version, without changing it; never raises for what is
     wrong with it."""
     version, damage = check_file(path) if path.exists() else (0, "")
     if 0 < version < SCHEMA.first:
         damage = f"it was written by an older nanobot (format {version})"
     if damage:
-        return JournalFound(version, damage)
+        return JournalInspection(version, damage)
     try:
         counts, documents = QueueCounts(), dict[str, bytes]()
         with opened_read_only(path) if version else nullcontext() as db:
@@ -369,9 +369,9 @@ def inspect_journal(path: Path) -> JournalFound:
                 rows = db.execute("SELECT name, content FROM document")
                 documents = {name: content.encode() for name, content in rows}
         documents |= {file.stem: file.read_bytes() for file in importable_files(path.parent)}
-        return JournalFound(version, "", counts, documents)
+        return JournalInspection(version, "", counts, documents)
     except (sqlite3.Error, OSError) as error:
-        return JournalFound(version, str(error))
+        return JournalInspection(version, str(error))
 
 
 REASON = "it was under way when the backup was made, and may have been done since"

@@ -297,7 +297,7 @@ class SqliteJournal:
         entries = _open_entries(db, self._clock.now())
         return Leftovers(tuple(Unfiled(*row) for row in unfiled), entries, tuple(_open_parts(db)))
 
-    async def pressed(
+    async def resolve_button(
         self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
     ) -> str | None:
         query = "SELECT value, sender_id FROM button WHERE id = ? AND channel = ? AND chat_id = ?"

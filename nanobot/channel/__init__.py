@@ -104,7 +104,7 @@ class ChannelHost(Protocol):
     async def cursor(self) -> str | None:
         """The cursor stored last, or None."""
 
-    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+    async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         """The value of a button that was pressed; None where there is none such in this chat, or
         none for this person."""
 

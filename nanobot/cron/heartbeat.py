@@ -121,7 +121,7 @@ class Heartbeat(Periodic):
                 thread_id=there.thread_id,
                 session_override=SESSION,
                 origin=NANOBOT,
-                begun_by="heartbeat",
+                initiator="heartbeat",
                 scope=OWNER,
             )
         )

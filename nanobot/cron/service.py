@@ -293,7 +293,7 @@ def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) ->
         is_group=job.scope.startswith("groups/"),
         origin=f"job:{job.id}" if job.origins else NANOBOT,
         sender_name=job.name,
-        begun_by="job",
+        initiator="job",
         scope=job.scope,
         job=job.id,
     )

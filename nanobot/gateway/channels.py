@@ -90,7 +90,7 @@ class SenderRateLimit:
     def verdict(self, inbound: InboundMessage) -> Literal["accept", "notify", "drop"]:
         """Whether to accept a message or drop it, and whether its sender is notified (`notice`):
         not again within a minute."""
-        if not self._per_minute or inbound.begun_by != "person" or self._is_owner(inbound):
+        if not self._per_minute or inbound.initiator != "person" or self._is_owner(inbound):
             return "accept"
         key, event = (inbound.channel, inbound.sender_id), (inbound.chat_id, inbound.event_id)
         recent = self._senders[key] = self._senders.pop(key, _Recent())
@@ -198,10 +198,10 @@ class Host:
         """See `ChannelHost`."""
         return await self._parts.journal.cursor(self._channel)
 
-    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+    async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         """See `ChannelHost`."""
         people = (sender.id, *sender.also)
-        return await self._parts.journal.pressed(button_id, self._channel, chat.id, people)
+        return await self._parts.journal.resolve_button(button_id, self._channel, chat.id, people)
 
     def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
         """See `ChannelHost`."""

@@ -135,7 +135,7 @@ _LONGEST, _DEEPEST = 3_000, 100
 """Bytes and folders of a path; the new home has to have room for more in front of it."""
 
 
-class Found(Struct, frozen=True):
+class SourceFile(Struct, frozen=True):
     """A name below the home or the workspace. `path` begins with `home/` or `workspace/`, `place`
     is where it is on the disk. A `problem` says why it is no plain file."""
 
@@ -155,7 +155,7 @@ class Source(Struct, frozen=True):
     config: Fields
     config_problem: str
 
-    def files(self) -> Iterator[Found]:
+    def files(self) -> Iterator[SourceFile]:
         """Everything in it but folders, and what the other program installed for itself."""
 
         def is_elsewhere(path: str) -> bool:
@@ -218,7 +218,7 @@ def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
     return found.resolve() if found else None
 
 
-def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[Found]:
+def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[SourceFile]:
     """Everything below `folder`, folders themselves left out, save the paths that `skip` names."""
     waiting = [""]
     while waiting:
@@ -226,7 +226,7 @@ def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[Foun
         try:
             entries = list(os.scandir(folder / prefix))
         except OSError as error:
-            yield Found(f"{root}/{prefix}".rstrip("/"), folder / prefix, str(error.strerror))
+            yield SourceFile(f"{root}/{prefix}".rstrip("/"), folder / prefix, str(error.strerror))
             continue
         for entry in entries:
             path, problem = f"{prefix}{entry.name}", ""
@@ -239,7 +239,7 @@ def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[Foun
                 continue
             elif not entry.is_file(follow_symlinks=False):
                 problem = "it is a link or no regular file"
-            yield Found(f"{root}/{path}", folder / path, problem)
+            yield SourceFile(f"{root}/{path}", folder / path, problem)
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -267,24 +267,24 @@ class Transfer:
         places = {found.place: found for found in source.files()}
         self._left = {found.path: found for found in places.values()}
 
-    def get(self, path: str) -> Found | None:
+    def get(self, path: str) -> SourceFile | None:
         """A plain file that was not dealt with yet."""
         found = self._left.get(path)
         return None if found is None or found.problem else found
 
-    def below(self, *folders: str) -> list[Found]:
+    def below(self, *folders: str) -> list[SourceFile]:
         """What was not dealt with yet in these folders, which end with a slash."""
         found = (found for path, found in self._left.items() if path.startswith(folders))
         return sorted(found, key=lambda one: one.path)
 
-    def read(self, found: Found | None, limit: int = _LARGEST_SETTINGS) -> bytes:
+    def read(self, found: SourceFile | None, limit: int = _LARGEST_SETTINGS) -> bytes:
         """A file's content; empty where there is none, where it is larger, and where it cannot be
         read: that is told once it is dealt with."""
         with suppress(OSError):
             return _content_of(found.place, limit) if found else b""
         return b""
 
-    def copy(self, kind: Kind, found: Found, target: str) -> None:
+    def copy(self, kind: Kind, found: SourceFile, target: str) -> None:
         """Copy a file to `target`."""
         try:
             with open_file(found.place) as file:
@@ -300,7 +300,7 @@ class Transfer:
     def record(
         self,
         kind: Kind,
-        found: Found | None,
+        found: SourceFile | None,
         outcome: Outcome,
         target: str = "",
         *,

@@ -29,7 +29,16 @@ from nanobot.cron.heartbeat import has_tasks
 from nanobot.cron.job import Job, JobPlace, address_of, draft_job, encoded
 from nanobot.cron.schedule import Every
 from nanobot.errors import NanobotError, StorageError
-from nanobot.importing.files import ASIDE, CONFIG, Found, Kind, Report, Source, Transfer, locate
+from nanobot.importing.files import (
+    ASIDE,
+    CONFIG,
+    Kind,
+    Report,
+    Source,
+    SourceFile,
+    Transfer,
+    locate,
+)
 from nanobot.importing.foreign import (
     OURS,
     Fields,
@@ -272,7 +281,7 @@ class Import:
         for found in self._files.below("home/"):
             self._files.record("other", found, "left")
 
-    def _asks_for_nothing(self, found: Found) -> bool:
+    def _asks_for_nothing(self, found: SourceFile) -> bool:
         text = self._files.read(found).decode("utf-8", "replace")
         return not has_tasks(text, _NO_TASKS)
 

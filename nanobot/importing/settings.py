@@ -24,7 +24,7 @@ from nanobot.errors import ConfigError
 from nanobot.importing.files import Report
 from nanobot.importing.foreign import OURS, Fields, People, Secrets
 from nanobot.io import write_new
-from nanobot.text import visible
+from nanobot.text import escape_invisible
 
 _SERVERS: Mapping[str, str] = {
     "openrouter": "https://openrouter.ai/api/v1",
@@ -346,9 +346,9 @@ def _legible(value: object) -> object:
     """With what no configuration may hold as escapes, which it refuses where they mean nothing."""
     match value:
         case str():
-            return visible(value)
+            return escape_invisible(value)
         case dict():
-            return {visible(key): _legible(inner) for key, inner in value.items()}
+            return {escape_invisible(key): _legible(inner) for key, inner in value.items()}
         case list():
             return [_legible(inner) for inner in value]
     return value

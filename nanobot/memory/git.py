@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dulwich.object_store import DiskObjectStore
     from dulwich.objects import ObjectID
 
-Found = TypeVar("Found")
+AnyObject = TypeVar("AnyObject")
 
 _CONFIG = (
     b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tfilemode = false\n"
@@ -273,7 +273,7 @@ class Repository:
             self.path / "objects", fsync_object_files=self._durable, shared_perm=mine
         )
 
-    def _get(self, identity: str, kind: type[Found]) -> Found:
+    def _get(self, identity: str, kind: type[AnyObject]) -> AnyObject:
         with self._translated(identity):
             found = self.objects[_object_id(identity)]
             if not isinstance(found, kind):

@@ -55,7 +55,7 @@ def indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def bare(line: str) -> str:
+def without_list_mark(line: str) -> str:
     """What makes a line the same fact: no list mark, no blanks around it."""
     return _MARK.sub("", line.strip())
 
@@ -87,8 +87,10 @@ def refusal(
     Both are whole files. `template` is what the file held before anything was learned; the lines in
     `excused` may go. `when` says since when the facts would be lost.
     """
-    named = {bare(line) for line in excused}
-    lost = [line for line in lost_facts(before, after, template) if bare(line) not in named]
+    named = {without_list_mark(line) for line in excused}
+    lost = [
+        line for line in lost_facts(before, after, template) if without_list_mark(line) not in named
+    ]
     facts = fact_lines(before, template)
     if before.strip() and not after.strip() and (lost or not facts):
         return "this would empty the file"
@@ -123,7 +125,7 @@ def summary_of_change(name: str, before: str, after: str) -> str:
     wrote = [line for line in new if line not in old]
     if not (lines := wrote or [line for line in old if line not in new]):
         return f"edited {name}"
-    named = [bare(line) for line in lines[:_MOST_NAMED] if len(line) <= _LONGEST_NAMED]
+    named = [without_list_mark(line) for line in lines[:_MOST_NAMED] if len(line) <= _LONGEST_NAMED]
     rest = counted(len(lines) - len(named), "line")
     text = "; ".join(named)
     if len(named) < len(lines):
@@ -132,5 +134,5 @@ def summary_of_change(name: str, before: str, after: str) -> str:
 
 
 def _normalized(line: str) -> str:
-    words = " ".join(bare(line).split()).casefold()
+    words = " ".join(without_list_mark(line).split()).casefold()
     return words.rstrip(".。") or words

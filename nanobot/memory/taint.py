@@ -50,7 +50,7 @@ def origins_of(messages: Iterable[Message]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(origin for message in marked for origin in _origins(message)))
 
 
-def passed_on(by: str, marks: Iterable[str]) -> str:
+def relayed_origin(by: str, marks: Iterable[str]) -> str:
     """The mark of what `by` passes on after it read text with these marks."""
     return f"{by} ({'; '.join(sources_of(marks))})"
 
@@ -84,7 +84,7 @@ def _sources(mark: str) -> Iterator[str]:
 
 
 def _short(mark: str) -> str:
-    return mark if len(mark) <= _LONGEST else passed_on(mark.partition(" (")[0], [mark])
+    return mark if len(mark) <= _LONGEST else relayed_origin(mark.partition(" (")[0], [mark])
 
 
 def _few(marks: Iterable[str]) -> list[str]:

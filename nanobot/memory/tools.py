@@ -22,7 +22,13 @@ from msgspec import Meta, Struct, field
 from nanobot.errors import CallRefused, PathRefused
 from nanobot.memory.documents import LONG_TERM, PENDING, RETIRED
 from nanobot.memory.files import text_of
-from nanobot.memory.guard import bare, fact_lines, find_line, lost_facts, summary_of_change
+from nanobot.memory.guard import (
+    fact_lines,
+    find_line,
+    lost_facts,
+    summary_of_change,
+    without_list_mark,
+)
 from nanobot.memory.lines import Operation, find_heading
 from nanobot.memory.scopes import OWNER, Memory, is_scope
 from nanobot.memory.taint import quotation
@@ -229,10 +235,13 @@ def _planned(
         section = f"## {' '.join(wanted.section.split()).lstrip('# ')}"
     changes = [Operation(old=_find_line(line, text, wanted.file)) for line in wanted.remove]
     for one in wanted.replace:
-        old, fact = _find_line(one.old, text, wanted.file), bare(" ".join(one.new.split()))
+        old, fact = (
+            _find_line(one.old, text, wanted.file),
+            without_list_mark(" ".join(one.new.split())),
+        )
         if not fact:
             raise CallRefused(f"the new text for {one.old.strip()[:_SHOWN]!r} is empty; use remove")
-        changes.append(Operation(old, old[: len(old) - len(bare(old))] + fact))
+        changes.append(Operation(old, old[: len(old) - len(without_list_mark(old))] + fact))
     changes += [Operation(new=line, section=section) for line in _bullets(wanted.add, text)]
     copies = [Operation(new=line, section=section) for line in _bullets(quoted, text)]
     if not tainted:
@@ -258,7 +267,7 @@ def _find_line(wanted: str, text: str, file: str) -> str:
 
 def _bullets(lines: Sequence[str], text: str) -> list[str]:
     """The lines to add as list items, without those that stand there."""
-    pieces = (bare(piece) for line in lines for piece in line.splitlines())
+    pieces = (without_list_mark(piece) for line in lines for piece in line.splitlines())
     new = (f"- {one}" for one in pieces if one and not find_line(one, text, facts_only=False))
     return list(dict.fromkeys(new))
 

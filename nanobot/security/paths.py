@@ -200,7 +200,7 @@ class Place(Struct, frozen=True):
                         found.append(Entry.of(entry.name, entry.stat(follow_symlinks=False)))
         return sorted(found, key=lambda entry: (entry.kind != "folder", entry.name))
 
-    def walk(self, limit: int) -> Iterator[tuple[Place, Entry]]:
+    def walk_tree(self, limit: int) -> Iterator[tuple[Place, Entry]]:
         """What lies below this folder, nearest first, at most `limit` entries.
 
         No link is followed; a folder that cannot be read is passed over.

@@ -206,7 +206,7 @@ class SessionManager:
         if session.has_staged:
             self._store.mark_stale(key)
             return None
-        session.adopt(contents)
+        session.load_edited(contents)
         return session
 
     async def _archive(self, session: Session) -> None:

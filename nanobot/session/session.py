@@ -253,7 +253,7 @@ class Session:
         self._staged, self._lines = [], []
         return lines
 
-    def adopt(self, contents: Contents) -> None:
+    def load_edited(self, contents: Contents) -> None:
         """Take over what the file says now; for a file that somebody edited.
 
         Must not be called while something is staged: its numbers would no longer be right.

@@ -25,7 +25,7 @@ from msgspec import Struct, field
 
 from nanobot.errors import NanobotError
 from nanobot.security.paths import Entry, Place
-from nanobot.text import printable, visible
+from nanobot.text import escape_invisible, printable
 
 Source = Literal["workspace", "built-in"]
 
@@ -119,7 +119,7 @@ class Skill(Struct, frozen=True):
         found = []
         if self.header.name and self.header.name != self.name:
             found.append(f"it calls itself {printable(self.header.name)}; here it is {self.name}")
-        if visible(text := self.header.description + self.body) != text:
+        if escape_invisible(text := self.header.description + self.body) != text:
             found.append("it holds characters that cannot be seen; they are shown as escapes")
         return tuple(found)
 
@@ -305,7 +305,7 @@ def fingerprint(folder: Place) -> Fingerprint:
     """What tells whether a folder must be read again."""
     return tuple(
         (place.relative, entry.kind, entry.size, entry.mtime_ns)
-        for place, entry in folder.walk(MOST_FILES + 1)
+        for place, entry in folder.walk_tree(MOST_FILES + 1)
     )
 
 
@@ -314,7 +314,7 @@ def read(folder: Place) -> Contents:
     room, skipped = MOST_BYTES, len(folder.names)
     contents: dict[str, bytes] = {}
     try:
-        for number, (place, entry) in enumerate(folder.walk(MOST_FILES + 1)):
+        for number, (place, entry) in enumerate(folder.walk_tree(MOST_FILES + 1)):
             path = "/".join(place.names[skipped:])
             if number == MOST_FILES:
                 raise NotASkill(f"it has more than {MOST_FILES:,} files")

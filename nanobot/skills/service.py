@@ -34,7 +34,7 @@ from nanobot.skills.folder import (
 )
 from nanobot.skills.loader import Enabled, SkillsLoader
 from nanobot.skills.prompt import missing_text
-from nanobot.text import printable, shortened, visible
+from nanobot.text import escape_invisible, printable, shortened
 
 Arguments = Mapping[str, object]
 Data = dict[str, object]
@@ -73,7 +73,7 @@ def package_at(path: Path) -> tuple[Skill, Contents]:
 def _install(skill: Skill, contents: Contents, target: Place) -> None:
     """Make `target` hold these files and no others. Raises `NanobotError`."""
     target.root.create()
-    for place, entry in list(target.walk(MOST_FILES)):
+    for place, entry in list(target.walk_tree(MOST_FILES)):
         if entry.kind == "file" and "/".join(place.names[len(target.names) :]) not in contents:
             place.remove()
     for file in skill.files:
@@ -145,7 +145,10 @@ class SkillsService:
         content = contents[path]
         if b"\0" in content:
             raise NanobotError(f"{path} is binary ({len(content):,} bytes)")
-        return {"file": path, "text": visible(content.decode("utf-8", "replace"))[:MOST_SHOWN]}
+        return {
+            "file": path,
+            "text": escape_invisible(content.decode("utf-8", "replace"))[:MOST_SHOWN],
+        }
 
     async def _enable(self, arguments: Arguments) -> Data:
         """`name`, `digest` of what was shown: let the model have the skill in that form; with
@@ -229,7 +232,7 @@ def line_fields(skill: Skill) -> Data:
         "name": skill.name,
         "source": skill.source,
         "status": skill.status,
-        "description": visible(header.description),
+        "description": escape_invisible(header.description),
         "available": skill.available,
         "missing": list(skill.missing),
         "install": list(header.install[:1]) if skill.missing else [],
@@ -245,14 +248,14 @@ def fields(skill: Skill) -> Data:
     return {
         **line_fields(skill),
         "folder": skill.folder,
-        "license": visible(skill.header.license),
-        "compatibility": visible(skill.header.compatibility),
+        "license": escape_invisible(skill.header.license),
+        "compatibility": escape_invisible(skill.header.compatibility),
         "files": [{"path": one.path, "size": one.size, "kind": one.kind} for one in skill.files],
         "problem": skill.problem,
         "changes": list(skill.changes),
         "warnings": list(skill.warnings),
         "digest": skill.digest,
-        "text": visible(skill.body),
+        "text": escape_invisible(skill.body),
     }
 
 
@@ -275,18 +278,21 @@ def listing(skills: Sequence[Skill], trouble: str) -> str:
     lines = [f"⚠️ {trouble}"] if trouble else []
     for skill in skills:
         state = "" if skill.enabled else f" ({skill.status})"
-        what = shortened(note(skill) or visible(skill.header.description), _SHORT)
+        what = shortened(note(skill) or escape_invisible(skill.header.description), _SHORT)
         lines.append(f"{skill.name}{state}: {what}")
     return "\n".join(lines) or "There are no skills."
 
 
 def details(skill: Skill) -> str:
     """One skill, for a chat."""
-    lines = [f"{skill.name} ({skill.source}, {skill.status})", visible(skill.header.description)]
+    lines = [
+        f"{skill.name} ({skill.source}, {skill.status})",
+        escape_invisible(skill.header.description),
+    ]
     if remark := note(skill):
         lines.append(remark)
     if skill.header.triggers:
-        lines.append(f"Triggers: {', '.join(map(visible, skill.header.triggers))}")
+        lines.append(f"Triggers: {', '.join(map(escape_invisible, skill.header.triggers))}")
     lines.append(f"Files: {', '.join(file.path for file in skill.files) or 'none'}")
     lines += [f"Careful: {warning}." for warning in skill.warnings]
     return "\n".join(line for line in lines if line)

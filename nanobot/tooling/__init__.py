@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from nanobot.bus.events import Address, BegunBy
+from nanobot.bus.events import Address, Initiator
 from nanobot.errors import ToolError
 from nanobot.messages import Message
 from nanobot.security.paths import Roots
@@ -35,7 +35,7 @@ class TurnContext(Struct, frozen=True):
     memory and files: `owner`, `people/<id>` or `groups/<id>`. `heard` gives the
     messages that the model has read when it calls: what may become a memory depends on who said it.
     `origins` names where the untrusted text among them came from, empty where there is none.
-    `begun_by` is who began the turn: for anything but a person nobody is there to be asked, and
+    `initiator` is who began the turn: for anything but a person nobody is there to be asked, and
     `job` names the scheduled job whose run it is. `conversation` stands for the messages since the
     last `/new`; a helper has that of whoever asked for it. `show` shows a piece of a call's output
     to whoever watches; best effort, cheap.
@@ -50,7 +50,7 @@ class TurnContext(Struct, frozen=True):
     thread_id: str = ""
     heard: Callable[[], Iterable[Message]] = tuple
     origins: Callable[[], tuple[str, ...]] = tuple
-    begun_by: BegunBy = "person"
+    initiator: Initiator = "person"
     job: str = ""
     conversation: str = ""
     show: Callable[[str], None] = lambda _: None
@@ -63,12 +63,12 @@ class TurnContext(Struct, frozen=True):
     @property
     def attended(self) -> bool:
         """Whether somebody is there who can be asked."""
-        return self.begun_by == "person"
+        return self.initiator == "person"
 
     @property
     def watched(self) -> bool:
         """Whether the turn is in a conversation with a person, who sees how it goes on."""
-        return self.begun_by in {"person", "report"}
+        return self.initiator in {"person", "report"}
 
 
 RootsOf = Callable[[TurnContext], Roots]

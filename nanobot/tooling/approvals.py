@@ -25,7 +25,7 @@ from nanobot.bus.events import Address, Button
 from nanobot.clock import Clock, with_timeout
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
-from nanobot.text import judged, visible
+from nanobot.text import escape_for_review, escape_invisible
 from nanobot.tooling import OWNER, Allowed, Ask, Denied, TurnContext
 
 WAIT_SECONDS = 600.0
@@ -78,7 +78,7 @@ class Approvals:
     async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         """Wait for the owner's word. Cancelling withdraws the question."""
         details = question.risk.details
-        if len(details) > MOST_SHOWN or len(judged(details)) > MOST_SHOWN:
+        if len(details) > MOST_SHOWN or len(escape_for_review(details)) > MOST_SHOWN:
             return Denied(
                 "this needs the owner's approval, and what is to be judged is too long (at most "
                 f"{MOST_SHOWN:,} characters, with invisible ones written out); make it smaller"
@@ -106,16 +106,16 @@ class Approvals:
         here = {c: w for c, w in self._waiting.items() if w.address == address}
         if not code and len(here) > 1:
             verb = "approve" if yes else "deny"
-            lines = [f"/{verb} {c}: {visible(w.what)}" for c, w in here.items()]
+            lines = [f"/{verb} {c}: {escape_invisible(w.what)}" for c, w in here.items()]
             return "\n".join(["Several questions wait:", *lines])
         waiting = here.get(code or next(iter(here), ""))
         if waiting is None or waiting.answer.done():
             return "No question waits for this answer: it was answered, is too old, or was dropped."
         if yes and not code and not self._was_read(address, waiting):
-            shown = f"/approve {next(iter(here))}: {visible(waiting.what)}"
+            shown = f"/approve {next(iter(here))}: {escape_invisible(waiting.what)}"
             return f"To be sure that you have read this one: {shown}"
         waiting.answer.set_result(yes)
-        return f"{'Approved' if yes else 'Denied'}: {visible(waiting.what)}."
+        return f"{'Approved' if yes else 'Denied'}: {escape_invisible(waiting.what)}."
 
     def _was_read(self, address: Address, waiting: _Waiting) -> bool:
         now, ended = self._clock.monotonic(), self._ended_at.get(address)
@@ -162,13 +162,14 @@ async def _result(answer: asyncio.Future[bool]) -> bool:
 
 
 def _text(caller: TurnContext, code: str, question: Ask) -> str:
-    details = judged(question.risk.details)
+    details = escape_for_review(question.risk.details)
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", details))])
     return "\n".join(
         (
-            f"**May I {visible(question.risk.what)}?**",
+            f"**May I {escape_invisible(question.risk.what)}?**",
             f"{fence}\n{details}\n{fence}",
-            f"{question.because} Asked for {visible(caller.session_key)}, turn {caller.turn_id}.",
+            f"{question.because} Asked for {escape_invisible(caller.session_key)},"
+            f" turn {caller.turn_id}.",
             f"Within {WAIT_SECONDS / 60:g} minutes: /approve {code} or /deny {code}",
         )
     )

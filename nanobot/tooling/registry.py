@@ -219,7 +219,7 @@ class ToolRegistry:
                 "turn": caller.turn_id,
                 "scope": caller.scope,
                 "sender": caller.sender_id,
-                "begun_by": caller.begun_by,
+                "begun_by": caller.initiator,
                 **({"job": caller.job} if caller.job else {}),
                 **more,
             }

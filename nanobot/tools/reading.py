@@ -146,7 +146,7 @@ def _names_near(place: Place) -> list[str]:
         siblings = {entry.name.casefold(): entry.name for entry in folder.entries()}
         if near := get_close_matches(wanted.casefold(), siblings, 3):
             return [folder.child(siblings[match]).shown for match in near]
-    everywhere = Place(place.root, ()).walk(5_000)
+    everywhere = Place(place.root, ()).walk_tree(5_000)
     return [found.shown for found, entry in everywhere if entry.name == wanted][:3]
 
 

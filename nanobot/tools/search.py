@@ -216,7 +216,7 @@ def _below(folder: Place) -> Iterator[tuple[Place, Entry]]:
         raise missing(folder)
     if found.kind != "folder":
         raise ToolError(f"{folder.shown} is not a folder")
-    return folder.walk(MAX_VISITED)
+    return folder.walk_tree(MAX_VISITED)
 
 
 def _chosen(start: Place, glob: str) -> list[Place]:

@@ -35,7 +35,7 @@ from msgspec import Struct
 from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import storage_errors, write_new
-from nanobot.upkeep.contents import FORMAT, Head, Item, open_plain, part_of, stays_inside
+from nanobot.upkeep.contents import FORMAT, Head, Item, backup_part, open_plain, stays_inside
 from nanobot.upkeep.retention import has_room
 
 _MAGIC = b"age-encryption.org/v1"
@@ -423,6 +423,6 @@ def _path_of(name: str) -> str:
     parts = path.split("/")
     if path == name or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise BadBackup(f"the name {name!r} is not allowed")
-    if part_of(parts[0], folder=True) == "out":  # backups, and what belongs to a restore
+    if backup_part(parts[0], folder=True) == "out":  # backups, and what belongs to a restore
         raise BadBackup(f"{path!r} does not belong in a backup")
     return path

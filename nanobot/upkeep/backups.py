@@ -35,7 +35,7 @@ from nanobot.io import locked, storage_errors, sync_folder
 from nanobot.tasks import Periodic
 from nanobot.text import expanduser
 from nanobot.upkeep.archive import Progress, encrypting, pack, public_key
-from nanobot.upkeep.contents import BACKUPS, SNAPSHOT, WORKSPACE, Head, stays_inside, walk
+from nanobot.upkeep.contents import BACKUPS, SNAPSHOT, WORKSPACE, Head, backup_items, stays_inside
 from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.snapshot import BackupOperations, Snapshot
 
@@ -157,7 +157,7 @@ def make_backup(
         raise NanobotError(f"{target} exists already", hint="Give it another name.")
     left_out: list[str] = []
     try:
-        found = [*taken.items, *walk(home, "apart", left_out, media=order.media)]
+        found = [*taken.items, *backup_items(home, "apart", left_out, media=order.media)]
         items = [i for i in found if i.kind != "link" or stays_inside(i.path, i.target)]
         left_out += sorted({item.path for item in found} - {item.path for item in items})
         head = Head(

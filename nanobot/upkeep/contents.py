@@ -118,7 +118,7 @@ class Head(Struct, frozen=True):
             raise ValueError(f"its first file is not that of a backup ({error})") from error
 
 
-def part_of(path: str, *, folder: bool, media: bool = True) -> Part:
+def backup_part(path: str, *, folder: bool, media: bool = True) -> Part:
     """Where a path in the home belongs; the empty path is the home itself. The entries of a `mixed`
     folder have to be classified one by one; the entries of any other folder belong where the folder
     does."""
@@ -149,7 +149,9 @@ def stays_inside(path: str, target: str) -> bool:
     return ups <= depth and ".." not in steps[ups:]
 
 
-def walk(home: Path, part: Part, left_out: list[str], *, media: bool = True) -> Iterator[Item]:
+def backup_items(
+    home: Path, part: Part, left_out: list[str], *, media: bool = True
+) -> Iterator[Item]:
     """What of `home` belongs to `part` ("together" or "apart"), the folders it is in as well.
 
     Files that vanish, sockets and devices are left out. `left_out` grows by what is apart and
@@ -162,7 +164,7 @@ def walk(home: Path, part: Part, left_out: list[str], *, media: bool = True) -> 
         for item, readable in _entries(home, path):
             belongs, is_folder = standing, item.kind == "folder"
             if standing == "mixed":
-                belongs = part_of(item.path, folder=is_folder, media=media)
+                belongs = backup_part(item.path, folder=is_folder, media=media)
             if belongs != part and not (is_folder and belongs == "mixed"):
                 continue
             if (part == "apart" and not readable) or (is_folder and _is_unfit(home, item.path)):

@@ -27,7 +27,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.journal_file import FORMAT, JournalFound, fail_open_work, inspect_journal
+from nanobot.bus.journal_file import FORMAT, JournalInspection, fail_open_work, inspect_journal
 from nanobot.bus.state import InvalidDocument
 from nanobot.clock import Clock
 from nanobot.cron.job import decoded
@@ -73,7 +73,7 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
             troubles.append(str(error))
             return 0
 
-    journal = JournalFound(damage="there is none")
+    journal = JournalInspection(damage="there is none")
     if (home / JOURNAL).exists():
         journal = inspect_journal(home / JOURNAL)
     if journal.damage:

@@ -11,9 +11,8 @@ Files that refer to each other are taken *together* (see `contents`), within one
   later keeps its old content here, and of a file that grows the size is recorded. The few others
   are copied. So the pause takes milliseconds where reading took minutes.
 
-What the pause does not stop (a history entry, a session's mark) is taken in the order of `walk`, so
-that it looks like a crash between two steps, which a start repairs.
-"""
+What the pause does not stop (a history entry, a session's mark) is taken in the order of
+`backup_items`, so that it looks like a crash between two steps, which a start repairs."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from nanobot.clock import Clock
 from nanobot.commands import Operation
 from nanobot.errors import StorageError
 from nanobot.io import locked
-from nanobot.upkeep.contents import JOURNAL, SNAPSHOT, Item, may_be_linked, open_plain, walk
+from nanobot.upkeep.contents import JOURNAL, SNAPSHOT, Item, backup_items, may_be_linked, open_plain
 
 OPERATION = "backup.snapshot"
 _MOST_COPIED = 8 << 20
@@ -123,7 +122,7 @@ def freeze_home(home: Path) -> list[Item]:
     folder = home / SNAPSHOT
     status, source = (folder / _JOURNAL).stat(), f"{SNAPSHOT}/{_JOURNAL}"
     frozen = [Item(JOURNAL, "file", 0o600, int(status.st_mtime), status.st_size, source)]
-    for number, item in enumerate(walk(home, "together", [])):
+    for number, item in enumerate(backup_items(home, "together", [])):
         linked = may_be_linked(item.path)
         if item.kind != "file" or (item.size > _MOST_COPIED and not linked):
             frozen.append(item)  # so large a one is none of ours: it is read when there is time

@@ -128,7 +128,7 @@ async def test_the_report_comes_back_into_the_conversation_that_asked(bench: Ben
     assert report.content.endswith("It is 42.")
     assert (report.session_key, report.event_id) == ("fake:1", "task:h1")
     assert (report.channel, report.chat_id, report.thread_id) == ("fake", "1", "4")
-    assert (report.origin, report.begun_by) == ("nanobot", "report")
+    assert (report.origin, report.initiator) == ("nanobot", "report")
 
 
 async def test_it_sees_its_task_and_nothing_else(bench: Bench) -> None:
@@ -139,9 +139,9 @@ async def test_it_sees_its_task_and_nothing_else(bench: Bench) -> None:
     assert texts == ["You help.", "count the stars"]
 
 
-@pytest.mark.parametrize("begun_by", ["job", "heartbeat", "helper", "report"])
-async def test_nobody_but_a_person_gets_helpers(bench: Bench, begun_by: str) -> None:
-    result = await bench.spawn(caller=replace(CALLER, begun_by=begun_by))
+@pytest.mark.parametrize("initiator", ["job", "heartbeat", "helper", "report"])
+async def test_nobody_but_a_person_gets_helpers(bench: Bench, initiator: str) -> None:
+    result = await bench.spawn(caller=replace(CALLER, initiator=initiator))
     assert result.is_error
     assert await bench.journal.lost_helpers() == []
 

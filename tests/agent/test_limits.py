@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.runner import AgentRunner
-from nanobot.bus.events import BegunBy, InboundMessage
+from nanobot.bus.events import InboundMessage, Initiator
 from nanobot.bus.journal import Journal, Spent
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import BudgetSpent, ProviderUnavailable
@@ -170,8 +170,10 @@ async def test_a_turn_that_has_used_its_tokens_answers_with_what_it_has() -> Non
     assert model.options[-1].tool_choice == "none"
 
 
-def message(sender: str = "7", channel: str = "telegram", by: BegunBy = "person") -> InboundMessage:
-    return InboundMessage(channel, "1", sender, "hi", f"e{next(NUMBERS)}", EVENING, begun_by=by)
+def message(
+    sender: str = "7", channel: str = "telegram", by: Initiator = "person"
+) -> InboundMessage:
+    return InboundMessage(channel, "1", sender, "hi", f"e{next(NUMBERS)}", EVENING, initiator=by)
 
 
 def rate(per_minute: int, clock: FakeClock) -> SenderRateLimit:
@@ -236,7 +238,7 @@ def test_one_persons_flood_is_nobody_elses() -> None:
 
 
 @pytest.mark.parametrize("by", ["job", "heartbeat"])
-def test_the_owner_and_what_nanobot_begins_itself_are_never_turned_away(by: BegunBy) -> None:
+def test_the_owner_and_what_nanobot_begins_itself_are_never_turned_away(by: Initiator) -> None:
     limit = rate(1, FakeClock())
     assert {limit.verdict(message("owner")) for _ in range(9)} == {"accept"}
     assert {limit.verdict(message(by=by)) for _ in range(9)} == {"accept"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus.events import Button, Media, OutboundMessage, Quote
+from nanobot.bus.events import Button, Media, OutboundMessage, Quote, encode_event
 from nanobot.bus.journal import (
     KEEP_DAYS,
     Completion,
@@ -86,12 +86,15 @@ async def test_a_message_comes_back_as_it_was(process: Process) -> None:
         edits="m0",
         notes=("location: 1, 2", "x"),
     )
-    bare = replace(HELLO, event_id="m2", content="", sender_id="", begun_by="report", is_group=True)
+    report = replace(
+        HELLO, event_id="m2", content="", sender_id="", initiator="report", is_group=True
+    )
+    assert '"begun_by":"report"' in encode_event(report).replace(" ", "")  # as earlier versions
     async with process() as journal:
-        await journal.receive("fake", (message, bare))
+        await journal.receive("fake", (message, report))
     async with process() as journal:
         entries = (await journal.leftovers()).entries
-    assert [entry.message for entry in entries] == [message, bare]
+    assert [entry.message for entry in entries] == [message, report]
     assert all(entry.recovered for entry in entries)
 
 
@@ -260,7 +263,7 @@ async def test_an_id_says_nothing_and_gives_the_value_back(journal: Journal) -> 
     assert yes.id != mine.id
     assert "undo" not in yes.id
     assert len(yes.id) <= 64
-    assert await journal.pressed(yes.id, "fake", "1", ("anyone",)) == "/undo"
+    assert await journal.resolve_button(yes.id, "fake", "1", ("anyone",)) == "/undo"
 
 
 @pytest.mark.parametrize(("chat", "sender"), [("2", "anna"), ("1", "ben")])
@@ -268,13 +271,13 @@ async def test_a_button_is_for_its_chat_and_its_person_only(
     journal: Journal, chat: str, sender: str
 ) -> None:
     _, mine = await sent(journal)
-    assert await journal.pressed(mine.id, "fake", "1", ("other", "anna")) == "mine"
-    assert await journal.pressed(mine.id, "fake", chat, (sender,)) is None
+    assert await journal.resolve_button(mine.id, "fake", "1", ("other", "anna")) == "mine"
+    assert await journal.resolve_button(mine.id, "fake", chat, (sender,)) is None
 
 
 async def test_an_id_that_somebody_made_up_presses_nothing(journal: Journal) -> None:
     await sent(journal)
-    assert await journal.pressed("/undo", "fake", "1", ("anna",)) is None
+    assert await journal.resolve_button("/undo", "fake", "1", ("anna",)) is None
 
 
 async def test_the_ids_are_the_same_when_a_part_is_sent_again_after_a_crash(
@@ -285,13 +288,13 @@ async def test_the_ids_are_the_same_when_a_part_is_sent_again_after_a_crash(
     async with process() as journal:
         (part,) = (await journal.leftovers()).parts
         assert part.part.buttons == before
-        assert await journal.pressed(before[0].id, "fake", "1", ()) == "/undo"
+        assert await journal.resolve_button(before[0].id, "fake", "1", ()) == "/undo"
 
 
 async def test_a_message_stored_twice_keeps_its_first_buttons(journal: Journal) -> None:
     before = await sent(journal)
     assert await journal.send("turn", Outgoing("reply", (QUESTION,))) == ()
-    assert await journal.pressed(before[0].id, "fake", "1", ()) == "/undo"
+    assert await journal.resolve_button(before[0].id, "fake", "1", ()) == "/undo"
 
 
 async def test_old_buttons_press_nothing_any_more(process: Process, clock: FakeClock) -> None:
@@ -299,7 +302,7 @@ async def test_old_buttons_press_nothing_any_more(process: Process, clock: FakeC
         yes, _ = await sent(journal, replace(QUESTION, chat_id="1"))
     clock.jump(timedelta(days=KEEP_DAYS + 1).total_seconds())
     async with process() as journal:
-        assert await journal.pressed(yes.id, "fake", "1", ()) is None
+        assert await journal.resolve_button(yes.id, "fake", "1", ()) is None
 
 
 async def in_trouble(journal: Journal) -> tuple[InboxEntry, OutboxPart]:

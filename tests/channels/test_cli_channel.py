@@ -57,7 +57,7 @@ class Core:
     def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
         return self.admission
 
-    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+    async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         return None
 
     def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:

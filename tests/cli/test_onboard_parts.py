@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.cli.onboard.files import Before, Part, with_name, write
-from nanobot.cli.onboard.model import Candidate, ModelStep, is_near, part_of
+from nanobot.cli.onboard.model import Candidate, ModelStep, is_near, model_changes
 from nanobot.cli.onboard.people import Answers
 from nanobot.cli.onboard.wizard import Steps
 from nanobot.cli.parser import build_parser
@@ -127,14 +127,16 @@ def test_a_key_never_goes_to_another_server() -> None:
     )
     before = Before("model:\n  name: a\n  api_key: ${A}\n", "A=sk-secret\n", {})
     wanted = Candidate("b", "https://b.example/v1")
-    changes = {change.path[1]: change.value for change in part_of(wanted, present, before).changes}
+    changes = {
+        change.path[1]: change.value for change in model_changes(wanted, present, before).changes
+    }
     assert changes == {"name": "b", "base_url": "https://b.example/v1", "api_key": ""}
-    with_key = part_of(replace(wanted, key="sk-other"), present, before)
+    with_key = model_changes(replace(wanted, key="sk-other"), present, before)
     assert with_key.secrets == {"MODEL_API_KEY": "sk-other"}  # A stays for as long as it is read
 
 
 def test_a_small_window_leaves_room_for_the_prompt() -> None:
-    part = part_of(
+    part = model_changes(
         Candidate("b", "http://127.0.0.1:1/v1", window=16_000),
         ModelSettings(),
         Before("", "", {}),
@@ -260,7 +262,7 @@ async def test_where_a_server_of_ones_own_says_nothing_little_is_assumed_and_fit
     async with FakeOpenAI() as server:
         wanted = Candidate("fake-model", base_url or server.base_url)
         wanted = await step(ScriptedPerson("")).with_window(wanted)
-    part = part_of(wanted, ModelSettings(), Before("", "", {}))
+    part = model_changes(wanted, ModelSettings(), Before("", "", {}))
     written = {change.path[1]: change.value for change in part.changes}
     assert written["context_window"] == 4_096
     assert build(ModelSettings, written)

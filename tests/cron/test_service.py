@@ -57,7 +57,7 @@ async def test_a_job_runs_at_its_times_with_what_the_agent_needs_to_know(office:
         session_override=f"cron:{job.id}",
         origin="nanobot",
         sender_name="Water the plants [and] the fern",
-        begun_by="job",
+        initiator="job",
         scope="owner",
         job=job.id,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus.events import BegunBy, Button
+from nanobot.bus.events import Button, Initiator
 from nanobot.cron.tool import CronArguments, CronTool
 from nanobot.messages import ToolCall
 from nanobot.providers.port import estimate_tokens
@@ -57,13 +57,13 @@ async def test_a_wish_becomes_a_job_in_the_chat_that_it_was_said_in(office: Offi
     assert (await call(office, action="list")).text == "Nothing is scheduled."
 
 
-@pytest.mark.parametrize("begun_by", ["job", "heartbeat", "helper", "report"])
+@pytest.mark.parametrize("initiator", ["job", "heartbeat", "helper", "report"])
 @pytest.mark.parametrize("action", ["add", "remind", "remove"])
 async def test_what_began_by_itself_makes_and_changes_no_job(
-    office: Office, begun_by: BegunBy, action: str
+    office: Office, initiator: Initiator, action: str
 ) -> None:
     job = await office.add("every 1h")
-    caller = replace(OWNER, begun_by=begun_by)
+    caller = replace(OWNER, initiator=initiator)
     result = await call(
         office, caller, action=action, id=job.id, schedule="every 1h", message="More"
     )

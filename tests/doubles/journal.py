@@ -238,7 +238,7 @@ class MemoryJournal:
         unfiled = tuple(self._tables.unfiled.values())
         return Leftovers(unfiled, tuple(sorted(entries, key=lambda e: e.id)), tuple(parts))
 
-    async def pressed(
+    async def resolve_button(
         self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
     ) -> str | None:
         found = self._tables.buttons.get(button_id)

@@ -154,7 +154,9 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
 
 async def retire(store: MemoryStore, path: str, lines: Sequence[str], change: Change) -> int:
     """Move facts of a document to retired.md; the version."""
-    named = {guard.bare(line) for line in lines}
-    standing = [line for line in store.read(path).splitlines() if guard.bare(line) in named]
+    named = {guard.without_list_mark(line) for line in lines}
+    standing = [
+        line for line in store.read(path).splitlines() if guard.without_list_mark(line) in named
+    ]
     steps = [Operation(old=line) for line in standing]
     return (await store.apply(path, steps, change, retired=standing))[0]

@@ -9,7 +9,7 @@ import regex  # type: ignore[import-untyped]  # what the tokenizer uses; it know
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.text import judged, visible
+from nanobot.text import escape_for_review, escape_invisible
 
 EVERY = "".join(
     chr(number) for number in range(sys.maxunicode + 1) if number not in range(0xD800, 0xE000)
@@ -19,24 +19,24 @@ BLANK_GLYPHS = "\u2800\u3164\uffa0\u115f\U00016fe4\U0001d159\U00013441\U00013442
 
 
 def test_every_character_that_cannot_be_seen_is_written_out() -> None:
-    shown = visible(EVERY)
+    shown = escape_invisible(EVERY)
     assert HIDDEN.findall(shown)[:9] == []
     assert [character for character in BLANK_GLYPHS if character in shown] == []
 
 
 def test_what_can_be_seen_stays() -> None:
     ordinary = "naïve Grüße 你好,世界。 привет שלום مرحبا नमस्ते ✅ 🙂 é"
-    assert visible(ordinary) == ordinary
+    assert escape_invisible(ordinary) == ordinary
     letters = "".join(
         character
         for character in EVERY
         if unicodedata.category(character) in {"Lu", "Ll", "Nd", "Sc"}
     )
-    assert visible(letters) == letters
+    assert escape_invisible(letters) == letters
 
 
 @given(st.text(alphabet=st.sampled_from("a \t\n\r\u2028\u3000\u2800\x0b#")))
 def test_no_text_is_far_from_the_next(text: str) -> None:
-    for lines in (judged(text), judged(text * 20)):
+    for lines in (escape_for_review(text), escape_for_review(text * 20)):
         assert " " * 33 not in lines.replace("\t", " ")
         assert "\n" * 4 not in lines.replace(" ", "").replace("\t", "")

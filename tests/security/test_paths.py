@@ -82,7 +82,7 @@ def test_a_repository_inside_the_workspace_is_masked(root: Root, path: str) -> N
     with pytest.raises(PathRefused, match=r"\.git"):
         root.place(path)
     assert root.place("repo").entries() == []
-    assert [place.relative for place, _ in root.place("repo").walk(100)] == []
+    assert [place.relative for place, _ in root.place("repo").walk_tree(100)] == []
 
 
 def test_a_link_to_a_file_outside_is_never_followed(home: Path, root: Root) -> None:
@@ -106,7 +106,7 @@ def test_a_link_to_a_folder_is_never_entered_at_any_depth(home: Path, root: Root
     with pytest.raises(PathRefused):
         root.place("notes/out").entries()
     assert names_in(home) == ["secrets.env", "workspace"]
-    assert "notes/out/secrets.env" not in [p.relative for p, _ in root.place(".").walk(100)]
+    assert "notes/out/secrets.env" not in [p.relative for p, _ in root.place(".").walk_tree(100)]
 
 
 def test_a_link_to_inside_the_workspace_is_refused_too(root: Root) -> None:
@@ -264,8 +264,8 @@ def test_a_folder_lists_folders_first_and_a_walk_is_bounded(root: Root) -> None:
         ("b.txt", "file", 2),
     ]
     assert [e.name for e in entries] == ["notes", "a.txt", "b.txt", "zlink"]
-    assert [p.relative for p, _ in root.place(".").walk(100)][-1] == "notes/a.txt"
-    assert len(list(root.place(".").walk(2))) == 2
+    assert [p.relative for p, _ in root.place(".").walk_tree(100)][-1] == "notes/a.txt"
+    assert len(list(root.place(".").walk_tree(2))) == 2
 
 
 def test_a_fingerprint_changes_with_the_file(root: Root) -> None:

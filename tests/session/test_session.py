@@ -180,14 +180,14 @@ def test_several_staged_changes_are_applied_in_order(session: Session) -> None:
 def test_what_a_person_edited_is_taken_over(clock: FakeClock) -> None:
     session = grown(Session("k", clock), "1")
     same = Contents(NOON, NOON, session.messages, next_seq=3)
-    session.adopt(same)
+    session.load_edited(same)
     assert session.revision == 0
-    session.adopt(Contents(NOON, NOON, session.messages[:1], next_seq=2))
+    session.load_edited(Contents(NOON, NOON, session.messages[:1], next_seq=2))
     assert session.revision == 1
     assert session.next_seq == 3
     session.add_message(user("staged"))
     with pytest.raises(RuntimeError):
-        session.adopt(same)
+        session.load_edited(same)
 
 
 STEPS = ["turn", "tools", "undo", "new", "consolidate", "discard", "drop"]

@@ -273,12 +273,12 @@ async def test_nothing_is_pushed_out_of_sight() -> None:
     asked.cancel()
 
 
-@pytest.mark.parametrize("begun_by", ["job", "heartbeat", "helper", "report"])
-async def test_where_nobody_is_there_the_gate_refuses_without_asking(begun_by: str) -> None:
+@pytest.mark.parametrize("initiator", ["job", "heartbeat", "helper", "report"])
+async def test_where_nobody_is_there_the_gate_refuses_without_asking(initiator: str) -> None:
     desk, tool = Desk(), Risky()
     gate = ToolRegistry(policy=ALWAYS, ask=desk.approvals.ask)
     gate.register(tool)
-    caller = replace(OWNER, begun_by=begun_by)
+    caller = replace(OWNER, initiator=initiator)
     result = await gate.call(ToolCall("1", "probe", '{"text": "a"}'), caller)
     assert result.is_error
     assert "nobody is there" in result.text

@@ -123,7 +123,7 @@ async def test_a_call_that_is_refused_leaves_the_reason_and_no_effect(gate: Gate
 
 async def test_a_call_of_a_job_says_which_one_and_that_nobody_was_asked(gate: Gate) -> None:
     origins = TAINTED.origins
-    job = TurnContext("cli", "1", "cron:j1", "t", begun_by="job", job="j1", origins=origins)
+    job = TurnContext("cli", "1", "cron:j1", "t", initiator="job", job="j1", origins=origins)
     assert await gate.call(CALL, job, Allowed()) == [("decided", "asked"), ("answered", "denied")]
     assert {(record["begun_by"], record["job"]) for record in gate.records()} == {("job", "j1")}
 

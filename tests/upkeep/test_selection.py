@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.upkeep.contents import part_of, stays_inside
+from nanobot.upkeep.contents import backup_part, stays_inside
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from nanobot.upkeep.contents import part_of, stays_inside
     ],
 )
 def test_each_file_has_its_place(path: str, part: str) -> None:
-    assert part_of(path, folder=False) == part
+    assert backup_part(path, folder=False) == part
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_each_file_has_its_place(path: str, part: str) -> None:
     ],
 )
 def test_each_folder_has_its_place(path: str, part: str) -> None:
-    assert part_of(path, folder=True) == part
+    assert backup_part(path, folder=True) == part
 
 
 def test_media_can_be_left_out() -> None:
-    assert part_of("media", folder=True, media=False) == "out"
+    assert backup_part("media", folder=True, media=False) == "out"
 
 
 @pytest.mark.parametrize(

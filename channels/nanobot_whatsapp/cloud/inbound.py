@@ -186,7 +186,7 @@ class Inbox:
         if not said.button:
             return said
         chat = Chat(self._people.chat_of(said.person.ids))
-        value = await self._host.pressed(said.button, self._people.sender(said.person), chat)
+        value = await self._host.resolve_button(said.button, self._people.sender(said.person), chat)
         return said if value is None else replace(said, text=value)
 
     async def _store(self, received: Sequence[Incoming]) -> None:

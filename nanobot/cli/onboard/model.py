@@ -106,19 +106,19 @@ class ModelStep:
         options, person = self._options, self._person
         is_given = bool(server_options(options))
         if options.offline:
-            return part_of(Candidate(offline=True), self._present, self._before)
+            return model_changes(Candidate(offline=True), self._present, self._before)
         wanted = self._given() if is_given else await self._chosen()
         if wanted is None:
             return Part()
         if wanted.offline:
-            return part_of(wanted, self._present, self._before)
+            return model_changes(wanted, self._present, self._before)
         self._last = wanted
         if not options.no_test:
             person.say(f"Asking {wanted.shown} something, which may take a minute …")
             person.say(f"{await _try_out(wanted, self._clock)}.")
         if not (is_given and options.no_test):  # afterwards: some know it once the model is loaded
             wanted = await self.with_window(wanted)
-        return part_of(wanted, self._present, self._before)
+        return model_changes(wanted, self._present, self._before)
 
     def _given(self) -> Candidate:
         """What the command line says; the rest stays as it is, as far as the server is the same."""
@@ -306,7 +306,7 @@ def is_near(base_url: str) -> bool:
         return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
 
 
-def part_of(wanted: Candidate, present: ModelSettings, before: Before) -> Part:
+def model_changes(wanted: Candidate, present: ModelSettings, before: Before) -> Part:
     """What is to be written."""
     summary = (("model", wanted.shown),)
     if wanted.offline:

@@ -35,7 +35,7 @@ from nanobot.memory.dream.phases import (
 from nanobot.memory.dream.reading import Entry
 from nanobot.memory.dream.state import DreamReport, Hold, Plan, Write
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.guard import bare
+from nanobot.memory.guard import without_list_mark
 from nanobot.memory.lines import apply_operations
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Memory
@@ -201,7 +201,10 @@ async def _hold(memory: Memory, hold: Hold, run: str, report: DreamReport) -> li
     if not hold.operations:
         return []
     change = Change("dream", "held back for the person to confirm", run=run)
-    lines = (bare(one.new) or f"no longer: {bare(one.old)}" for one in hold.operations)
+    lines = (
+        without_list_mark(one.new) or f"no longer: {without_list_mark(one.old)}"
+        for one in hold.operations
+    )
     report.held_back += tuple(lines)
     return await memory.pending.hold(hold.operations, hold.path, hold.origins, change)
 
@@ -223,7 +226,7 @@ async def _write(memory: Memory, write: Write, run: str, report: DreamReport) ->
     else:
         done = tuple(one for one in write.operations if one not in left)
         report.add(replace(write, operations=done), number)
-    report.refused += tuple(bare(one.old) for one in left if not one.new)
+    report.refused += tuple(without_list_mark(one.old) for one in left if not one.new)
     facts = tuple(one for one in left if one.new)
     return await _hold(memory, Hold(write.path, facts, ("dream",)), run, report)
 
@@ -239,7 +242,7 @@ def _version_of(memory: Memory, write: Write) -> int:
 
 
 def _change(write: Write, run: str) -> Change:
-    learned = [bare(one.new) for one in write.operations if one.new]
+    learned = [without_list_mark(one.new) for one in write.operations if one.new]
     parts = []
     if learned:
         more = f" and {len(learned) - 1} more" if len(learned) > 1 else ""

@@ -30,7 +30,7 @@ from nanobot.memory.answers import json_object
 from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.dream.reading import Entry
 from nanobot.memory.dream.state import Hold, Write
-from nanobot.memory.guard import bare, fact_lines, find_line, indent, lost_facts
+from nanobot.memory.guard import fact_lines, find_line, indent, lost_facts, without_list_mark
 from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.taint import quotation
 from nanobot.memory.wording import most_similar, share, similar, words
@@ -109,7 +109,7 @@ def _items(key: str, value: object, count: int) -> Iterator[Candidate]:
     for raw in items(value) if isinstance(value, list) else [value]:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
         quote, entry = bare_line(fields.get("quote")), _number(fields.get("entry"), count)
-        text = bare(bare_line(fields.get("text")) or quote)
+        text = without_list_mark(bare_line(fields.get("text")) or quote)
         if not text.strip("#-*_ "):
             continue
         if key == "obsolete":
@@ -284,7 +284,7 @@ def integrate(
     plain = set(range(len(updates))) if edits is None else set[int]()
     for edit in edits or ():
         number, old = _nearest(edit.new, updates), find_line(edit.old, text)
-        said = "\n".join([bare(old), *(one.new for one in made)])
+        said = "\n".join([without_list_mark(old), *(one.new for one in made)])
         if number < 0 or find_line(edit.new, said) or (old and number in made.values()):
             continue  # no update asks for it, or there is nothing to do
         update = updates[number]
@@ -312,7 +312,9 @@ def integrate(
 
 
 def _added(line: str, section: str, update: Operation) -> Operation:
-    return Operation("", line if line != bare(line) else f"- {line}", section, update.cursor)
+    return Operation(
+        "", line if line != without_list_mark(line) else f"- {line}", section, update.cursor
+    )
 
 
 def _reworded(
@@ -320,7 +322,7 @@ def _reworded(
 ) -> Operation | None:
     """A line in other words, or another in its place, which retires it; None where that would lose
     what it says."""
-    mark = "" if bare(new) != new else old.strip().removesuffix(bare(old))
+    mark = "" if without_list_mark(new) != new else old.strip().removesuffix(without_list_mark(old))
     like = f"{indent(old)}{mark}{new}"
     if share(words(old), new) < 1.0 or not data_tokens(old) <= data_tokens(new):
         if old in retired or (update.old != old and lost_facts(old, like)):

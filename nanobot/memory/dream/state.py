@@ -15,7 +15,7 @@ from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
 from nanobot.bus.state import Document, InvalidDocument, StateStore
-from nanobot.memory.guard import bare
+from nanobot.memory.guard import without_list_mark
 from nanobot.memory.lines import Operation
 
 
@@ -129,9 +129,9 @@ class DreamReport(Struct):
 
     def add(self, write: Write, version: int) -> None:
         """Report what was written, and the version that it became, 0 for none."""
-        old = (bare(one.old) for one in write.operations if one.old)
-        over = {bare(line) for line in write.retired}
-        self.learned += tuple(bare(one.new) for one in write.operations if one.new)
+        old = (without_list_mark(one.old) for one in write.operations if one.old)
+        over = {without_list_mark(line) for line in write.retired}
+        self.learned += tuple(without_list_mark(one.new) for one in write.operations if one.new)
         self.retired += tuple(line for line in old if line in over)
         self.versions += (version,) if version else ()
 

@@ -67,7 +67,7 @@ def documents(folder: Path) -> Iterator[tuple[Place, Entry]]:
     """What there is to read below `folder`, by path; nothing without one. No file is opened."""
     # The folder's parent is the root, so that a library which is a link is not followed.
     root = Root(folder.parent).place(folder.name)
-    for place, entry in sorted(root.walk(_MOST_ENTRIES), key=lambda found: found[0].names):
+    for place, entry in sorted(root.walk_tree(_MOST_ENTRIES), key=lambda found: found[0].names):
         hidden = any(name.startswith(".") for name in place.names[1:])
         if entry.kind == "file" and entry.size > 0 and not hidden:
             yield place, entry

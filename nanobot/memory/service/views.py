@@ -26,7 +26,7 @@ from nanobot.memory.search.tool import Retired
 from nanobot.memory.sync import SyncResult
 from nanobot.memory.version import TAGS, Author, Version
 from nanobot.session.records import JsonValue
-from nanobot.text import counted, shortened, visible
+from nanobot.text import counted, escape_invisible, shortened
 
 _LINE, _NEIGHBOUR = 300, 120
 _FACTS_SHOWN, _DIFF_SHOWN, _PATHS_SHOWN = 60, 200, 3
@@ -254,7 +254,8 @@ def pending_report(facts: Sequence[PendingFact]) -> Report:
             "I worded these after reading text from elsewhere, so they wait for your word:",
             "",
             *(
-                f"- {one.number}: {visible(one.shown)} [from {', '.join(one.origins)}, {one.day}]"
+                f"- {one.number}: {escape_invisible(one.shown)}"
+                f" [from {', '.join(one.origins)}, {one.day}]"
                 for one in facts
             ),
             "",
@@ -265,7 +266,7 @@ def pending_report(facts: Sequence[PendingFact]) -> Report:
 
 def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Report:
     """What became of facts that waited; `left` wait still."""
-    lines = [f"{done}:", *(f"- {shortened(visible(fact.shown), _LINE)}" for fact in facts)]
+    lines = [f"{done}:", *(f"- {shortened(escape_invisible(fact.shown), _LINE)}" for fact in facts)]
     if not facts:
         lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
     if left:
@@ -295,7 +296,7 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
     others wrote passes for a part of this text, or for a link."""
     shown = shown_in_notice(facts)
     origins = ", ".join(dict.fromkeys(origin for fact in facts for origin in fact.origins))
-    text = "\n".join(f"{fact.number}: {visible(fact.shown)}" for fact in shown)
+    text = "\n".join(f"{fact.number}: {escape_invisible(fact.shown)}" for fact in shown)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     more = len(facts) - len(shown)
     asked = "remember this" if all(fact.line for fact in facts) else "change memory like this"

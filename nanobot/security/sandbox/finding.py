@@ -25,7 +25,7 @@ _PROBE = Path(__file__).parent.parent / "confine" / "probe.py"
 _SECONDS = 30.0
 
 
-class Found(Struct, frozen=True):
+class FoundSandbox(Struct, frozen=True):
     """A sandbox that was proven to hold, or none and what to do about it. A `problem` beside a
     sandbox is why a better one was not used."""
 
@@ -83,28 +83,28 @@ _SETTINGS = (
 )
 
 
-async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ()) -> Found:
+async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ()) -> FoundSandbox:
     """The sandbox to use. `private` are folders that no command may be given (nanobot's home),
     save for the workspaces in them. Takes a few tenths of a second and starts processes."""
     if wanted == "none":
-        return Found(Sandbox("none"))
+        return FoundSandbox(Sandbox("none"))
     if problem := _unsupported(private):
-        return Found(None, problem)
+        return FoundSandbox(None, problem)
     problems = []
     if wanted in ("auto", "bubblewrap"):
         program = shutil.which("bwrap", path=PATH) or ""
         made = Sandbox("bubblewrap", tuple(private), program)
         problem = await _problem_with(made) if program else _INSTALL
         if not problem:
-            return Found(made)
+            return FoundSandbox(made)
         problems.append(problem)
     if wanted in ("auto", "landlock"):
         made = Sandbox("landlock", tuple(private))
         problem = landlock_lack(landlock_version()) or await _problem_with(made)
         if not problem:
-            return Found(made, "; ".join(problems))
+            return FoundSandbox(made, "; ".join(problems))
         problems.append(problem)
-    return Found(None, "; ".join(problems))
+    return FoundSandbox(None, "; ".join(problems))
 
 
 class SandboxFinder:
@@ -113,10 +113,10 @@ class SandboxFinder:
 
     def __init__(self, wanted: Wanted, home: Path) -> None:
         self._wanted, self._home = wanted, home
-        self._found: Found | None = None
+        self._found: FoundSandbox | None = None
         self._finding = asyncio.Lock()
 
-    async def __call__(self) -> Found:
+    async def __call__(self) -> FoundSandbox:
         """What there is."""
         async with self._finding:
             if self._found is None or self._found.sandbox is None:
@@ -124,7 +124,7 @@ class SandboxFinder:
             return self._found
 
 
-FindSandbox = Callable[[], Awaitable[Found]]
+FindSandbox = Callable[[], Awaitable[FoundSandbox]]
 """A `SandboxFinder`, or a test's."""
 
 

@@ -35,9 +35,16 @@ from nanobot.security.sandbox import Confined, Launch
 from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.tasks import Background
-from nanobot.text import printable, visible
+from nanobot.text import escape_invisible, printable
 from nanobot.tooling import ToolResult
-from nanobot.tools.mcp.values import Card, McpError, McpLost, McpServer, card, usable
+from nanobot.tools.mcp.values import (
+    McpError,
+    McpLost,
+    McpServer,
+    ToolDescription,
+    tool_description,
+    usable,
+)
 from nanobot.tools.reading import image_type
 
 if TYPE_CHECKING:
@@ -138,7 +145,7 @@ class _Conversation:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), _GRACE)
         code = self._process.returncode
-        lines = visible(self._errors.decode("utf-8", "replace")).strip().splitlines()
+        lines = escape_invisible(self._errors.decode("utf-8", "replace")).strip().splitlines()
         said = f" ({lines[-1].strip()[:300]})" if lines else ""
         return f"ended{'' if code is None else f' with code {code}'}{said}"
 
@@ -318,9 +325,9 @@ class Session:
         self._client, self._ours = client, f"the MCP server {server.name}"
         self._reason = reason
 
-    async def cards(self) -> tuple[Card, ...]:
+    async def list_tools(self) -> tuple[ToolDescription, ...]:
         """Its tools as they are now. Raises `McpError`."""
-        found: list[Card] = []
+        found: list[ToolDescription] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             with _in_words(self._ours, self._reason):
@@ -328,7 +335,9 @@ class Session:
             for tool in page.tools:
                 read_only = tool.annotations is not None and tool.annotations.read_only_hint is True
                 text = tool.description or ""
-                found.append(card(tool.name, text, tool.input_schema, read_only=read_only))
+                found.append(
+                    tool_description(tool.name, text, tool.input_schema, read_only=read_only)
+                )
             cursor = page.next_cursor
             if cursor is None:
                 break
@@ -363,7 +372,7 @@ def _in_words(server: str, reason: list[str]) -> Iterator[None]:
         from mcp_types import CONNECTION_CLOSED
 
         error = first_error(whole)
-        said = visible(" ".join(str(error).split()))[:_MOST_SAID]
+        said = escape_invisible(" ".join(str(error).split()))[:_MOST_SAID]
         failure = McpError(f"{server} cannot be understood ({type(error).__name__}: {said})")
         if isinstance(error, McpError):
             failure = error

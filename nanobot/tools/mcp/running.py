@@ -19,7 +19,7 @@ from nanobot.errors import NanobotError
 from nanobot.tasks import Background
 from nanobot.tooling import ToolResult
 from nanobot.tools.mcp.connections import Connections, Session
-from nanobot.tools.mcp.values import Card, McpError, McpLost, McpServer
+from nanobot.tools.mcp.values import McpError, McpLost, McpServer, ToolDescription
 
 START_SECONDS = 60.0
 """A program may have to load a lot before it answers for the first time."""
@@ -58,7 +58,7 @@ class ServerRunner:
         server: McpServer,
         connections: Connections,
         clock: Clock,
-        listed: Callable[[tuple[Card, ...]], None],
+        listed: Callable[[tuple[ToolDescription, ...]], None],
     ) -> None:
         self._server, self._connections = server, connections
         self._clock, self._listed = clock, listed
@@ -121,7 +121,7 @@ class ServerRunner:
         life.stale = False
         try:
             seconds = min(START_SECONDS, self._server.timeout_seconds)
-            self._listed(await with_timeout(self._clock, seconds, session.cards()))
+            self._listed(await with_timeout(self._clock, seconds, session.list_tools()))
         except (TimeoutError, McpError) as error:
             logger.info("the MCP server {} is restarted: {}", self._server.name, error)
             life.over.set()
@@ -160,7 +160,7 @@ class ServerRunner:
             # It outlives the turn that needed it first.
             with logger.contextualize(turn=""):
                 async with opening as session:
-                    self._listed(await session.cards())
+                    self._listed(await session.list_tools())
                     life.last_used = self._clock.monotonic()
                     life.ready.set_result(session)
                     await self._until_over(life)

@@ -27,11 +27,11 @@ from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.running import ServerRunner
 from nanobot.tools.mcp.values import (
-    Card,
     Ledger,
     Listing,
     McpError,
     McpServer,
+    ToolDescription,
     offered_name,
     within_budget,
 )
@@ -54,12 +54,14 @@ class McpTool(Tool):
 
     arguments = McpArguments
 
-    def __init__(self, server: McpServer, card: Card, servers: McpServers) -> None:
-        self.server, self.card, self._servers = server, card, servers
-        self.name = offered_name(server.name, card.name)
-        self.description = card.description or f"{card.name} of the MCP server {server.name}"
-        self.parameters = card.parameters()
-        self.effects = not (server.trust_read_only and card.read_only)
+    def __init__(self, server: McpServer, described: ToolDescription, servers: McpServers) -> None:
+        self.server, self.described, self._servers = server, described, servers
+        self.name = offered_name(server.name, described.name)
+        self.description = (
+            described.description or f"{described.name} of the MCP server {server.name}"
+        )
+        self.parameters = described.parameters()
+        self.effects = not (server.trust_read_only and described.read_only)
         self.owners_only = server.people == "owner"
 
     async def risk(self, arguments: McpArguments, _: TurnContext) -> Risk | None:
@@ -67,14 +69,14 @@ class McpTool(Tool):
         if not self.effects:
             return None
         given = json.dumps(arguments.values, indent=2, ensure_ascii=False)
-        called = f"{printable(self.card.name)} of the MCP server {printable(self.server.name)}"
+        called = f"{printable(self.described.name)} of the MCP server {printable(self.server.name)}"
         return Risk("mcp", "call a tool of an MCP server", f"{called}\n{given}")
 
     async def __call__(self, arguments: McpArguments, caller: TurnContext) -> ToolResult:
         # Lone surrogates cannot be sent; nothing else changes on this way.
         text = json.dumps(arguments.values, ensure_ascii=False)
         given = json.loads(text.encode("utf-8", "replace"))
-        return await self._servers.call(self.server, self.card, given)
+        return await self._servers.call(self.server, self.described, given)
 
 
 class State(Struct, frozen=True):
@@ -101,7 +103,7 @@ class State(Struct, frozen=True):
             "trouble": self.trouble,
             "tools": list(self.names),
             "left_out": len(wanted) - len(self.names),
-            "waiting": [card.name for card in listing.waiting],
+            "waiting": [described.name for described in listing.waiting],
         }
 
 
@@ -194,10 +196,10 @@ class McpServers:
         tools is started."""
         name = text_argument(given, "server")
         listing = self.state(name).listing or (await self.check(name)).listing or Listing("")
-        before = {card.name: asdict(card) for card in listing.accepted}
+        before = {described.name: asdict(described) for described in listing.accepted}
         waiting = [
-            {"name": card.name, "before": before.get(card.name), "now": asdict(card)}
-            for card in listing.waiting
+            {"name": described.name, "before": before.get(described.name), "now": asdict(described)}
+            for described in listing.waiting
         ]
         return {"server": name, "digest": listing.digest, "waiting": waiting}
 
@@ -241,17 +243,19 @@ class McpServers:
         self._offer()
         return self.state(name)
 
-    async def call(self, server: McpServer, card: Card, arguments: dict[str, Any]) -> ToolResult:
+    async def call(
+        self, server: McpServer, described: ToolDescription, arguments: dict[str, Any]
+    ) -> ToolResult:
         """Call a tool that was offered. Raises `McpError`."""
         running = await self._refresh(server.name)
         listing = self._listings.get(server.name)
-        if listing is None or card not in listing.offered:
+        if listing is None or described not in listing.offered:
             raise McpError(
-                f"{card.name} of the MCP server {server.name} is gone, or not described as it was"
-                " when the owner accepted it, so it is not called",
+                f"{described.name} of the MCP server {server.name} is gone, or not described as it"
+                " was when the owner accepted it, so it is not called",
                 hint=f"The owner looks at it with `nanobot mcp approve {server.name}`. Tell them.",
             )
-        return await running.call(card.name, arguments)
+        return await running.call(described.name, arguments)
 
     async def _look_at(self, name: str) -> None:
         try:
@@ -263,10 +267,10 @@ class McpServers:
         except NanobotError as error:
             logger.warning("the MCP server {} was not looked at: {}", name, error)
 
-    def _listed(self, name: str, cards: tuple[Card, ...]) -> None:
+    def _listed(self, name: str, tools: tuple[ToolDescription, ...]) -> None:
         """A server has said which tools it has."""
         known = self._listings.get(name)
-        listing = (known or Listing(self._servers[name].identity)).seen(cards)
+        listing = (known or Listing(self._servers[name].identity)).seen(tools)
         if listing == known:
             return
         self._listings[name] = listing
@@ -280,13 +284,13 @@ class McpServers:
         now: dict[str, McpTool] = {}
         for name, server in self._servers.items():
             listing = self._listings.get(name)
-            for card in within_budget(listing.offered, server.tools) if listing else ():
-                tool = McpTool(server, card, self)
-                if tool.name not in now or tool.name == f"{name}__{card.name}":
+            for described in within_budget(listing.offered, server.tools) if listing else ():
+                tool = McpTool(server, described, self)
+                if tool.name not in now or tool.name == f"{name}__{described.name}":
                     now[tool.name] = tool
         for name, tool in list(self._offered.items()):
             wanted = now.get(name)
-            if wanted is None or (wanted.server, wanted.card) != (tool.server, tool.card):
+            if wanted is None or (wanted.server, wanted.described) != (tool.server, tool.described):
                 self._registry.withdraw(name)
                 del self._offered[name]
         for name, tool in now.items():

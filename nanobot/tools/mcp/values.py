@@ -1,8 +1,8 @@
 """What an MCP server and a tool of one are, what is offered of them, and where that is kept.
 
-Invariant: the name of a tool (`<server>__<tool>`) is one that every model's API takes. A card is
-bounded whatever the server sent, nothing in it is hidden from the person who judges it, and equal
-cards mean that the model sees the same.
+Invariant: the name of a tool (`<server>__<tool>`) is one that every model's API takes. A
+description is bounded whatever the server sent, nothing in it is hidden from the person who judges
+it, and equal descriptions mean that the model sees the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from msgspec.structs import astuple, replace
 
 from nanobot.bus.state import Document, InvalidDocument, StateStore
 from nanobot.errors import ToolError
-from nanobot.text import visible
+from nanobot.text import escape_invisible
 
 
 class McpError(ToolError):
@@ -83,7 +83,7 @@ class McpServer:
         return f"{host}:{port}" if numbers or host == "localhost" else ""
 
 
-class Card(Struct, frozen=True, forbid_unknown_fields=True):
+class ToolDescription(Struct, frozen=True, forbid_unknown_fields=True):
     """A tool as the model gets to see it: cleaned and bounded. `schema` is a JSON object, written
     so that equal ones are equal texts. `read_only` is what the server says about it."""
 
@@ -121,32 +121,32 @@ class Listing(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     identity: str
-    listed: tuple[Card, ...] = ()
-    accepted: tuple[Card, ...] = ()
+    listed: tuple[ToolDescription, ...] = ()
+    accepted: tuple[ToolDescription, ...] = ()
 
-    def seen(self, cards: Iterable[Card]) -> Listing:
+    def seen(self, tools: Iterable[ToolDescription]) -> Listing:
         """After the server has listed its tools again."""
-        return replace(self, listed=tuple(cards))
+        return replace(self, listed=tuple(tools))
 
     def accept(self) -> Listing:
         """After the owner has accepted what waits."""
-        cards = {card.name: card for card in (*self.accepted, *self.listed)}
-        return replace(self, accepted=tuple(cards.values()))
+        tools = {tool.name: tool for tool in (*self.accepted, *self.listed)}
+        return replace(self, accepted=tuple(tools.values()))
 
     @property
-    def offered(self) -> tuple[Card, ...]:
+    def offered(self) -> tuple[ToolDescription, ...]:
         """The tools that may be called: those that are as the owner accepted them."""
-        return tuple(card for card in self.listed if card in self.accepted)
+        return tuple(tool for tool in self.listed if tool in self.accepted)
 
     @property
-    def waiting(self) -> tuple[Card, ...]:
+    def waiting(self) -> tuple[ToolDescription, ...]:
         """The tools that are new or not what they were."""
-        return tuple(card for card in self.listed if card not in self.accepted)
+        return tuple(tool for tool in self.listed if tool not in self.accepted)
 
     @property
     def digest(self) -> str:
         """Stands for exactly what waits; empty where nothing does."""
-        waiting = [astuple(card) for card in self.waiting]
+        waiting = [astuple(tool) for tool in self.waiting]
         return hashlib.sha256(json.dumps(waiting).encode()).hexdigest()[:16] if waiting else ""
 
 
@@ -154,7 +154,8 @@ MOST_KEPT = 256
 """Tools of one server that are known at all."""
 
 MOST_TOOLS, MOST_TEXT = 64, 100_000
-"""Tools of one server that are offered, and the characters of their cards: prompts carry them."""
+"""Tools of one server that are offered, and the characters of their descriptions, which are in each
+prompt."""
 
 MOST_DESCRIPTION = 1_500
 MOST_SCHEMA = 8_000
@@ -166,28 +167,32 @@ _ANYTHING = '{"properties":{},"type":"object"}'
 _NOT_AT_THE_TOP = frozenset({"$schema", "$id", "anyOf", "oneOf", "allOf", "not", "enum", "title"})
 
 
-def card(name: str, description: str, schema: Mapping[str, Any], *, read_only: bool) -> Card:
-    """The card of a tool that a server has described so."""
-    text = visible(description).strip()
+def tool_description(
+    name: str, description: str, schema: Mapping[str, Any], *, read_only: bool
+) -> ToolDescription:
+    """What the model gets to see of a tool that a server has described so."""
+    text = escape_invisible(description).strip()
     if len(text) > MOST_DESCRIPTION:
         text = f"{text[: MOST_DESCRIPTION - 1]}…"
-    return Card(name, text, _schema(schema), read_only)
+    return ToolDescription(name, text, _schema(schema), read_only)
 
 
-def usable(cards: Iterable[Card]) -> tuple[Card, ...]:
-    """One card of each name, in order of their names."""
-    found: dict[str, Card] = {}
-    for one in cards:
+def usable(tools: Iterable[ToolDescription]) -> tuple[ToolDescription, ...]:
+    """One tool of each name, in order of their names."""
+    found: dict[str, ToolDescription] = {}
+    for one in tools:
         if one.name.isprintable() and 0 < len(one.name) <= _MOST_NAME:
             found.setdefault(one.name, one)
     return tuple(found[name] for name in sorted(found)[:MOST_KEPT])
 
 
-def within_budget(cards: Iterable[Card], wanted: Iterable[str] = ()) -> tuple[Card, ...]:
+def within_budget(
+    tools: Iterable[ToolDescription], wanted: Iterable[str] = ()
+) -> tuple[ToolDescription, ...]:
     """Those of the `wanted` names (all where there are none), as many as a prompt can bear."""
     names, left = frozenset(wanted), MOST_TEXT
-    chosen: list[Card] = []
-    for one in cards:
+    chosen: list[ToolDescription] = []
+    for one in tools:
         size = len(one.description) + len(one.schema)
         if (not names or one.name in names) and len(chosen) < MOST_TOOLS and size <= left:
             chosen.append(one)
@@ -209,9 +214,9 @@ def _schema(given: Mapping[str, Any]) -> str:
 
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
-        return visible(value)
+        return escape_invisible(value)
     if isinstance(value, dict):
-        return {visible(str(key)): _clean(inner) for key, inner in value.items()}
+        return {escape_invisible(str(key)): _clean(inner) for key, inner in value.items()}
     return [_clean(inner) for inner in value] if isinstance(value, list) else value
 
 
@@ -236,8 +241,8 @@ def _decoded(content: bytes) -> Mapping[str, Listing]:
     try:
         servers = msgspec.json.decode(content, type=_File).servers
         for listing in servers.values():
-            for card in (*listing.listed, *listing.accepted):
-                card.parameters()
+            for tool in (*listing.listed, *listing.accepted):
+                tool.parameters()
     except ValueError as error:
         raise InvalidDocument("it is not what this version writes") from error
     return servers

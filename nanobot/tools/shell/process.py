@@ -145,24 +145,24 @@ class Process:
     def __init__(self, clock: Clock, show: Callable[[str], None] | None = None) -> None:
         self.output = Output(clock, show)
         self._clock = clock
-        self._unwanted = asyncio.Event()
+        self._stopping = asyncio.Event()
 
     def kill(self) -> None:
         """Have it end: asked first, and soon without being asked. One that has yet to be launched
         ends at once."""
-        self._unwanted.set()
+        self._stopping.set()
 
     async def run(self, launch: Launch, seconds: float | None) -> Ending:
         """Run it to its end, or for at most `seconds`. Raises `OSError` where it cannot start."""
         async with _piped(launch) as (child, pipe), asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(self._read(pipe))
             exited = tasks.create_task(child.wait())
-            unwanted = tasks.create_task(self._unwanted.wait())
-            await self._first_of(seconds, exited, unwanted)
+            stopping = tasks.create_task(self._stopping.wait())
+            await self._first_of(seconds, exited, stopping)
             how: How = "timed out"
-            if exited.done() or unwanted.done():
+            if exited.done() or stopping.done():
                 how = "exited" if exited.done() else "killed"
-            unwanted.cancel()
+            stopping.cancel()
             if how != "exited":
                 _signal(child, signal.SIGTERM)
                 await self._first_of(GRACE, exited)

@@ -94,7 +94,7 @@ class RecordingHost:
     async def cursor(self) -> str | None:
         return self.stored_cursor
 
-    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+    async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         return self.buttons.get(button_id)
 
     def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:

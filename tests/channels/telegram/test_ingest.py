@@ -29,7 +29,7 @@ class BrokenHost(RecordingHost):
             raise LookupError("a fault of the core")
         return super().admit(sender, chat, addressed=addressed)
 
-    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+    async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         raise LookupError("a fault of the core")
 
 
@@ -40,7 +40,7 @@ def press(telegram: FakeTelegram) -> None:
     telegram.push({"callback_query": query})
 
 
-@pytest.mark.parametrize("asked", ["admit", "pressed"])
+@pytest.mark.parametrize("asked", ["admit", "resolve_button"])
 async def test_a_fault_of_the_core_ends_the_run_and_the_batch_comes_again(
     asked: str, telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
 ) -> None:

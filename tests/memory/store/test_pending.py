@@ -7,7 +7,7 @@ from pathlib import Path
 from nanobot.memory.lines import Operation
 from nanobot.memory.pending import MOST_SHOWN, MOST_WAITING, Pending
 from nanobot.memory.store import MemoryStore
-from nanobot.memory.taint import passed_on
+from nanobot.memory.taint import relayed_origin
 
 MEMORY = "memory/MEMORY.md"
 
@@ -56,7 +56,7 @@ async def test_a_fact_with_many_sources_waits_once_and_names_each_source_once(
 ) -> None:
     pending = Pending(store)
     read = [f"tool:{'x' * 70}{number:02}" for number in range(15)]
-    helpers = [passed_on(f"helper:{number}", read) for number in range(16)]
+    helpers = [relayed_origin(f"helper:{number}", read) for number in range(16)]
     for _ in range(2):
         await pending.hold(["- Owns a boat"], MEMORY, [*helpers, "forwarded"])
     (fact,) = await pending.pending()

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from nanobot.security.sandbox import Sandbox
-from nanobot.security.sandbox.finding import Found, find_sandbox
+from nanobot.security.sandbox.finding import FoundSandbox, find_sandbox
 from tests.security.sandbox.ground import Ground
 
 
 @pytest.fixture(scope="session")
-def every_sandbox() -> dict[str, Found]:
+def every_sandbox() -> dict[str, FoundSandbox]:
     found = {
         "bubblewrap": asyncio.run(find_sandbox("bubblewrap")),
         "landlock": asyncio.run(find_sandbox("landlock")),
@@ -24,12 +24,12 @@ def every_sandbox() -> dict[str, Found]:
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
-def sandbox(request: pytest.FixtureRequest, every_sandbox: dict[str, Found]) -> Sandbox:
+def sandbox(request: pytest.FixtureRequest, every_sandbox: dict[str, FoundSandbox]) -> Sandbox:
     return working(every_sandbox[request.param])
 
 
 @pytest.fixture
-def bubblewrap(every_sandbox: dict[str, Found]) -> Sandbox:
+def bubblewrap(every_sandbox: dict[str, FoundSandbox]) -> Sandbox:
     return working(every_sandbox["bubblewrap"])
 
 
@@ -38,7 +38,7 @@ def ground(tmp_path: Path) -> Ground:
     return Ground(tmp_path)
 
 
-def working(found: Found) -> Sandbox:
+def working(found: FoundSandbox) -> Sandbox:
     """The sandbox, or the test is skipped."""
     if found.sandbox is None:
         pytest.skip(found.problem)

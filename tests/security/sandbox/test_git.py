@@ -13,7 +13,7 @@ import pytest
 
 from nanobot.security.confine import autorun
 from nanobot.security.sandbox import Sandbox
-from nanobot.security.sandbox.finding import Found
+from nanobot.security.sandbox.finding import FoundSandbox
 from tests.security.sandbox.conftest import working
 from tests.security.sandbox.ground import SECRET, Ended, Ground
 
@@ -30,7 +30,7 @@ class Aftermath:
 @pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
 def aftermath(
     request: pytest.FixtureRequest,
-    every_sandbox: dict[str, Found],
+    every_sandbox: dict[str, FoundSandbox],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Aftermath:
     ground, other = Ground(tmp_path_factory.mktemp("git")), tmp_path_factory.mktemp("other")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nanobot.security.confine.watcher import is_used_up
 from nanobot.security.sandbox import Launch, Sandbox
-from nanobot.security.sandbox.finding import Found
+from nanobot.security.sandbox.finding import FoundSandbox
 from tests.security.sandbox.conftest import working
 from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, ended, started
 
@@ -182,7 +182,7 @@ async def test_all_commands_together_get_what_one_may_have(
 
 
 async def test_a_temporary_folder_in_memory_counts_as_memory(
-    every_sandbox: dict[str, Found], ground: Ground
+    every_sandbox: dict[str, FoundSandbox], ground: Ground
 ) -> None:
     working(every_sandbox["landlock"])
     sandbox = Sandbox("landlock", temporary=Path("/dev/shm"))

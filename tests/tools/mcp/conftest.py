@@ -15,7 +15,7 @@ import pytest
 
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox.finding import Found
+from nanobot.security.sandbox.finding import FoundSandbox
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
@@ -111,8 +111,8 @@ def no_way(_: McpServer) -> Any:
     raise AssertionError("no server here is on the network")
 
 
-async def no_sandbox() -> Found:
-    return Found(None, "none here")
+async def no_sandbox() -> FoundSandbox:
+    return FoundSandbox(None, "none here")
 
 
 async def until(condition: Callable[[], bool]) -> None:

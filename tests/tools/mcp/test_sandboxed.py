@@ -15,7 +15,7 @@ import pytest
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox.finding import Found, Wanted, find_sandbox
+from nanobot.security.sandbox.finding import FoundSandbox, Wanted, find_sandbox
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult
 from nanobot.tooling.registry import ToolRegistry
@@ -32,7 +32,7 @@ PYTHON = "/usr/bin/python3"
 async def shut_in(
     home: Path, *servers: McpServer, wanted: Wanted = "auto"
 ) -> AsyncIterator[tuple[McpServers, ToolRegistry]]:
-    async def find() -> Found:
+    async def find() -> FoundSandbox:
         return await find_sandbox(wanted, private=(home,))
 
     registry = ToolRegistry()

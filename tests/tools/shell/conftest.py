@@ -16,7 +16,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Confined, Kind, Launch, Sandbox
-from nanobot.security.sandbox.finding import Found
+from nanobot.security.sandbox.finding import FoundSandbox
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
@@ -147,8 +147,8 @@ class Desk:
         """Somebody else."""
         return replace(self.me, **changes)
 
-    async def _find(self) -> Found:
-        return Found(self.sandbox, "" if self.sandbox else "install bubblewrap")
+    async def _find(self) -> FoundSandbox:
+        return FoundSandbox(self.sandbox, "" if self.sandbox else "install bubblewrap")
 
     async def _ran_free(self, caller: TurnContext) -> None:
         self.ran_free.append(caller.turn_id)

@@ -154,8 +154,8 @@ async def test_a_time_limit_holds_in_the_background_too(desk: Desk) -> None:
 
 
 async def test_a_scheduled_run_leaves_nothing_in_the_background(desk: Desk) -> None:
-    for begun_by in ("job", "heartbeat"):
-        caller = replace(desk.me, begun_by=begun_by)
+    for initiator in ("job", "heartbeat"):
+        caller = replace(desk.me, initiator=initiator)
         result = await desk.call("exec", caller, command=FOR_EVER, background=True)
         assert "in the background here" in result.text
 

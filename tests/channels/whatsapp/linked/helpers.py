@@ -175,7 +175,7 @@ class Core:
     async def cursor(self) -> str | None:
         return None
 
-    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+    async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         return None
 
     def webhook(
