@@ -121,7 +121,7 @@ def ended_by_failures_and_signals() -> Iterator[None]:
     def failed(_: object, context: Mapping[str, Any]) -> None:
         fail(context.get("exception") or RuntimeError(context["message"]))
 
-    def told_to_end(number: int, _: FrameType | None) -> None:
+    def on_end_signal(number: int, _: FrameType | None) -> None:
         loop.call_soon_threadsafe(fail, SystemExit(128 + number))
 
     taken = {
@@ -131,7 +131,7 @@ def ended_by_failures_and_signals() -> Iterator[None]:
     }
     loop.set_exception_handler(failed)
     for number in taken:
-        signal.signal(number, told_to_end)
+        signal.signal(number, on_end_signal)
     try:
         yield
     except asyncio.CancelledError:

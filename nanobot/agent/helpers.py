@@ -52,14 +52,14 @@ _LOST = (
 
 
 class _Helper(Struct):
-    """`caller` asked for it, `heard` is what their conversation held then, with `tainted` as its
-    marks; `log` has the task and what the helper read itself."""
+    """`caller` asked for it, `messages_read` is what their conversation held then, with `tainted`
+    as its marks; `log` has the task and what the helper read itself."""
 
     id: str
     label: str
     task: str
     caller: TurnContext
-    heard: tuple[Message, ...]
+    messages_read: tuple[Message, ...]
     tainted: tuple[str, ...]
     log: TurnLog = field(default_factory=TurnLog)
     work: asyncio.Task[None] | None = field(default=None)
@@ -124,8 +124,8 @@ class Helpers:
         if len(mine) >= most:
             raise ToolError(f"{len(mine)} helpers are at work here already; wait for them")
         label = one_line(label or task, _LABEL_CHARACTERS)
-        heard = tuple(caller.heard())
-        helper = _Helper(self._new_id(), label, task, caller, heard, caller.origins())
+        messages_read = tuple(caller.messages_read())
+        helper = _Helper(self._new_id(), label, task, caller, messages_read, caller.origins())
         lost = helper.report(_LOST.format(one_line(task, 1_000)), self._clock.now())
         self._at_work[helper.id] = helper
         try:
@@ -217,7 +217,7 @@ class Helpers:
         caller = replace(
             helper.caller,
             session_key=helper.key,
-            heard=lambda: (*helper.heard, *log.messages),
+            messages_read=lambda: (*helper.messages_read, *log.messages),
             origins=helper.origins,
             initiator="helper",
         )

@@ -101,8 +101,8 @@ class Intake:
             note = "nobody can listen to it: model.transcription is not set"
         else:
             try:
-                heard = await self._transcribe(data, item.mime, item.name)
-                said = without_brackets(heard).strip()
+                transcript = await self._transcribe(data, item.mime, item.name)
+                said = without_brackets(transcript).strip()
                 note = "transcribed above" if said else "nobody speaks in it"
                 if said and item.kind != "voice":
                     note, said = f"in it is said: “{one_line(said, None)}”", ""

@@ -164,8 +164,8 @@ def _suffix_of(data: bytes, mime: str, name: str) -> str:
     """By what is there, then by the type told, then by the name; an image's only for an image."""
     if found := image_type(data):
         return _IMAGE_SUFFIXES[found]
-    told, own = mime.partition(";")[0].strip().lower(), Path(name).suffix.lower()
-    by_type = _SUFFIXES.get(told) or _TABLE.guess_extension(told)
-    guesses = (own, by_type) if told in ("", _UNKNOWN) else (by_type, own)
+    declared, own = mime.partition(";")[0].strip().lower(), Path(name).suffix.lower()
+    by_type = _SUFFIXES.get(declared) or _TABLE.guess_extension(declared)
+    guesses = (own, by_type) if declared in ("", _UNKNOWN) else (by_type, own)
     usable = (guess for guess in guesses if guess and _USABLE.fullmatch(guess))
     return next((guess for guess in usable if guess not in _IMAGE_TYPES), ".bin")

@@ -133,8 +133,8 @@ class Turns:
                 inbound.sender_id,
                 scope,
                 inbound.thread_id,
-                heard=turn.heard,
-                origins=lambda: origins_of(turn.heard()),
+                messages_read=turn.messages_read,
+                origins=lambda: origins_of(turn.messages_read()),
                 initiator=inbound.initiator,
                 job=inbound.job,
                 conversation=f"{session.key} {session.epoch}",
@@ -365,7 +365,7 @@ class Turns:
                 reply = self._say(inbound, text, turn.event_ids, "reply") if says else None
                 notes: tuple[InboundMessage, ...] = ()
                 if reply and inbound.is_background:  # nobody in that chat asked for it
-                    origins = origins_of(turn.heard())
+                    origins = origins_of(turn.messages_read())
                     notes = (background_turn_note(inbound, text, origins, self._clock.now()),)
                 if result:
                     final = Message("assistant", result.text, self._clock.now())

@@ -108,7 +108,7 @@ class RunningTurn(TurnLog):
         said = (entry.message for entry in self.entries if entry.message.expects_answer)
         return tuple(message.answers or message.event_id for message in said)
 
-    def heard(self) -> Sequence[Message]:
+    def messages_read(self) -> Sequence[Message]:
         """All that the model has read so far."""
         return (*self.before(), *self.messages)
 
@@ -232,8 +232,8 @@ class RunningTurn(TurnLog):
         or a correction of it by whoever wrote it."""
         album, message = self.inbound.group_id, entry.message
         in_album = bool(album) and message.group_id == album
-        told = {(each.message.event_id, each.message.sender_id) for each in self.entries}
-        return in_album or (bool(message.edits) and (message.edits, message.sender_id) in told)
+        joined = {(each.message.event_id, each.message.sender_id) for each in self.entries}
+        return in_album or (bool(message.edits) and (message.edits, message.sender_id) in joined)
 
     async def _write(self, *steps: Step, joined: Sequence[int] = ()) -> None:
         self.refuse_if_ended()

@@ -98,7 +98,7 @@ class CallerFiles(Struct, frozen=True):
         kept = self.base.stores.media.place(path)
         if kept is None or caller.scope == OWNER:
             return kept
-        names = {name for message in caller.heard() for name in message.media}
+        names = {name for message in caller.messages_read() for name in message.media}
         return kept if kept.names[-1] in names else None
 
     def is_others(self, path: str, caller: TurnContext) -> bool:

@@ -356,11 +356,11 @@ class Forgetter:
 
 def _without_facts(text: str, facts: Sequence[Fact]) -> str:
     """A text of history, or its paragraphs, without the sentences that state a fact."""
-    told = []
+    kept = []
     for block in re.split(r"(\n\s*\n)", text):
         left, stamp = without(block, facts) if block.strip() else block, _STAMP.match(block)
-        told.append(f"{stamp[0]} {_NOTHING_LEFT}" if stamp and not left else left)
-    return "".join(told)
+        kept.append(f"{stamp[0]} {_NOTHING_LEFT}" if stamp and not left else left)
+    return "".join(kept)
 
 
 def _entry_states(entry: HistoryEntry, facts: Sequence[Fact]) -> bool:

@@ -76,8 +76,8 @@ class PendingFact(Struct, frozen=True):
     @property
     def code(self) -> str:
         """Names exactly this change: hexadecimal digits of a hash of all that it would do."""
-        told = "\n".join((self.path, self.line, self.old, self.section))
-        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:_CODE]
+        identity = "\n".join((self.path, self.line, self.old, self.section))
+        return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:_CODE]
 
     @property
     def shown(self) -> str:

@@ -112,7 +112,7 @@ class Note(Tool, Struct, frozen=True):
         memory = self.memory_of(caller.scope)
         text, origins = arguments.text, caller.origins()
         if arguments.quote:
-            text = quotation(arguments.quote, caller.heard(), memory.store.today())
+            text = quotation(arguments.quote, caller.messages_read(), memory.store.today())
             origins = ()
         keep = partial(self.before_change, caller.turn_id)
         path = await memory.store.append_today(text, before=keep, origins=origins)
@@ -183,8 +183,12 @@ class UpdateMemory(Tool, Struct, frozen=True):
                 f"what is said once does not become a rule in {arguments.file} by itself",
                 hint="Quote it into MEMORY.md or USER.md, or use `add`, which the person accepts.",
             )
-        text, heard, today = memory.store.read(path), tuple(caller.heard()), memory.store.today()
-        quoted = [quotation(words, heard, today) for words in arguments.quote]
+        text, messages_read, today = (
+            memory.store.read(path),
+            tuple(caller.messages_read()),
+            memory.store.today(),
+        )
+        quoted = [quotation(words, messages_read, today) for words in arguments.quote]
         steps, held = _planned(arguments, text, quoted, tainted=bool(origins))
         done = _summary(arguments.file, steps)
         report = f"{done}."

@@ -207,8 +207,8 @@ def without(text: str, facts: Iterable[Fact]) -> str:
     return stamp + " ".join(sentence.strip() for sentence in left) if left else ""
 
 
-def _unsaid(told: list[str], fact: Fact) -> list[str]:
-    left = [one for one in told if not covers(fact.words, fact.keys, words(one))]
+def _unsaid(sentences: list[str], fact: Fact) -> list[str]:
+    left = [one for one in sentences if not covers(fact.words, fact.keys, words(one))]
     gone = {
         at + step
         for at in range(len(left) - 1)

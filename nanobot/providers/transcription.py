@@ -106,6 +106,6 @@ def _plain_type(mime: str) -> str:
 
 def _suffix(mime: str, name: str) -> str:
     """What the server goes by: that of the type, else of the name if it is one of sound."""
-    told = _SUFFIXES.get(mime.partition(";")[0].strip().lower())
+    by_type = _SUFFIXES.get(mime.partition(";")[0].strip().lower())
     own = PurePosixPath(name).suffix.removeprefix(".").lower()
-    return told or (own if own in _KNOWN else _VOICE)
+    return by_type or (own if own in _KNOWN else _VOICE)

@@ -32,7 +32,7 @@ class TurnContext(Struct, frozen=True):
     """Whom a turn is for, worked out once when it begins; on whose behalf its tools run.
 
     Taint is never frozen: what the model has read is asked for at each call. `scope` is whose
-    memory and files: `owner`, `people/<id>` or `groups/<id>`. `heard` gives the
+    memory and files: `owner`, `people/<id>` or `groups/<id>`. `messages_read` gives the
     messages that the model has read when it calls: what may become a memory depends on who said it.
     `origins` names where the untrusted text among them came from, empty where there is none.
     `initiator` is who began the turn: for anything but a person nobody is there to be asked, and
@@ -48,7 +48,7 @@ class TurnContext(Struct, frozen=True):
     sender_id: str = ""
     scope: str = "owner"
     thread_id: str = ""
-    heard: Callable[[], Iterable[Message]] = tuple
+    messages_read: Callable[[], Iterable[Message]] = tuple
     origins: Callable[[], tuple[str, ...]] = tuple
     initiator: Initiator = "person"
     job: str = ""

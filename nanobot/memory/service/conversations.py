@@ -173,6 +173,6 @@ class DiscardCommand:
             yield f"- in memory: {shortened(version.summary, 120)} ({undo})"
         calls = Counter(call.name for message in gone for call in message.tool_calls)
         done = {name: times for name, times in calls.items() if self._has_effects(name)}
-        told = [f"{name} ({times})" if times > 1 else name for name, times in done.items()]
-        if told:
-            yield f"- what its tools did and sent: {', '.join(told)}"
+        effects = [f"{name} ({times})" if times > 1 else name for name, times in done.items()]
+        if effects:
+            yield f"- what its tools did and sent: {', '.join(effects)}"

@@ -133,13 +133,13 @@ def _with_facts(memory: str, facts: list[str]) -> str:
 
 def _history(said: list[str], count: int, tools: str) -> str:
     """Two to five sentences on what the person stated, said and asked, facts first."""
-    told: list[tuple[bool, str]] = []
+    statements: list[tuple[bool, str]] = []
     for text in said:
         facts = "; ".join(third_person(fact) for fact in told_to_remember(text[:8_000]))
         verb = "asked" if is_question(text) else "said"
         quoted = f"The user {verb}: “{_one_sentence(text)}”"
-        told.append((not facts, _one_sentence(facts) if facts else quoted))
-    chosen = [text for _, text in sorted(told, key=lambda one: one[0])[:_MOST_SENTENCES]]
+        statements.append((not facts, _one_sentence(facts) if facts else quoted))
+    chosen = [text for _, text in sorted(statements, key=lambda one: one[0])[:_MOST_SENTENCES]]
     if tools or len(chosen) < 2:
         used = f"; tools: {_one_sentence(tools)}" if tools else ""
         chosen.append(f"The conversation had {count} messages{used}")

@@ -225,8 +225,10 @@ class _Conversation:
         kind, text = request.kind, request.text
         if kind == "remember":
             # "Remember that" alone points at the statements of the message before.
-            told = [s for said in self._before[-1:] for s in sentences(said) if not is_question(s)]
-            return self._remember(request.facts or tuple(told), message)
+            recalled = [
+                s for said in self._before[-1:] for s in sentences(said) if not is_question(s)
+            ]
+            return self._remember(request.facts or tuple(recalled), message)
         calls = {"note": _Call("note", {"text": text}), "send": _Call("message", {"media": [text]})}
         if kind in calls:
             return self._one_call(calls[kind], _say(kind, message, text), message)
@@ -270,8 +272,8 @@ class _Conversation:
     def _answer(self, question: str, message: str) -> _Story:
         """From the conversation and the memory file, else from a search; or it is not known."""
         memory = yield _Call("read_file", {"path": learning.MEMORY})
-        told = (s for text in self._before for s in sentences(text[:_READ_AT_MOST]))
-        said = [third_person(sentence) for sentence in told if not is_question(sentence)]
+        recalled = (s for text in self._before for s in sentences(text[:_READ_AT_MOST]))
+        said = [third_person(sentence) for sentence in recalled if not is_question(sentence)]
         lines = [] if memory.failed else learning.fact_lines(memory.text)
         if found := best(question, [*said, *lines]):
             return second_person(plain(found))

@@ -60,8 +60,8 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
     if spec.kind == "landlock":
         spec = _with_own_folder(spec)
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
-    hears, tells = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
-    _leave_watcher(Watcher(spec, autoruns), hears, tells)
+    info_read, info_write = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
+    _leave_watcher(Watcher(spec, autoruns), info_read, info_write)
     stage.lower_priority()
     if spec.kind == "landlock":
         stage.in_landlock(spec, command)
@@ -70,10 +70,19 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
     if spec.relay:
         spec = spec._replace(relay_descriptor=_connected(spec.relay))
     inside = (sys.executable, "-E", "-s", "-S", FOLDER, "stage", str(_file(spec.as_text())))
-    told = str(_file("\0".join(_bubblewrap_arguments(spec))))
-    os.set_inheritable(tells, True)
+    arguments_fd = str(_file("\0".join(_bubblewrap_arguments(spec))))
+    os.set_inheritable(info_write, True)
     # Neither arguments nor environment: commands can read those of bubblewrap.
-    line = [spec.bubblewrap, "--info-fd", str(tells), "--args", told, "--", *inside, *command]
+    line = [
+        spec.bubblewrap,
+        "--info-fd",
+        str(info_write),
+        "--args",
+        arguments_fd,
+        "--",
+        *inside,
+        *command,
+    ]
     try:
         os.execve(line[0], line, {})  # noqa: S606 - what this is for
     except OSError as error:
@@ -114,15 +123,16 @@ def _with_own_folder(spec: Spec) -> Spec:
     return spec._replace(temporary=made, environment={**own, **spec.environment})
 
 
-def _leave_watcher(watcher: Watcher, told: int, tells: int) -> None:
+def _leave_watcher(watcher: Watcher, info_read: int, info_write: int) -> None:
     """Fork twice, so that the watcher is nobody's child: what this becomes waits for its own.
-    `told` and `tells` are the ends of the pipe by which bubblewrap tells it what it started."""
+    `info_read` and `info_write` are the ends of the pipe by which bubblewrap reports what it
+    started."""
     between = os.fork()
     if between:
         os.waitpid(between, 0)
         watcher.close()
-        if told >= 0:
-            os.close(told)
+        if info_read >= 0:
+            os.close(info_read)
         return
     os.setsid()
     if os.fork():
@@ -132,11 +142,11 @@ def _leave_watcher(watcher: Watcher, told: int, tells: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    if tells >= 0:
-        os.close(tells)
+    if info_write >= 0:
+        os.close(info_write)
     os.chdir("/")
     try:
-        watcher.watch(told)
+        watcher.watch(info_read)
     finally:
         os._exit(0)
 

@@ -151,15 +151,15 @@ def _end(session: int) -> None:
             select.poll().poll(_LINGER)
 
 
-def _first_inside(told: int) -> int:
+def _first_inside(info_fd: int) -> int:
     """A descriptor of the first process in the sandbox, with which all others in there end; -1
     where there is none, or none any more. Bubblewrap tells before it runs the command."""
-    if told < 0:
+    if info_fd < 0:
         return -1
     answer = b""
-    while b"}" not in answer and (more := os.read(told, 4_096)):
+    while b"}" not in answer and (more := os.read(info_fd, 4_096)):
         answer += more
-    os.close(told)
+    os.close(info_fd)
     with suppress(OSError, ValueError, KeyError):
         process = int(json.loads(answer)["child-pid"])
         descriptor = os.pidfd_open(process)

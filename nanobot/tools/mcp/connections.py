@@ -241,7 +241,7 @@ class Connections:
         from mcp import Client
         from mcp_types import Implementation, ToolListChangedNotification
 
-        async def heard(message: object) -> None:
+        async def on_message(message: object) -> None:
             if isinstance(message, ToolListChangedNotification):
                 changed()
 
@@ -254,7 +254,7 @@ class Connections:
         with _in_words(f"the MCP server {server.name}", reason):
             client = Client(
                 self._reach(server, ended),
-                message_handler=heard,
+                message_handler=on_message,
                 client_info=Implementation(name="nanobot", version=__version__),
                 cache=None,
             )

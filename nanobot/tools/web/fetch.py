@@ -253,7 +253,7 @@ class WebFetch(Tool, Struct, frozen=True):
         """None for a known address that was not fetched yet or is in memory; see `known`. Such a
         one takes up a place among `MOST_UNASKED`."""
         url = str(parse_url(arguments.url))
-        addresses = Addresses.of(caller.heard())
+        addresses = Addresses.of(caller.messages_read())
         if url not in addresses.known:
             return Risk("fetch", "fetch an address that neither you typed nor a search found", url)
         page = url, addresses.typed[url]
@@ -270,7 +270,7 @@ class WebFetch(Tool, Struct, frozen=True):
 
     async def __call__(self, arguments: WebFetchArguments, caller: TurnContext) -> ToolResult:
         url = str(parse_url(arguments.url))
-        page = url, Addresses.of(caller.heard()).typed[url]
+        page = url, Addresses.of(caller.messages_read()).typed[url]
         asking = partial(self._fetch_page, url, caller)
         answer = await self.pages.once(caller.conversation, page, asking)
         if not 200 <= answer.status < 300:

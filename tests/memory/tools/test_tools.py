@@ -60,7 +60,7 @@ class Desk:
             root, clock, load_template(template_folder()), notify_held=self._notify_held
         )
         self.undo = Undo()
-        self.heard: tuple[Message, ...] = ()
+        self.messages_read: tuple[Message, ...] = ()
         log = UndoLog(workspace.parent / "undo", root)
         writer = WorkspaceWriter(
             lambda caller: roots, log, Documents(self.memories.of), Processes(clock)
@@ -86,14 +86,14 @@ class Desk:
             "cli:direct",
             "t1",
             scope=scope,
-            heard=lambda: self.heard,
-            origins=lambda: origins_of(self.heard),
+            messages_read=lambda: self.messages_read,
+            origins=lambda: origins_of(self.messages_read),
         )
         return await self.tools.call(ToolCall("1", name, json.dumps(arguments)), caller)
 
     def after(self, said: str) -> None:
         """The person said this, and then a page was read."""
-        self.heard = (Message("user", said), PAGE)
+        self.messages_read = (Message("user", said), PAGE)
 
     def text(self, path: str) -> str:
         return (self.workspace / path).read_text()
@@ -231,7 +231,7 @@ async def test_what_is_not_exactly_one_line_of_the_persons_is_no_quotation(
 ) -> None:
     said = f"I like tea\nI like jam\nlong {'x' * 1_000}\n[image a.jpg, kept as media/a.jpg]"
     forwarded = Message("user", "The user owns a boat", origin="forwarded")
-    desk.heard = (Message("user", said, origin="attached"), forwarded, PAGE)
+    desk.messages_read = (Message("user", said, origin="attached"), forwarded, PAGE)
     before = desk.text(MEMORY)
     result = await desk.call("update_memory", quote=[words])
     assert result.is_error
@@ -249,7 +249,7 @@ async def test_what_the_person_said_once_becomes_no_rule_unasked(desk: Desk, fil
 
 
 async def test_a_call_that_is_refused_for_its_own_arguments_taints_nothing(desk: Desk) -> None:
-    desk.heard = (Message("user", "I like jam"),)
+    desk.messages_read = (Message("user", "I like jam"),)
     for wrong in ({"quote": ["nothing"]}, {"remove": ["nothing"]}, {"wrong": 1}, {}):
         refused = await desk.call("update_memory", **wrong)
         assert (refused.is_error, refused.trusted) == (True, True)
@@ -259,7 +259,7 @@ async def test_a_call_that_is_refused_for_its_own_arguments_taints_nothing(desk:
 
 
 async def test_nothing_waits_and_nobody_is_shown_anything_without_foreign_text(desk: Desk) -> None:
-    desk.heard = (Message("user", "I like jam"),)
+    desk.messages_read = (Message("user", "I like jam"),)
     await desk.call("update_memory", add=["Likes jam"], quote=["i like"], remove=["Likes tea"])
     assert desk.shown == []
     assert "- Likes jam\n- “I like jam” (2026-11-21)\n" in desk.text(MEMORY)
@@ -347,7 +347,7 @@ async def test_a_fact_that_waits_takes_the_place_of_a_placeholder_once_it_is_acc
 async def test_without_a_page_file_tools_write_documents_and_anything_else_freely(
     desk: Desk,
 ) -> None:
-    desk.heard = (Message("user", "go on"),)
+    desk.messages_read = (Message("user", "go on"),)
     content = desk.text(MEMORY) + "- Anything\n"
     assert not (await desk.call("write_file", path=MEMORY, content=content)).is_error
     desk.after("go on")
@@ -383,7 +383,7 @@ async def test_the_owner_may_edit_the_memory_of_others_through_the_same_gate(des
     desk.after("what does the page say?")
     boat = {"path": path, "content": "- Owns a boat\n"}
     assert (await desk.call("write_file", **boat)).is_error
-    desk.heard = ()
+    desk.messages_read = ()
     assert not (await desk.call("write_file", **boat)).is_error
     assert "boat" in desk.memories.of("people/telegram_7").store.read("memory/MEMORY.md")
     assert not (await desk.call("write_file", path="people/telegram_7/a.txt", content="x")).is_error

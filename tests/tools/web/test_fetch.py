@@ -40,10 +40,15 @@ async def fetching(
 
 
 async def fetch(
-    web: FakeWeb, url: str, start: int = 0, heard: Iterable[Message] = (), **options: object
+    web: FakeWeb, url: str, start: int = 0, messages_read: Iterable[Message] = (), **options: object
 ) -> ToolResult:
     caller = TurnContext(
-        "cli", "direct", "cli:direct", "1", heard=lambda: heard, origins=lambda: ("web",)
+        "cli",
+        "direct",
+        "cli:direct",
+        "1",
+        messages_read=lambda: messages_read,
+        origins=lambda: ("web",),
     )
     pdf_text = options.get("pdf_text")
     async with fetching(web, pdf_text if callable(pdf_text) else None) as tool:
@@ -124,8 +129,8 @@ async def test_an_empty_page_says_why(web: FakeWeb) -> None:
 async def test_an_address_from_elsewhere_waits_for_the_owner_and_is_not_asked(web: FakeWeb) -> None:
     url = web.put("/page", "text", "text/plain")
     person = [Message("user", f"read {web.url('/page')}"), Message("user", "x", origin="forwarded")]
-    assert (await fetch(web, url, heard=person, guarded=True)).text.endswith("text")
-    assert (await fetch(web, f"{url}?stolen", heard=person, guarded=True)).is_error
+    assert (await fetch(web, url, messages_read=person, guarded=True)).text.endswith("text")
+    assert (await fetch(web, f"{url}?stolen", messages_read=person, guarded=True)).is_error
     assert [asked.target for asked in web.requests] == ["/page"]
 
 
@@ -165,7 +170,7 @@ class Conversation:
             "direct",
             "helper:1" if helper else "cli:direct",
             "1",
-            heard=lambda: (*before, calls),
+            messages_read=lambda: (*before, calls),
             origins=lambda: ("tool:web_fetch",),
             conversation="cli:direct 1",
         )
