@@ -212,8 +212,8 @@ def _faults_of_files(home: Path) -> Iterator[str]:
         yield from faults_of_transcript(home, key, _PERSONS if said else _NEVER, said)
     store = JobStore(SqliteState(home / "state"))
     jobs = tuple(store.load().values())
-    if store.trouble or list((home / "state").glob("jobs.json.*")):
-        yield f"jobs.json: {store.trouble}"
+    if store.problem or list((home / "state").glob("jobs.json.*")):
+        yield f"jobs.json: {store.problem}"
     if [(job.message, job.begun, len(job.runs)) for job in jobs] != [("the tick", None, 2)]:
         yield f"the jobs are {jobs}"
 

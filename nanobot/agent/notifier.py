@@ -225,7 +225,7 @@ class Notifier:
         undo = [Button("Undo", f"/dream-restore --version {number}")] if number else []
         await self.notify(report.scope, report.digest, undo)
 
-    async def notify_trouble(self, text: str) -> None:
+    async def notify_failures(self, text: str) -> None:
         """Why Dream could not work."""
         await self.notify(OWNER, text)
 

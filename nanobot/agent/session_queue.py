@@ -143,11 +143,11 @@ _MOST = 5
 class Screen:
     """Shows progress, in order within a chat, without ever holding up the agent. Text of a chat
     that cannot keep up is left out: the final reply has it all; the ends of turns never are. A
-    reply waits `patience` seconds for the progress before it; a single event may take `_MOST` times
+    reply waits `timeout` seconds for the progress before it; a single event may take `_MOST` times
     as long to show."""
 
-    def __init__(self, channels: Mapping[str, Channel], *, patience: float = 2.0) -> None:
-        self._channels, self._patience = channels, patience
+    def __init__(self, channels: Mapping[str, Channel], *, timeout: float = 2.0) -> None:
+        self._channels, self._timeout = channels, timeout
         self._lanes = Lanes()
 
     def show(self, event: Progress) -> None:
@@ -162,7 +162,7 @@ class Screen:
     async def flush(self, channel: str, chat_id: str) -> None:
         """Return when what was queued for a chat has been shown, or after a moment."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 await self._lanes.run(f"{channel}:{chat_id}")
 
     async def close(self) -> None:
@@ -171,7 +171,7 @@ class Screen:
 
     async def _show(self, channel: Channel, event: Progress) -> None:
         try:
-            async with asyncio.timeout(_MOST * self._patience):
+            async with asyncio.timeout(_MOST * self._timeout):
                 await channel.show(event)
         except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
             logger.opt(exception=error).warning("{} could not show progress", channel.name)

@@ -178,7 +178,7 @@ class Turns:
         self._parts.awaited_background.start(self._make_room(session))
 
     async def _make_room(self, session: Session, coming: Sequence[Message] = ()) -> None:
-        """Take the oldest into memory where the prompt needs room; a memory in trouble keeps nobody
+        """Take the oldest into memory where the prompt needs room; a memory that fails keeps nobody
         from an answer: the runner then shortens the prompt."""
         try:
             await self._parts.consolidator.maybe_consolidate_by_tokens(session, coming)

@@ -88,7 +88,7 @@ class Stores:
         try:
             install_template(template_folder(), self.workspace.path)
         except NanobotError as error:  # one can chat without
-            logger.error("the workspace is in trouble: {} {}", error, error.hint)
+            logger.error("the workspace cannot be set up: {} {}", error, error.hint)
         self.journal = SqliteJournal(self.state / "journal.db", clock)
         self.sessions = SessionManager.in_folder(home / "sessions", clock, gather=GATHER_SECONDS)
         self.media = MediaStore(home / "media")

@@ -81,7 +81,7 @@ class MemoryParts:
             ),
             state=stores.journal.state,
             on_digest=notifier.notify_digest if notifier and dreaming.digest else None,
-            on_trouble=notifier.notify_trouble if notifier else None,
+            on_failures=notifier.notify_failures if notifier else None,
         )
         due = parse(dreaming.cron).next_after
         schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)
@@ -122,13 +122,13 @@ class MemoryParts:
     async def recover(self) -> None:
         """Finish what a crash cut short; for the start, before anything else is done.
 
-        What is broken is only logged: a nanobot whose memory is in trouble still answers.
+        What is broken is only logged: a nanobot whose memory is broken still answers.
         """
         for part in (self.versions, self.memories):
             try:
                 await asyncio.to_thread(part.recover)
             except NanobotError as error:  # writing reports it; a chat need not
-                logger.error("memory is in trouble: {} {}", error, error.hint)
+                logger.error("memory cannot be recovered: {} {}", error, error.hint)
 
     async def close(self) -> None:
         """Release files and connections."""

@@ -67,13 +67,13 @@ class Step(Struct, frozen=True):
 class InboxEntry(Struct, frozen=True):
     """A stored message.
 
-    `attempts` counts unclean ends before its turn came as far as asking the model, `runs` the
-    turns made of it before this one. `turn_id` and `steps` are set when it comes back from a crash
-    in the middle of its turn; `joined` are the messages that had been steered into that
-    turn. `recovered`: it was there when this process started. `not_before` is in seconds since the
-    epoch. `previous_turn` is the failed turn that was made of it before, when a person wants it run
-    again; `outages` counts how often in a row this process found no model for it. `received_at` is
-    since when its patience counts, in seconds since the epoch; 0: from when it is first needed.
+    `attempts` counts unclean ends before its turn came as far as asking the model, `runs` the turns
+    made of it before this one. `turn_id` and `steps` are set when it comes back from a crash in the
+    middle of its turn; `joined` are the messages that had been steered into that turn. `recovered`:
+    it was there when this process started. `not_before` is in seconds since the epoch.
+    `previous_turn` is the failed turn that was made of it before, when a person wants it run again;
+    `outages` counts how often in a row this process found no model for it. `received_at` is since
+    when the wait for its model counts, in seconds since the epoch; 0: from when it is first needed.
     """
 
     id: int
@@ -303,14 +303,14 @@ class Journal(Protocol):
         """The helpers of an earlier process, each with the message that reports its loss."""
 
     async def counts(self) -> QueueCounts:
-        """How much is under way or in trouble."""
+        """How much is under way or failed."""
 
     async def queue(self) -> tuple[list[QueueRow], list[QueueRow]]:
         """Messages that are not answered, and parts that are not delivered; oldest first."""
 
     async def retry(self, row: str) -> InboxEntry | OutboxPart:
         """Make a failed message or a dead part ready to be tried again, and return it. Raises
-        `NanobotError` when the row does not exist, is not in trouble or cannot be read."""
+        `NanobotError` when the row does not exist, has not failed or cannot be read."""
 
     async def drop(self, row: str) -> None:
         """Give up a failed message or a dead part for good. Raises `NanobotError` like `retry`."""

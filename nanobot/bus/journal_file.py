@@ -317,7 +317,7 @@ UNDELIVERED = (
 
 
 def queue_counts(db: sqlite3.Connection) -> QueueCounts:
-    """How much is under way or in trouble."""
+    """How much is under way or failed."""
     inbox = db.execute(
         "SELECT total(state != 'failed' AND (state = 'received' OR not_before)),"
         " total(state = 'working' AND NOT not_before), total(state = 'failed'),"

@@ -172,7 +172,7 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 _BATCH = 256
-_PATIENCE = 0.05
+_GATHER_SECONDS = 0.05
 _RETRY = 5.0
 
 _OWN_FAULTS = {
@@ -297,7 +297,7 @@ class Database:
             except Empty:
                 break
             batch.append(job)
-            hurry, timeout = hurry or job is None or not job.can_wait, _PATIENCE
+            hurry, timeout = hurry or job is None or not job.can_wait, _GATHER_SECONDS
         return batch
 
     def _store(self, connection: sqlite3.Connection, jobs: Sequence[_Job]) -> list[_Job]:

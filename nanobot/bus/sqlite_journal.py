@@ -401,7 +401,7 @@ class SqliteJournal:
             ended = "state = 'sent', payload = NULL, reason = 'dropped' WHERE state = 'dead'"
         changed = db.execute(f"UPDATE {table} SET {ended} AND id = ?", (row_id,))  # noqa: S608 - from above
         if not changed.rowcount:
-            raise _not_in_trouble(row)
+            raise _not_retryable(row)
 
     @_transaction
     def turn(self, db: sqlite3.Connection, turn_id: str) -> TurnRecord:
@@ -539,17 +539,17 @@ def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
         )
         if changed.rowcount:
             return _stored_part(db.execute(f"{_SELECT_PARTS} WHERE id = ?", (row_id,)).fetchone())
-    raise _not_in_trouble(row)
+    raise _not_retryable(row)
 
 
 def _parse(row: str) -> tuple[str, int]:
     found = re.fullmatch(r"(in|out)-([0-9]{1,18})", row)
     if found is None:
-        raise _not_in_trouble(row)
+        raise _not_retryable(row)
     return "inbox" if found[1] == "in" else "outbox", int(found[2])
 
 
-def _not_in_trouble(row: str) -> NanobotError:
+def _not_retryable(row: str) -> NanobotError:
     return NanobotError(
         f"{row!r} is not waiting for a decision",
         hint="`nanobot queue list` shows failed messages (in-12) and dead replies (out-7).",

@@ -101,7 +101,7 @@ class Document(Generic[T]):
         self._revision = -1
         self._stuck = False
         self._using = threading.RLock()
-        self.trouble = ""
+        self.problem = ""
         """What was wrong with it when it was read, and what to do; empty where nothing was."""
 
     def load(self) -> T:
@@ -154,7 +154,7 @@ class Document(Generic[T]):
         else:
             self._stuck, self._revision = False, 0
         if not stuck:
-            self.trouble = (
+            self.problem = (
                 f"The document {self.name!r} is not used: {reason}. {kept} {self._advice}"
             )
-            logger.error("{}", self.trouble)
+            logger.error("{}", self.problem)

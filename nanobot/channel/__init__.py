@@ -119,7 +119,7 @@ class ChannelHost(Protocol):
     def menu(self) -> Sequence[MenuEntry]:
         """The slash commands."""
 
-    def report(self, trouble: str) -> None:
+    def report(self, problem: str) -> None:
         """What keeps the channel from working, for `nanobot status`; empty: nothing does."""
 
     def warn(self, text: str) -> None:

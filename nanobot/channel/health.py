@@ -1,4 +1,4 @@
-"""How an adapter copes with trouble: it reports each problem once and without flooding the log,
+"""How an adapter handles faults: it reports each problem once and without flooding the log,
 sets deadlines, and lets its connection come and go. Time is the host's
 clock.
 """

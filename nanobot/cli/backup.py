@@ -317,9 +317,9 @@ def _contents_text(data: Data) -> str:
         "size": size(number(data, "bytes")),
     }
     text = table((name, shown.format_map(values)) for name, shown in rows)
-    troubles = data["troubles"]
-    assert isinstance(troubles, tuple | list)
-    return text + "".join(f"trouble: {trouble}\n" for trouble in troubles)
+    problems = data["troubles"]
+    assert isinstance(problems, tuple | list)
+    return text + "".join(f"problem: {one}\n" for one in problems)
 
 
 def _restored_text(home: Path, data: Data) -> str:

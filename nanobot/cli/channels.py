@@ -155,10 +155,10 @@ def _status_text(data: Data) -> str:
     if not channels:
         return "No channel is enabled; config.yaml has them under `channels:`.\n"
     rows = [tuple(field(c, key) for key in ("name", "state", "who")) for c in channels]
-    troubles = [
+    problems = [
         f"\n{field(c, 'name')}: {detail}\n" for c in channels if (detail := field(c, "detail", 600))
     ]
-    return table(rows, "channel", "state", "account") + "".join(troubles)
+    return table(rows, "channel", "state", "account") + "".join(problems)
 
 
 _NOBODY = "No requests within the hour, and no approvals by pairing.\n"

@@ -22,7 +22,7 @@ from nanobot_cli.wire import Accepted, ChatEvent, ChatRequest, Refused, Reply, p
 if TYPE_CHECKING:
     from pathlib import Path
 
-PATIENCE = 3.0
+RECONNECT_SECONDS = 3.0
 """Seconds to look for the socket of a gateway that is starting."""
 
 _BLOCK = 1 << 20
@@ -155,7 +155,7 @@ class Client:
         """Connect to the gateway that takes this one's place; raises `NoGateway` if none does."""
         self.close()
         self._buffer.clear()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RECONNECT_SECONDS
         while True:
             try:
                 self._socket = _connected(self._folder)

@@ -219,8 +219,8 @@ def print_result(
     is the sentences in the data, which JSON leaves out."""
     if options.json:
         return print_json(data if shown else {k: v for k, v in data.items() if k != "text"} or data)
-    trouble = text(data, "trouble")
-    warning = f"warning: {trouble}\n\n" if trouble else ""
+    problem = text(data, "trouble")
+    warning = f"warning: {problem}\n\n" if problem else ""
     return print_text(warning + (shown(data) if shown else text(data, "text").rstrip() + "\n"))
 
 

@@ -227,8 +227,8 @@ def _notes(server: Data) -> str:
         notes += f"  look at them with `nanobot mcp approve {name}`\n"
     if left_out := number(server, "left_out"):
         notes += f"{name}: {left_out} tools are not offered; `tools:` says which ones are\n"
-    if trouble := field(server, "trouble", 500):
-        notes += f"{name}: {trouble}\n"
+    if problem := field(server, "trouble", 500):
+        notes += f"{name}: {problem}\n"
     return f"\n{notes}" if notes else ""
 
 

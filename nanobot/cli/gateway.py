@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = 15.0
+START_SECONDS = 15.0
 """Seconds to wait for the gateway that another process has begun to start: a slow machine with much
 to do takes a few."""
 
@@ -93,7 +93,7 @@ def _leave(number: int, _: FrameType | None) -> NoReturn:
 
 def _in_gateway_or_here(first: Callable[[], T], second: Callable[[], T]) -> T:
     """`first`, or `second` where no gateway runs, or `first` where another process was quicker."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + START_SECONDS
     while True:
         with contextlib.suppress(NoGateway):
             return first()

@@ -37,7 +37,7 @@ from nanobot.text import duration
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
 
-PATIENCE_SECONDS = 15.0
+TIMEOUT_SECONDS = 15.0
 """A gateway that is well answers in a hundredth of a second; one with a slow disk in a few."""
 
 _TOKENS = ("prompt", "cached", "completion", "memory")
@@ -79,9 +79,9 @@ def _status(options: argparse.Namespace) -> int:
     return status(options.home, as_json=options.json, check=options.check)
 
 
-def status(home: Path, *, as_json: bool, check: bool, patience: float = PATIENCE_SECONDS) -> int:
-    """Print it; a gateway may take `patience` seconds to answer."""
-    data = of_gateway(home, patience) or (_NOTHING_RUNS if check else operate(home, "status"))
+def status(home: Path, *, as_json: bool, check: bool, timeout: float = TIMEOUT_SECONDS) -> int:
+    """Print it; a gateway may take `timeout` seconds to answer."""
+    data = of_gateway(home, timeout) or (_NOTHING_RUNS if check else operate(home, "status"))
     if hint := not_imported(home):
         print_text(f"note: {hint}\n", sys.stderr)
     if as_json:
@@ -92,11 +92,11 @@ def status(home: Path, *, as_json: bool, check: bool, patience: float = PATIENCE
     return 0 if well or not check else 1
 
 
-def of_gateway(home: Path, patience: float = PATIENCE_SECONDS) -> Data | None:
+def of_gateway(home: Path, timeout: float = TIMEOUT_SECONDS) -> Data | None:
     """What the gateway of a home says of itself; None where none runs. One that is silent is said
     to be failing."""
     try:
-        with Client(home, timeout=patience) as client:
+        with Client(home, timeout=timeout) as client:
             answer = client.ask("status", {})
     except NoGateway:
         return None

@@ -93,9 +93,9 @@ class CronService:
         self._stopping = False
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """What was wrong with the document when it was read; empty where nothing was."""
-        return self._store.trouble
+        return self._store.problem
 
     async def jobs(self, scope: str) -> Sequence[Job]:
         """The jobs, the oldest first. Raises `StorageError`."""

@@ -155,8 +155,8 @@ async def _listed(service: CronService, scope: str, now: datetime) -> str:
         when = f"{schedule_text(job)}, {next_text(job, now)}"
         where = one_line(job.address.key)
         lines.append(f"- `{job.id}` {kind}{one_line(job.name)}: {when}, {where}")
-    trouble = service.trouble if scope == OWNER else ""
-    head = [f"Careful: {trouble}", ""] if trouble else []
+    problem = service.problem if scope == OWNER else ""
+    head = [f"Careful: {problem}", ""] if problem else []
     return "\n".join([*head, *(lines or ["Nothing is scheduled."])])
 
 
@@ -276,7 +276,7 @@ class CronOperations:
         """No arguments."""
         now = self._clock.now()
         jobs = [fields_of(job, now) for job in await self._service.jobs(ALL_SCOPES)]
-        return {"jobs": jobs, "trouble": self._service.trouble}
+        return {"jobs": jobs, "trouble": self._service.problem}
 
     async def add(self, arguments: Request) -> Answered:
         """`schedule`, `message`, and where wanted `name`, `zone`, `chat` (by default the chat that

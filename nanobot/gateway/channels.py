@@ -121,7 +121,7 @@ class _Recent(Struct):
 
 class HostParts(Struct, frozen=True):
     """What all channels' hosts share. `show` shows a person something at once; `warn` takes a
-    channel's name and what its owner should know. What channels say of their troubles is redacted:
+    channel's name and what its owner should know. Problems that channels report are redacted:
     libraries put addresses with tokens into it."""
 
     bus: MessageBus
@@ -219,9 +219,9 @@ class Host:
         """See `ChannelHost`."""
         return [MenuEntry(c.name, c.summary, c.allowed == "owner") for c in self._parts.commands]
 
-    def report(self, trouble: str) -> None:
+    def report(self, problem: str) -> None:
         """See `ChannelHost`."""
-        self._state.detail = self._parts.redactor.redact(trouble)
+        self._state.detail = self._parts.redactor.redact(problem)
 
     def warn(self, text: str) -> None:
         """See `ChannelHost`."""

@@ -161,12 +161,12 @@ def upkeep_concerns(room: DiskReserve, backups: BackupRoutine | None) -> Iterato
     older ones not be removed."""
     if room.text:
         yield Concern("failing", room.text, room.hint)
-    if backups is not None and backups.trouble:
+    if backups is not None and backups.problem:
         hint = "It is tried again by itself; `nanobot backup` makes one at once."
-        yield Concern("degraded", backups.trouble, hint)
+        yield Concern("degraded", backups.problem, hint)
 
 
-_PATIENCE = 3.0
+_TIMEOUT = 3.0
 """Seconds that a look waits for the journal, which otherwise answers within milliseconds."""
 
 
@@ -203,7 +203,7 @@ class HealthMonitor:
             counting = self._journal.counts()
             self._asking = self._background.start(counting, name="look at the journal")
         asking = self._asking
-        alarm = self._background.start(self._clock.sleep(_PATIENCE), name="look no longer")
+        alarm = self._background.start(self._clock.sleep(_TIMEOUT), name="look no longer")
         await asyncio.wait((asking, alarm), return_when=asyncio.FIRST_COMPLETED)
         alarm.cancel()
         if not asking.done():

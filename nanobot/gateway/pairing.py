@@ -13,62 +13,62 @@ from loguru import logger
 from nanobot.bus.events import Address
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
 from nanobot.errors import NanobotError
-from nanobot.security.access import Access, Approved, Request, Revoked
+from nanobot.security.access import Access, Approved, OpenRequest, Revoked
 from nanobot.security.pairing import Grant, PairingRequest, address, argument, who
 
 _NAMES = "Names are what people call themselves: approve the code that somebody gives you."
 
 
-def _welcome_text(known: Grant) -> str:
+def _welcome_text(grant: Grant) -> str:
     """For those who were let in."""
-    if known.kind == "group":
+    if grant.kind == "group":
         return "Everyone in this group can talk to me now: mention me, or reply to me."
-    owner = ", and you are my owner" if known.owner else ""
+    owner = ", and you are my owner" if grant.owner else ""
     return f"Hello! You can talk to me now{owner}. /help shows what you can type."
 
 
 def _approved_text(approved: Approved, *, has_owner: bool) -> str:
     """Who was let in. Without an owner on that channel, how to become it."""
-    known, owner = approved.known, ", as the owner" if approved.known.owner else ""
-    everyone = "Everyone in the group " if known.kind == "group" else ""
-    text = f"{everyone}{who(known)} can talk to me now{owner}."
+    grant, owner = approved.grant, ", as the owner" if approved.grant.owner else ""
+    everyone = "Everyone in the group " if grant.kind == "group" else ""
+    text = f"{everyone}{who(grant)} can talk to me now{owner}."
     if not approved.news:
-        text = f"{who(known)} was let in before{owner}; nothing changed."
+        text = f"{who(grant)} was let in before{owner}; nothing changed."
     if approved.namesakes:
         text += f" Careful: {_quoted(approved.namesakes)} goes by the same name."
-    if known.kind == "person" and not has_owner:
-        text += f"\nIf that is you: `nanobot pair approve {argument(known)} --owner`"
+    if grant.kind == "person" and not has_owner:
+        text += f"\nIf that is you: `nanobot pair approve {argument(grant)} --owner`"
     return text
 
 
 def _revoked_text(revoked: Revoked) -> str:
     """Who was shut out."""
-    group = "The group " if revoked.known.kind == "group" else ""
-    text = f"{group}{who(revoked.known)} can no longer talk to me by pairing."
+    group = "The group " if revoked.grant.kind == "group" else ""
+    text = f"{group}{who(revoked.grant)} can no longer talk to me by pairing."
     still = " But config.yaml lets them in all the same: change it there."
     return f"{text}{still}" if revoked.still_in else text
 
 
-def _listing(requests: Iterable[Request], known: Iterable[Grant], trouble: str) -> str:
+def _listing(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: str) -> str:
     """Who asked and who was let in, as Markdown for a chat."""
-    asked = [_request_line(one) for one in requests]
+    lines = [_request_line(one) for one in requests]
     roles = {"group": ", a group", "person": ""}
-    inside = [f"- {who(one)}{', owner' if one.owner else roles[one.kind]}" for one in known]
-    blocks = [f"Careful: {trouble}"] if trouble else []
-    if asked:
-        blocks.append("\n".join(("Asked within the hour:", *asked, "", _NAMES)))
+    inside = [f"- {who(one)}{', owner' if one.owner else roles[one.kind]}" for one in grants]
+    blocks = [f"Careful: {problem}"] if problem else []
+    if lines:
+        blocks.append("\n".join(("Asked within the hour:", *lines, "", _NAMES)))
     if inside:
         blocks.append("\n".join(("Let in by pairing:", *inside)))
     return "\n\n".join(blocks or ["Nobody has asked within the hour, and nobody was let in yet."])
 
 
-def _request_line(request: Request) -> str:
-    asked = request.asked
-    group = "the group " if asked.kind == "group" else ""
+def _request_line(request: OpenRequest) -> str:
+    made = request.request
+    group = "the group " if made.kind == "group" else ""
     minutes = max(1, round(request.seconds_left / 60))
-    code = f"`{asked.code}` ({minutes} min)" if request.seconds_left else "code no longer valid"
+    code = f"`{made.code}` ({minutes} min)" if request.seconds_left else "code no longer valid"
     same = f"; {_quoted(request.namesakes)} goes by the same name" if request.namesakes else ""
-    return f"- {group}{who(asked)}: {code}{same}"
+    return f"- {group}{who(made)}: {code}{same}"
 
 
 def _quoted(addresses: Iterable[str]) -> str:
@@ -81,22 +81,22 @@ def _fields(one: PairingRequest | Grant) -> dict[str, object]:
     return {**{name: getattr(one, name) for name in names}, "address": address(one)}
 
 
-def _request_fields(request: Request) -> dict[str, object]:
+def _request_fields(request: OpenRequest) -> dict[str, object]:
     """A request, for machines. The code is left out once it is not valid any more."""
-    asked = request.asked
+    made = request.request
     return {
-        **_fields(asked),
-        "code": asked.code if request.seconds_left else "",
+        **_fields(made),
+        "code": made.code if request.seconds_left else "",
         "seconds_left": round(request.seconds_left),
-        "asked_at": asked.at.isoformat(timespec="seconds"),
+        "asked_at": made.at.isoformat(timespec="seconds"),
         "namesakes": list(request.namesakes),
     }
 
 
-def _known_fields(known: Grant) -> dict[str, object]:
+def _grant_fields(grant: Grant) -> dict[str, object]:
     """Somebody who was let in, for machines."""
-    since = known.since.isoformat(timespec="seconds")
-    return {**_fields(known), "owner": known.owner, "since": since}
+    since = grant.since.isoformat(timespec="seconds")
+    return {**_fields(grant), "owner": grant.owner, "since": since}
 
 
 Welcome = Callable[[Address, str], Awaitable[object]]
@@ -126,7 +126,7 @@ class Pairing:
         """No arguments."""
         return {
             "requests": [_request_fields(one) for one in self._access.requests()],
-            "approved": [_known_fields(one) for one in self._access.approved()],
+            "approved": [_grant_fields(one) for one in self._access.approved()],
             "trouble": self._access.load(),
         }
 
@@ -135,7 +135,7 @@ class Pairing:
         owner = arguments.get("owner") is True
         approved, text = await self._approve(text_argument(arguments, "code"), owner=owner)
         return {
-            **_known_fields(approved.known),
+            **_grant_fields(approved.grant),
             "new": approved.news,
             "namesakes": [*approved.namesakes],
             "text": text,
@@ -145,7 +145,7 @@ class Pairing:
         """`id`: `channel:id`."""
         revoked = await self._revoke(text_argument(arguments, "id"), owners_too=True)
         return {
-            **_known_fields(revoked.known),
+            **_grant_fields(revoked.grant),
             "still_in": revoked.still_in,
             "text": _revoked_text(revoked),
         }
@@ -170,14 +170,14 @@ class Pairing:
     async def _approve(self, code_or_id: str, *, owner: bool = False) -> tuple[Approved, str]:
         """Let somebody in, and tell them; who it was, and what to say of it."""
         approved = await self._access.approve(code_or_id, owner=owner)
-        known = approved.known
+        grant = approved.grant
         if approved.news and approved.chat_id and self._welcome is not None:
-            there = Address(known.channel, approved.chat_id, approved.thread_id)
+            there = Address(grant.channel, approved.chat_id, approved.thread_id)
             try:
-                await self._welcome(there, _welcome_text(known))
+                await self._welcome(there, _welcome_text(grant))
             except NanobotError as error:  # they are in all the same
                 logger.warning("a welcome could not be sent: {}", error)
-        has_owner = bool(self._access.owners(known.channel))
+        has_owner = bool(self._access.owners(grant.channel))
         return approved, _approved_text(approved, has_owner=has_owner)
 
     async def _revoke(self, address: str, *, owners_too: bool) -> Revoked:

@@ -57,7 +57,7 @@ class WebServer:
 
     `section` of the configuration says where it listens; `public_hosts` are the names under which a
     proxy passes requests on, None where the section has no such setting. A connection may rest for
-    `patience` seconds, and a body or the lines before it may take as long; a handler may take
+    `timeout` seconds, and a body or the lines before it may take as long; a handler may take
     `handler_seconds`.
     """
 
@@ -68,12 +68,12 @@ class WebServer:
         *,
         section: str = "http",
         public_hosts: Sequence[str] | None = (),
-        patience: float = 20.0,
+        timeout: float = 20.0,
         handler_seconds: float = 55.0,
     ) -> None:
         self._host, self._port, self._section = host, port, section
         self._names = frozenset(name.lower() for name in public_hosts or ())
-        self._patience, self._handler_seconds = patience, handler_seconds
+        self._timeout, self._handler_seconds = timeout, handler_seconds
         self._advice = (
             "ask it by address, or as localhost"
             if public_hosts is None
@@ -125,8 +125,8 @@ class WebServer:
                 app,
                 access_log=None,
                 logger=_silence(),
-                keepalive_timeout=self._patience,
-                lingering_time=min(2.0, self._patience),
+                keepalive_timeout=self._timeout,
+                lingering_time=min(2.0, self._timeout),
                 auto_decompress=False,  # signatures are of the body as it was sent
                 shutdown_timeout=2.0,
             )
@@ -195,7 +195,7 @@ class WebServer:
         from aiohttp import web
 
         try:
-            async with asyncio.timeout(self._patience) as time:
+            async with asyncio.timeout(self._timeout) as time:
                 size = max(http.content_length or MAX_BODY, _LEAST_SIZE)
                 with self._among_those_read(time, size):
                     return await http.read()

@@ -63,7 +63,7 @@ class LogFile:
 
     def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
         self._path, self._max_bytes, self._keep = path, max_bytes, keep
-        self._in_trouble = False
+        self._is_failing = False
 
     def put(self, line: LogLine) -> None:
         """Add a line. Never raises."""
@@ -76,12 +76,12 @@ class LogFile:
             if append_line(self._path, line.encode("utf-8", "backslashreplace")) >= self._max_bytes:
                 self._rotate()
         except OSError as error:
-            if not self._in_trouble:
+            if not self._is_failing:
                 reason = error.strerror or error
                 write_line(sys.stderr, f"the log {self._path} cannot be written: {reason}")
-            self._in_trouble = True
+            self._is_failing = True
         else:
-            self._in_trouble = False
+            self._is_failing = False
 
     def _rotate(self) -> None:
         for surplus in older_files(self._path)[self._keep :]:

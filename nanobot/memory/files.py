@@ -82,8 +82,8 @@ class LineFile:
                 self._mend(descriptor)
                 _append(descriptor, data)
                 inode = os.fstat(descriptor).st_ino
-            standing = lstate_of(self._path)
-            if standing is not None and standing.inode == inode:
+            current = lstate_of(self._path)
+            if current is not None and current.inode == inode:
                 return
         raise StorageError(self._place.shown, "another program replaces it again and again")
 
@@ -113,14 +113,14 @@ def append_paragraph(place: Place, paragraph: str) -> None:
     """Add it to the file, durably, unless it stands there; complete one that was cut short. Raises
     `StorageError`."""
     wanted = paragraph.encode("utf-8", "backslashreplace")
-    standing = (place.read_bytes(LIMIT) or b"").replace(b"\r\n", b"\n")
-    if b"\n\n%b\n\n" % wanted in b"\n\n%b\n\n" % standing:
+    current = (place.read_bytes(LIMIT) or b"").replace(b"\r\n", b"\n")
+    if b"\n\n%b\n\n" % wanted in b"\n\n%b\n\n" % current:
         return
-    torn = standing.rpartition(b"\n\n")[2]
+    torn = current.rpartition(b"\n\n")[2]
     gap = b""
     if not torn or not wanted.startswith(torn):
-        ends = len(standing) - len(standing.rstrip(b"\n"))
-        torn, gap = b"", b"\n\n"[min(ends, 2) :] if standing else b""
+        ends = len(current) - len(current.rstrip(b"\n"))
+        torn, gap = b"", b"\n\n"[min(ends, 2) :] if current else b""
     with place.opened(os.O_WRONLY | os.O_APPEND, create=True) as descriptor:
         _append(descriptor, gap + wanted[len(torn) :] + b"\n\n")
 

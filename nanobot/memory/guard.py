@@ -63,7 +63,7 @@ def without_list_mark(line: str) -> str:
 def lost_facts(before: str, after: str, template: str = "") -> list[str]:
     """The facts of `before` that `after` does not keep."""
     old, new = fact_lines(before, template), fact_lines(after, template)
-    standing, known = set(new), set(old)
+    kept, known = set(new), set(old)
     added = [words_of(line) for line in dict.fromkeys(new) if line not in known][:_MOST_NEW]
 
     def is_reworded(line: str) -> bool:
@@ -71,7 +71,7 @@ def lost_facts(before: str, after: str, template: str = "") -> list[str]:
         needed = math.ceil(_KEPT_WORDS * len(words))
         return any(len(words & other) >= needed for other in added)
 
-    return [line for line in old if line not in standing and not is_reworded(line)]
+    return [line for line in old if line not in kept and not is_reworded(line)]
 
 
 def refusal(

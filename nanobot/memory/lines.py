@@ -263,7 +263,7 @@ class _Document:
         """How often `line` stands here."""
         return self._counts[line]
 
-    def standing(self) -> list[str]:
+    def distinct_lines(self) -> list[str]:
         """The lines that stand here, each once."""
         return [line for line, count in self._counts.items() if count > 0]
 
@@ -396,7 +396,7 @@ def _is_news(step: Operation, document: _Document) -> bool:
     new, old = words_of(step.new), words_of(step.old)
     if 2 * len(new - old) < len(new) or document.count(step.new):
         return False
-    return all(similarity(new, words_of(line)) < LEAST for line in document.standing())
+    return all(similarity(new, words_of(line)) < LEAST for line in document.distinct_lines())
 
 
 def _three_way(base: int, ours: int, theirs: int) -> int:

@@ -202,7 +202,7 @@ class Memories:
             try:
                 self.of(scope).history.recover()
             except NanobotError as error:
-                logger.error("{}: the history is in trouble: {} {}", scope, error, error.hint)
+                logger.error("{}: the history cannot be recovered: {} {}", scope, error, error.hint)
 
     def _make(self, scope: str) -> Memory:
         prefix = prefix_of(scope)

@@ -153,13 +153,13 @@ class MemoryStore:
         try:
             found = _retired_in(self.read(RETIRED))
             texts = (self.read(path) for path in FACTS) if found else ()
-            standing = {
+            remaining = {
                 guard.without_list_mark(line) for text in texts for line in guard.fact_lines(text)
             }
         except NanobotError as error:
             logger.warning("{} cannot be read: {}", RETIRED, error)
             return []
-        return [(day, line) for day, line in found if line not in standing]
+        return [(day, line) for day, line in found if line not in remaining]
 
     def unconfirmed_notes(self) -> str:
         """Those of the notes in a prompt that foreign content may have caused. A turn may have
@@ -416,10 +416,10 @@ async def _again(write: Callable[[], Awaitable[Result]]) -> Result:
 def _to_retire(before: str, after: str, retired: Sequence[str]) -> tuple[str, ...]:
     """Those lines of `before` that are no more in `after` and are to be retired."""
     named = {guard.without_list_mark(line) for line in retired}
-    standing = {line.strip() for line in split(after)}
+    remaining = {line.strip() for line in split(after)}
     lines = dict.fromkeys(line.strip() for line in split(before))
     return tuple(
-        one for one in lines if one not in standing and guard.without_list_mark(one) in named
+        one for one in lines if one not in remaining and guard.without_list_mark(one) in named
     )
 
 
@@ -447,11 +447,11 @@ _RETIRED = re.compile(r"- (\d{4}-\d\d-\d\d): (.*)")
 
 def _with_retired(text: str, today: date, lines: Iterable[str]) -> str:
     """`text` with the facts on `lines` after it; what was retired today already stays as is."""
-    standing = set(split(text))
+    present = set(split(text))
     marked = dict.fromkeys(
         f"- {today.isoformat()}: {guard.without_list_mark(line)}" for line in lines
     )
-    new = [line for line in marked if line not in standing]
+    new = [line for line in marked if line not in present]
     return _with_lines(text if text.strip() else "# Retired facts\n\n", new) if new else text
 
 

@@ -10,7 +10,7 @@ them write, the answers, the memory and the writes to disk stay within what `pai
 hour.
 
 One event loop of the process that owns the home changes it. Threads may ask who may talk at any
-time: a book never changes, a new one takes its place.
+time: a state never changes, a new one takes its place.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from nanobot.security.pairing import (
     CODE_SECONDS,
     MOST_WRONG,
     REQUEST_SECONDS,
-    Book,
+    AccessState,
     Grant,
     Key,
     Kind,
     PairingRequest,
+    access_document,
     address,
     age,
     alike,
     argument,
     as_code,
-    book_in,
     new_code,
     tidy_name,
     usable_id,
@@ -80,11 +80,11 @@ _NO_RULES = AccessRules()
 """Of a channel that the configuration does not mention: owners, and who is let in by pairing."""
 
 
-class Request(Struct, frozen=True):
+class OpenRequest(Struct, frozen=True):
     """Somebody who asked within the hour. `seconds_left` is how long the code still holds, 0 where
     it does not; `namesakes` are the addresses of others whose name looks the same."""
 
-    asked: PairingRequest
+    request: PairingRequest
     seconds_left: float
     namesakes: tuple[str, ...] = ()
 
@@ -92,9 +92,9 @@ class Request(Struct, frozen=True):
 class Approved(Struct, frozen=True):
     """Who was let in. `news` is false where they had been already, and nothing changed; `chat_id`
     and `thread_id` are where they asked, empty where that is not known; `namesakes` as in
-    `Request`."""
+    `OpenRequest`."""
 
-    known: Grant
+    grant: Grant
     chat_id: str = ""
     news: bool = True
     namesakes: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class Approved(Struct, frozen=True):
 class Revoked(Struct, frozen=True):
     """Who was shut out. `still_in`: the configuration lets them in all the same."""
 
-    known: Grant
+    grant: Grant
     still_in: bool = False
 
 
@@ -125,16 +125,16 @@ class Access:
     ) -> None:
         self._rules = dict(rules)
         self._owners = {channel: tuple(ids) for channel, ids in owners.items()}
-        self._document, self._clock, self._new_code = book_in(store), clock, new_code
-        self._stored: Book | None = None
+        self._document, self._clock, self._new_code = access_document(store), clock, new_code
+        self._stored: AccessState | None = None
         self._changing = asyncio.Lock()
         self._warned: datetime | None = None
 
     def load(self) -> str:
         """Read the document, if that was not done yet; only by the owner of the home. Gives what is
         wrong with it and what to do about that, empty where nothing is."""
-        _ = self._book
-        return self._document.trouble
+        _ = self._state
+        return self._document.problem
 
     def permits(self, channel: str, sender: Sender, chat: Chat, *, addressed: bool = True) -> bool:
         """Whether what this sender says here is answered; in a group `addressed` says that it was
@@ -162,16 +162,16 @@ class Access:
     def owners(self, channel: str) -> Sequence[str]:
         """The ids of the owner on a channel, as far as there are any by name: those configured, and
         those from pairing."""
-        known = self._book.known.values()
-        paired = (one.id for one in known if one.owner and one.channel == channel)
+        grants = self._state.grants.values()
+        paired = (one.id for one in grants if one.owner and one.channel == channel)
         ids = dict.fromkeys((*self._owners.get(channel, ()), *paired))
         return tuple(id for id in ids if id != EVERYONE)
 
     def is_owner_id(self, channel: str, id: str) -> bool:
         """Whether this sender is the owner."""
         owners = self._owners.get(channel, ())
-        known = self._book.known.get((channel, "person", id))
-        return EVERYONE in owners or id in owners or (known is not None and known.owner)
+        grant = self._state.grants.get((channel, "person", id))
+        return EVERYONE in owners or id in owners or (grant is not None and grant.owner)
 
     def may_ask(self, channel: str, sender: Sender, chat: Chat) -> bool:
         """Whether a message that is meant for the agent and not permitted asks to be let in, for
@@ -181,10 +181,10 @@ class Access:
         asks = not self._may_talk(channel, sender)
         if chat.is_group:
             asks = not asks and rules.groups != "off" and not self.knows_group(channel, chat.id)
-        key, book = _key(channel, sender, chat), self._book.at(now)
-        if rules.everyone or not asks or not usable_id(key[2]) or key in book.asked:
+        key, state = _key(channel, sender, chat), self._state.at(now)
+        if rules.everyone or not asks or not usable_id(key[2]) or key in state.requests:
             return False
-        if not book.has_room(key[1]):
+        if not state.has_room(key[1]):
             self._warn(channel, now)
             return False
         return True
@@ -194,29 +194,29 @@ class Access:
         meanwhile. Raises `StorageError`; they have not asked then."""
         key, code = _key(channel, sender, chat), self._new_code()
         name = tidy_name(chat.title if chat.is_group else sender.name)
-        asked = PairingRequest(*key, name, chat.id, code, self._clock.now(), chat.thread_id)
+        request = PairingRequest(*key, name, chat.id, code, self._clock.now(), chat.thread_id)
 
-        def noted(book: Book) -> Book:
-            if key in book.asked or not book.has_room(key[1]):
-                return book
-            return replace(book, asked={**book.asked, key: asked})
+        def noted(state: AccessState) -> AccessState:
+            if key in state.requests or not state.has_room(key[1]):
+                return state
+            return replace(state, requests={**state.requests, key: request})
 
         await self._change(noted)
-        return _greeting(key[1], code) if self._book.asked.get(key) == asked else ""
+        return _greeting(key[1], code) if self._state.requests.get(key) == request else ""
 
-    def requests(self) -> Sequence[Request]:
+    def requests(self) -> Sequence[OpenRequest]:
         """Who asked within the hour and was not let in, the latest last."""
         now = self._clock.now()
-        book = self._book.at(now)
+        state = self._state.at(now)
         return [
-            Request(one, one.code_seconds(now), tuple(_namesakes(book, one)))
-            for one in book.asked.values()
-            if one.key not in book.known
+            OpenRequest(one, one.code_seconds(now), tuple(_namesakes(state, one)))
+            for one in state.requests.values()
+            if one.key not in state.grants
         ]
 
     def approved(self) -> Sequence[Grant]:
         """Who was let in by pairing."""
-        return list(self._book.known.values())
+        return list(self._state.grants.values())
 
     async def approve(self, code_or_id: str, *, owner: bool = False) -> Approved:
         """Let somebody in, durably: by their code, or by `channel:id` as requests are shown. With
@@ -227,15 +227,15 @@ class Access:
         """
         now, outcome = self._clock.now(), list[Approved | _WrongCode]()
 
-        def let_in(book: Book) -> Book:
+        def let_in(state: AccessState) -> AccessState:
             try:
-                key = _key_of(code_or_id, book, now)
+                key = _key_of(code_or_id, state, now)
             except _WrongCode as error:
                 outcome.append(error)
-                return replace(book, wrong=(*book.wrong, now))
-            approved = _approved(key, book, now, owner)
+                return replace(state, wrong=(*state.wrong, now))
+            approved = _approved(key, state, now, owner)
             outcome.append(approved)
-            return book.with_grant(approved.known) if approved.news else book
+            return state.with_grant(approved.grant) if approved.news else state
 
         await self._change(let_in)  # where the disk refuses, a guess is told nothing
         if isinstance(outcome[-1], _WrongCode):
@@ -247,8 +247,8 @@ class Access:
         in (or made them the owner, without `owners_too`), and `StorageError`."""
         text, revoked = f"{channel}:{id}", list[Grant]()
 
-        def shut_out(book: Book) -> Book:
-            key = _by_address(text, book.known.values())
+        def shut_out(state: AccessState) -> AccessState:
+            key = _by_address(text, state.grants.values())
             if key is None:
                 kinds: tuple[Kind, ...] = ("person", "group")
                 configured = any(self._configured((channel, kind, id)) for kind in kinds)
@@ -256,27 +256,27 @@ class Access:
                     f"{printable(text)} was not let in by pairing",
                     hint="config.yaml lets them in: change it there." if configured else "",
                 )
-            known = book.known[key]
-            if known.owner and not owners_too:
-                command = f"nanobot pair revoke {argument(known)}"
+            grant = state.grants[key]
+            if grant.owner and not owners_too:
+                command = f"nanobot pair revoke {argument(grant)}"
                 raise NanobotError(
-                    f"{who(known)} is the owner",
+                    f"{who(grant)} is the owner",
                     hint=f"Only the terminal can take that back: `{command}`",
                 )
-            revoked.append(known)
-            return replace(book, known={k: one for k, one in book.known.items() if k != key})
+            revoked.append(grant)
+            return replace(state, grants={k: one for k, one in state.grants.items() if k != key})
 
         await self._change(shut_out)
         return Revoked(revoked[-1], self._configured(revoked[-1].key))
 
     @property
-    def _book(self) -> Book:
+    def _state(self) -> AccessState:
         """As it is now; it may have requests and wrong codes that are too old."""
         if self._stored is None:
             self._stored = self._document.load()
         return self._stored
 
-    async def _change(self, change: Callable[[Book], Book]) -> None:
+    async def _change(self, change: Callable[[AccessState], AccessState]) -> None:
         """Carry out a change; it holds once it is durable. Raises `StorageError` and what `change`
         raises; nothing has changed then."""
         now = self._clock.now()
@@ -286,9 +286,9 @@ class Access:
             )
 
     def _may_talk(self, channel: str, sender: Sender) -> bool:
-        allowed, known = self._rules.get(channel, _NO_RULES).allow_from, self._book.known
+        allowed, grants = self._rules.get(channel, _NO_RULES).allow_from, self._state.grants
         return EVERYONE in allowed or any(
-            id in allowed or (channel, "person", id) in known or self.is_owner_id(channel, id)
+            id in allowed or (channel, "person", id) in grants or self.is_owner_id(channel, id)
             for id in (sender.id, *sender.also)
             if id
         )
@@ -296,7 +296,7 @@ class Access:
     def _people_of(self, channel: str, group_id: str) -> frozenset[str] | None:
         """Who may talk in a group; what the configuration says of it goes first."""
         people = self._rules.get(channel, _NO_RULES).people_of(group_id)
-        if people is None and (channel, "group", group_id) in self._book.known:
+        if people is None and (channel, "group", group_id) in self._state.grants:
             return frozenset((EVERYONE,))
         return people
 
@@ -320,11 +320,11 @@ class _WrongCode(NanobotError):
     """Somebody guesses."""
 
 
-def _key_of(text: str, book: Book, now: datetime) -> Key:
+def _key_of(text: str, state: AccessState, now: datetime) -> Key:
     """Whose code or address this is. Raises `NanobotError`, and `_WrongCode` for a code that is
     nobody's."""
     if ":" in text:
-        key = _by_address(text, (*book.asked.values(), *book.known.values()))
+        key = _by_address(text, (*state.requests.values(), *state.grants.values()))
         if key is None:
             raise NanobotError(
                 f"nobody with the id {printable(text)} has asked within the hour",
@@ -336,44 +336,44 @@ def _key_of(text: str, book: Book, now: datetime) -> Key:
             "this is not a pairing code",
             hint="A code has eight letters and digits; an id is written as CHANNEL:ID.",
         )
-    if len(book.wrong) >= MOST_WRONG:
-        minutes = max(1, round((CODE_SECONDS - age(book.wrong[0], now)) / 60))
+    if len(state.wrong) >= MOST_WRONG:
+        minutes = max(1, round((CODE_SECONDS - age(state.wrong[0], now)) / 60))
         raise NanobotError(
             "too many wrong codes were tried, so no code is taken for now",
             hint=f"Try again in {minutes} min. By its id (CHANNEL:ID) a request can be approved"
             " at once.",
         )
     # All are compared, so that it takes as long however much of the code is right.
-    ones = [one for one in book.asked.values() if hmac.compare_digest(one.code, code)]
+    ones = [one for one in state.requests.values() if hmac.compare_digest(one.code, code)]
     if not ones:
         raise _WrongCode(
             "no open request has this code",
             hint="Look for a typing mistake. A code holds for ten minutes and works once.",
         )
-    asked = ones[-1]
-    if asked.used:
-        raise NanobotError(f"this code was used already, for {who(asked)}")
-    if not asked.code_seconds(now):
+    request = ones[-1]
+    if request.used:
+        raise NanobotError(f"this code was used already, for {who(request)}")
+    if not request.code_seconds(now):
         raise NanobotError(
-            f"this code, of {who(asked)}, is older than ten minutes",
-            hint=f"If you are sure who that is, approve `{address(asked)}` instead of the code."
+            f"this code, of {who(request)}, is older than ten minutes",
+            hint=f"If you are sure who that is, approve `{address(request)}` instead of the code."
             " An hour after the last one they get a new code when they write.",
         )
-    return asked.key
+    return request.key
 
 
-def _approved(key: Key, book: Book, now: datetime, owner: bool) -> Approved:
+def _approved(key: Key, state: AccessState, now: datetime, owner: bool) -> Approved:
     """What comes of letting somebody in who asked or was let in before."""
-    asked, before = book.asked.get(key), book.known.get(key)
-    shown = asked or before
+    request, before = state.requests.get(key), state.grants.get(key)
+    shown = request or before
     assert shown is not None
     if owner and shown.kind == "group":
         raise NanobotError(f"{who(shown)} is a group, and only a person can be the owner")
-    chat_id, thread_id = (asked.chat_id, asked.thread_id) if asked else ("", "")
+    chat_id, thread_id = (request.chat_id, request.thread_id) if request else ("", "")
     if before is not None and before.owner >= owner:
         return Approved(before, chat_id, news=False, thread_id=thread_id)
-    known = Grant(*key, shown.name, now.replace(microsecond=0), owner)
-    return Approved(known, chat_id, True, tuple(_namesakes(book, known)), thread_id)
+    grant = Grant(*key, shown.name, now.replace(microsecond=0), owner)
+    return Approved(grant, chat_id, True, tuple(_namesakes(state, grant)), thread_id)
 
 
 def _ids(sender: Sender) -> frozenset[str]:
@@ -396,8 +396,8 @@ def _by_address(text: str, ones: Collection[PairingRequest | Grant]) -> Key | No
     return next(exact, None) or next(shown, None)
 
 
-def _namesakes(book: Book, one: PairingRequest | Grant) -> Iterator[str]:
-    others: dict[Key, PairingRequest | Grant] = {**book.asked, **book.known}
+def _namesakes(state: AccessState, one: PairingRequest | Grant) -> Iterator[str]:
+    others: dict[Key, PairingRequest | Grant] = {**state.requests, **state.grants}
     name = alike(one.name)
     for key, other in others.items():
         if name and key != one.key and alike(other.name) == name:

@@ -1,11 +1,10 @@
 """What pairing adds to the owner's lists: who was let in, who asked to be, and which wrong codes
 were tried; the document `access`.
 
-Invariant: a book is bounded, however many strangers write. Within an hour it takes one request of
-each person or group, and so many in all; older ones go. A code holds for ten minutes, once; it has
-eight characters that are hard to mistake for each other and hard to guess. A document that cannot
-be read in every detail lets nobody in (see `Document`).
-"""
+Invariant: the document is bounded, however many strangers write. Within an hour it takes one
+request of each person or group, and so many in all; older ones go. A code holds for ten minutes,
+once; it has eight characters that are hard to mistake for each other and hard to guess. A document
+that cannot be read in every detail lets nobody in (see `Document`)."""
 
 from __future__ import annotations
 
@@ -79,30 +78,30 @@ class Grant(Struct, frozen=True):
         return self.channel, self.kind, self.id
 
 
-class Book(Struct, frozen=True):
-    """All of it. Every change makes a new one."""
+class AccessState(Struct, frozen=True):
+    """The document `access`. Every change makes a new one."""
 
-    known: Mapping[Key, Grant] = field(default_factory=dict)
-    asked: Mapping[Key, PairingRequest] = field(default_factory=dict)
+    grants: Mapping[Key, Grant] = field(default_factory=dict)
+    requests: Mapping[Key, PairingRequest] = field(default_factory=dict)
     wrong: tuple[datetime, ...] = ()
 
-    def at(self, now: datetime) -> Book:
+    def at(self, now: datetime) -> AccessState:
         """Without what is too old to count."""
-        return Book(
-            self.known,
-            {k: one for k, one in self.asked.items() if age(one.at, now) < REQUEST_SECONDS},
+        return AccessState(
+            self.grants,
+            {k: one for k, one in self.requests.items() if age(one.at, now) < REQUEST_SECONDS},
             tuple(moment for moment in self.wrong if age(moment, now) < CODE_SECONDS),
         )
 
     def has_room(self, kind: Kind) -> bool:
         """Whether one more request is taken."""
-        return sum(one.kind == kind for one in self.asked.values()) < MOST_REQUESTS
+        return sum(one.kind == kind for one in self.requests.values()) < MOST_REQUESTS
 
-    def with_grant(self, known: Grant) -> Book:
+    def with_grant(self, grant: Grant) -> AccessState:
         """With somebody let in; a code of theirs is used up."""
-        used = {k: replace(one, used=True) for k, one in self.asked.items() if k == known.key}
-        known_now = {**self.known, known.key: known}
-        return replace(self, known=known_now, asked={**self.asked, **used})
+        used = {k: replace(one, used=True) for k, one in self.requests.items() if k == grant.key}
+        grants = {**self.grants, grant.key: grant}
+        return replace(self, grants=grants, requests={**self.requests, **used})
 
 
 def age(moment: datetime, now: datetime) -> float:
@@ -172,9 +171,9 @@ _ADVICE = (
 )
 
 
-def book_in(store: StateStore) -> Document[Book]:
+def access_document(store: StateStore) -> Document[AccessState]:
     """The document `access`."""
-    return Document(store, "access", _decoded, _encoded, Book(), _ADVICE)
+    return Document(store, "access", _decoded, _encoded, AccessState(), _ADVICE)
 
 
 class _File(Struct):
@@ -183,17 +182,17 @@ class _File(Struct):
     wrong_codes: list[_Moment]
 
 
-def _encoded(book: Book) -> bytes:
+def _encoded(state: AccessState) -> bytes:
     content = {
         "version": VERSION,
-        "approved": [asdict(one) for one in book.known.values()],
-        "requests": [asdict(one) for one in book.asked.values()],
-        "wrong_codes": book.wrong,
+        "approved": [asdict(one) for one in state.grants.values()],
+        "requests": [asdict(one) for one in state.requests.values()],
+        "wrong_codes": state.wrong,
     }
     return json.dumps(content, indent=1, default=datetime.isoformat).encode("ascii") + b"\n"
 
 
-def _decoded(content: bytes) -> Book:
+def _decoded(content: bytes) -> AccessState:
     """Raises `InvalidDocument`."""
     try:
         file = convert(versioned_object(content, VERSION), _File)
@@ -204,9 +203,9 @@ def _decoded(content: bytes) -> Book:
         raise InvalidDocument("an entry has an id that nobody can have")
     if any(one.owner and one.kind == "group" for one in file.approved):
         raise InvalidDocument("it makes a group the owner")
-    known = [replace(one, name=tidy_name(one.name)) for one in file.approved]
-    asked = [
+    grants = [replace(one, name=tidy_name(one.name)) for one in file.approved]
+    requests = [
         replace(one, name=tidy_name(one.name), code=as_code(one.code)) for one in file.requests
     ]
     wrong = tuple(file.wrong_codes)
-    return Book({one.key: one for one in known}, {one.key: one for one in asked}, wrong)
+    return AccessState({one.key: one for one in grants}, {one.key: one for one in requests}, wrong)

@@ -122,7 +122,7 @@ class SkillsService:
     async def _list(self, _: Arguments) -> Data:
         """No arguments."""
         skills = [line_fields(skill) for skill in await self._all()]
-        return {"skills": skills, "trouble": self.loader.state.trouble}
+        return {"skills": skills, "trouble": self.loader.state.problem}
 
     async def _show(self, arguments: Arguments) -> Data:
         """`name`."""
@@ -210,7 +210,7 @@ class SkillsService:
     async def _run(self, call: CommandCall) -> Answer:
         words = call.arguments.split()
         if not words or words == ["list"]:
-            return Answer(listing(await self._all(), self.loader.state.trouble))
+            return Answer(listing(await self._all(), self.loader.state.problem))
         if words[0] in {"enable", "disable", "install"}:
             return Answer(
                 "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."
@@ -273,9 +273,9 @@ def note(skill: Skill) -> str:
     return missing_text(skill)
 
 
-def listing(skills: Sequence[Skill], trouble: str) -> str:
+def listing(skills: Sequence[Skill], problem: str) -> str:
     """All skills, for a chat."""
-    lines = [f"⚠️ {trouble}"] if trouble else []
+    lines = [f"⚠️ {problem}"] if problem else []
     for skill in skills:
         state = "" if skill.enabled else f" ({skill.status})"
         what = shortened(note(skill) or escape_invisible(skill.header.description), _SHORT)

@@ -253,7 +253,7 @@ class BackupRoutine(Periodic):
         self._stopping = threading.Event()
         self._started = clock.now()
         self._not_before = self._started + SETTLED
-        self.trouble = ""
+        self.problem = ""
         """What failed the last time, and why; empty where nothing did."""
 
     async def once(self) -> None:
@@ -288,16 +288,16 @@ class BackupRoutine(Periodic):
             logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
             what = _NOT_REMOVED
             await asyncio.to_thread(prune_backups, self._folder, self._keep, made.path)
-            self.trouble = ""
+            self.problem = ""
         except BackupUnderWay:  # by a person: it may be all that is wanted
             self._not_before = self._clock.now() + SETTLED
         except NanobotError as error:
             self._not_before = self._clock.now() + AGAIN
-            is_new = not self.trouble.startswith(what)
-            self.trouble = f"{what}: {error} {error.hint}".strip()
-            logger.error("{}", self.trouble)
+            is_new = not self.problem.startswith(what)
+            self.problem = f"{what}: {error} {error.hint}".strip()
+            logger.error("{}", self.problem)
             if is_new:
-                await self._tell(f"{self.trouble[:1].upper()}{self.trouble[1:]}")
+                await self._tell(f"{self.problem[:1].upper()}{self.problem[1:]}")
 
     async def _make(self) -> MadeBackup:
         def go_on(_more: int, _total: int) -> None:

@@ -159,11 +159,11 @@ def backup_items(
     followed. Raises `OSError`.
     """
 
-    def inside(path: str, standing: Part) -> Iterator[Item]:
+    def inside(path: str, inherited: Part) -> Iterator[Item]:
         folders = []
         for item, readable in _entries(home, path):
-            belongs, is_folder = standing, item.kind == "folder"
-            if standing == "mixed":
+            belongs, is_folder = inherited, item.kind == "folder"
+            if inherited == "mixed":
                 belongs = backup_part(item.path, folder=is_folder, media=media)
             if belongs != part and not (is_folder and belongs == "mixed"):
                 continue

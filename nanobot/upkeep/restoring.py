@@ -246,11 +246,11 @@ def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
     _write_plan(home, {**plan, "all_aside": False})
     ours = (STAGING, _BEFORE, UNFINISHED)
     entries = (path for path in home.iterdir() if path.name != BACKUPS)
-    standing = [path for path in entries if not path.name.startswith(ours)]
+    existing = [path for path in entries if not path.name.startswith(ours)]
     try:
-        if standing:
+        if existing:
             previous.mkdir(mode=0o700)
-            for path in standing:
+            for path in existing:
                 path.rename(previous / path.name)
             sync_folder(previous)
             sync_folder(home)
@@ -265,7 +265,7 @@ def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
         ) from error
     _write_plan(home, {**plan, "all_aside": True})
     finish(home)
-    return previous if standing else None
+    return previous if existing else None
 
 
 def finish(home: Path) -> None:

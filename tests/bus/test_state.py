@@ -114,9 +114,9 @@ def test_a_document_that_cannot_be_read_is_set_aside_and_said_once(store: StateS
     document = numbers(store)
     assert (document.load(), document.load()) == ((), ())
     logger.remove(sink)
-    assert document.trouble == said[0].strip()
+    assert document.problem == said[0].strip()
     assert len(said) == 1
-    assert "jobs.json.broken-1. Write it again." in document.trouble
+    assert "jobs.json.broken-1. Write it again." in document.problem
     assert document.change(lambda value: (*value, 3)) == (3,)
     assert numbers(store).load() == (3,)
 

@@ -71,7 +71,7 @@ class Core:
     def menu(self) -> Sequence[MenuEntry]:
         return ()
 
-    def report(self, trouble: str) -> None:
+    def report(self, problem: str) -> None:
         raise AssertionError("nothing keeps the CLI from working")
 
     def warn(self, text: str) -> None:

@@ -89,7 +89,7 @@ def test_a_home_that_would_not_work_is_told_before_it_is_needed(
     manifest = member("manifest.json", b'{"sha256": {}}')
     file.write_bytes(archive([head(journal=SCHEMA.version), manifest]))
     assert run(tmp_path, "backup", "verify", file) == 1
-    assert "trouble: the journal cannot be used: there is none" in capsys.readouterr().out
+    assert "problem: the journal cannot be used: there is none" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

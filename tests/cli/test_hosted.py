@@ -109,7 +109,7 @@ def test_a_signal_stops_the_gateway_before_it_ends_the_process(
 def test_a_home_that_stays_locked_without_a_socket_exits_75(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("nanobot.cli.gateway.PATIENCE", 0.0)
+    monkeypatch.setattr("nanobot.cli.gateway.START_SECONDS", 0.0)
     with home_lock(home / "state"):
         assert main(["--home", str(home), "agent", "-m", "hi"]) == 75
     logger.remove()

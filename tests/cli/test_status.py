@@ -130,8 +130,8 @@ def test_a_gateway_that_does_not_answer_is_failing(
     gateway: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway.hold("status")
-    assert status(gateway.home, as_json=False, check=True, patience=0.05) == 1
+    assert status(gateway.home, as_json=False, check=True, timeout=0.05) == 1
     assert capsys.readouterr().out == "failing: the gateway runs but does not answer\n"
-    status(gateway.home, as_json=True, check=False, patience=0.05)
+    status(gateway.home, as_json=True, check=False, timeout=0.05)
     told = json.loads(capsys.readouterr().out)
     assert (told["running"], told["health"]["state"]) == (True, "failing")

@@ -232,7 +232,7 @@ async def test_a_file_that_does_not_parse_is_kept_and_the_service_goes_on(office
     office.state.put("jobs", b'{"version": 1, "jobs": [')
     async with office.open():
         await office.wait(1)
-        assert "jobs.json.broken-1" in office.service.trouble
+        assert "jobs.json.broken-1" in office.service.problem
         await office.add("in 5m")
         await office.wait(5)
     assert len(office.inbox.messages) == 1

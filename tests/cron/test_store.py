@@ -57,7 +57,7 @@ def put(state: MemoryState, *jobs: Job) -> None:
 def test_jobs_come_back_as_they_were(state: MemoryState) -> None:
     put(state, JOB, FULL)
     assert JobStore(state).load() == {"j1": JOB, "j2": FULL}
-    assert JobStore(state).trouble == ""
+    assert JobStore(state).problem == ""
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_document_that_does_not_parse_is_kept_as_it_is_under_another_name(
     assert store.load() == {}
     store.change(lambda jobs: {**jobs, JOB.id: JOB})
     assert state.aside == {"jobs.json.broken-1": content}
-    assert "jobs.json.broken-1" in store.trouble
+    assert "jobs.json.broken-1" in store.problem
     assert JobStore(state).load() == {"j1": JOB}
 
 
@@ -112,7 +112,7 @@ def test_a_document_with_a_job_that_is_not_understood_is_kept_and_not_used(
     store = JobStore(state)
     assert store.load() == {}
     assert state.aside == {"jobs.json.broken-1": content}
-    assert "No job runs" in store.trouble
+    assert "No job runs" in store.problem
 
 
 def test_moments_that_were_written_by_hand_are_read_as_utc(state: MemoryState) -> None:

@@ -91,7 +91,7 @@ async def test_a_stranger_whom_the_disk_kept_from_an_answer_gets_it_when_they_wr
     await core.background.drain(1)
     (request,) = core.access.requests()
     (part,) = core.parts
-    assert request.asked.code in part.part.content
+    assert request.request.code in part.part.content
 
 
 async def test_one_who_was_shut_out_again_is_refused_at_once(

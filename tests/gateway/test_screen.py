@@ -43,7 +43,7 @@ async def test_events_of_a_chat_are_shown_in_order() -> None:
 
 async def test_a_chat_that_is_slow_to_show_holds_up_no_other() -> None:
     channel = HeldChannel()
-    screen = Screen({"fake": channel}, patience=3600)
+    screen = Screen({"fake": channel}, timeout=3600)
     screen.show(delta("slow", "slow"))
     screen.show(delta("quick"))
     await asyncio.wait_for(screen.flush("fake", "1"), 5)
@@ -53,14 +53,14 @@ async def test_a_chat_that_is_slow_to_show_holds_up_no_other() -> None:
 
 async def test_flush_waits_for_what_is_being_shown_and_not_for_ever() -> None:
     channel = HeldChannel()
-    screen = Screen({"fake": channel}, patience=0.02)
+    screen = Screen({"fake": channel}, timeout=0.02)
     screen.show(delta("text", "slow"))
     await asyncio.sleep(0)
     await asyncio.wait_for(screen.flush("fake", "slow"), 5)
     assert channel.shown == []
     await screen.close()
 
-    screen = Screen({"fake": channel}, patience=3600)
+    screen = Screen({"fake": channel}, timeout=3600)
     screen.show(delta("text", "slow"))
     await asyncio.sleep(0)
     flushing = asyncio.get_running_loop().create_task(screen.flush("fake", "slow"))
@@ -74,7 +74,7 @@ async def test_flush_waits_for_what_is_being_shown_and_not_for_ever() -> None:
 
 async def test_text_beyond_the_backlog_is_left_out_and_the_end_of_a_turn_never_is() -> None:
     channel = HeldChannel()
-    screen = Screen({"fake": channel}, patience=3600)
+    screen = Screen({"fake": channel}, timeout=3600)
     for _ in range(5_000):
         screen.show(delta("x", "slow"))
     screen.show(ended("slow"))
@@ -95,7 +95,7 @@ async def test_an_event_that_cannot_be_shown_does_not_stop_the_next() -> None:
             await super().show(event)
 
     channel = Broken()
-    screen = Screen({"fake": channel}, patience=0.01)
+    screen = Screen({"fake": channel}, timeout=0.01)
     for text in ("bad", "hangs", "good"):
         screen.show(delta(text))
     screen.show(ended())

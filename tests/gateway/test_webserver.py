@@ -238,7 +238,7 @@ async def test_a_header_that_stands_there_twice_is_seen_as_both(web: WebServer) 
 
 
 async def test_one_who_sends_too_slowly_does_not_hold_a_connection_for_ever() -> None:
-    server = WebServer(port=0, patience=0.05)
+    server = WebServer(port=0, timeout=0.05)
     async with server.serve("/hook", Platform().handle) as url:
         reader, writer = await connect(url)
         writer.write(b"POST /hook HTTP/1.1\r\nHost: local")

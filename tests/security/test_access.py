@@ -71,7 +71,7 @@ async def test_an_approved_code_lets_its_sender_in_at_once_and_after_a_restart(
 ) -> None:
     access = house.start()
     approved = await access.approve(await asks(access))
-    assert (approved.known.name, approved.known.id, approved.chat_id) == ("Anna", "7", "7")
+    assert (approved.grant.name, approved.grant.id, approved.chat_id) == ("Anna", "7", "7")
     for now in (access, house.start()):
         assert lets_in(now)
         assert not lets_in(now, BOB)
@@ -113,7 +113,7 @@ async def test_a_strange_id_stands_for_itself_alone(house: House, id: str) -> No
     assert lets_in(house.start(), someone)
     for other in ("7", id.strip(), id + "x", ""):
         assert lets_in(access, Sender(other)) is (other == id)
-    await access.revoke("telegram", approved.known.id)
+    await access.revoke("telegram", approved.grant.id)
     assert not lets_in(access, someone)
 
 
@@ -121,7 +121,7 @@ async def test_who_is_revoked_is_out_at_once_and_for_good(house: House) -> None:
     access = house.start()
     await access.approve(await asks(access), owner=True)
     revoked = await access.revoke("telegram", "7")
-    assert (revoked.known.name, revoked.still_in) == ("Anna", False)
+    assert (revoked.grant.name, revoked.still_in) == ("Anna", False)
     for now in (access, house.start()):
         assert not lets_in(now)
         assert not now.is_owner_id("telegram", "7")
@@ -152,7 +152,7 @@ async def test_a_group_is_let_in_by_a_code_that_somebody_known_asked_for(house: 
     with pytest.raises(NanobotError, match="only a person"):
         await access.approve(code_in(text), owner=True)
     approved = await access.approve(code_in(text))
-    assert (approved.known.kind, approved.known.name) == ("group", "Family")
+    assert (approved.grant.kind, approved.grant.name) == ("group", "Family")
     assert access.permits("telegram", BOB, GROUP)
     assert access.knows_group("telegram", GROUP.id)
     assert not access.permits("telegram", BOB, GROUP, addressed=False)

@@ -82,7 +82,7 @@ async def test_a_name_that_was_erased_from_the_file_does_not_come_back(house: Ho
     with pytest.raises(NanobotError, match="no open request"):
         await access.approve("B" * 8)
     approved = await access.approve(code)
-    assert approved.known.name == "[erased]"
+    assert approved.grant.name == "[erased]"
     written = house.state.text("access")
     assert ("Anna" in written, "Bob" in written, "Carl" in written) == (False, False, True)
     assert (lets_in(access), lets_in(access, BOB)) == (True, True)
@@ -99,7 +99,7 @@ async def test_a_file_that_breaks_meanwhile_shuts_nobody_out(house: House) -> No
 def test_a_request_of_a_file_without_threads_is_taken(house: House) -> None:
     request = ENTRY | {"chat_id": "7", "code": "22222222", "used": False, "at": SINCE["since"]}
     house.state.put("access", json.dumps(WHOLE | {"requests": [request]}))
-    assert [one.asked.thread_id for one in house.start().requests()] == [""]
+    assert [one.request.thread_id for one in house.start().requests()] == [""]
 
 
 ENTRY = {"channel": "telegram", "kind": "person", "id": "7", "name": "", "owner": True}

@@ -162,7 +162,7 @@ async def test_ten_wrong_codes_close_the_door_for_ten_minutes_even_over_a_restar
         assert not lets_in(locked)
     house.clock.jump(600)
     bob = await asks(access, BOB)
-    assert (await access.approve(bob)).known.id == "8"
+    assert (await access.approve(bob)).grant.id == "8"
 
 
 async def test_what_cannot_be_a_code_is_no_guess(house: House) -> None:
@@ -184,10 +184,10 @@ async def test_the_confirmation_and_the_list_name_the_person_not_only_their_name
     code = await asks(access, impostor)
     assert not lets_in(access, impostor)
     (request,) = access.requests()
-    assert (request.asked.id, request.asked.name) == ("9", "ＡＮＮＡ '**")
+    assert (request.request.id, request.request.name) == ("9", "ＡＮＮＡ '**")
     assert request.namesakes == ("telegram:7",)
     approved = await access.approve(code)
-    assert (approved.known.id, approved.namesakes) == ("9", ("telegram:7",))
+    assert (approved.grant.id, approved.namesakes) == ("9", ("telegram:7",))
 
 
 async def test_nobody_is_approved_by_an_id_that_did_not_ask(house: House) -> None:

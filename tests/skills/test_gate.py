@@ -232,7 +232,7 @@ async def test_a_list_that_is_not_understood_enables_nothing_and_is_kept(
     shelf.state.put("skills", content)
     loader = shelf.open()
     assert "tea" not in {one.name for one in loader.in_use()}
-    assert "skills.json.broken-1" in loader.state.trouble
+    assert "skills.json.broken-1" in loader.state.problem
     assert shelf.state.aside == {"skills.json.broken-1": content.encode()}
 
 

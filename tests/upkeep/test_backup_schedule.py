@@ -101,14 +101,14 @@ async def test_a_clock_that_was_ahead_and_is_set_right_holds_none_up(
             before = clock.now()
             await life.passes(passing)
             assert [one for one in life.made if before < one <= clock.now()]
-        assert life.routine.trouble == ""
+        assert life.routine.problem == ""
 
 
 async def test_one_that_a_person_is_making_is_waited_for_and_is_no_trouble(home: Path) -> None:
     async with living(home, FakeClock(), home / "backups") as life:
         with exclusive_backup(home):
             await life.passes(0.6)
-            assert (life.made, life.told, life.routine.trouble) == ([], [], "")
+            assert (life.made, life.told, life.routine.problem) == ([], [], "")
         await life.passes(0.1)
         assert len(life.made) == 1
 
@@ -120,11 +120,11 @@ async def test_trouble_is_told_once_and_tried_again_each_hour(home: Path, tmp_pa
         await life.passes(1.6)
         assert len(life.told) == 1
         assert "backup that was due could not be made: " in life.told[0]
-        assert str(folder.parent) in life.routine.trouble
+        assert str(folder.parent) in life.routine.problem
         in_the_way.unlink()
         await life.passes(1.1)
         assert len(life.made) == 1
-        assert life.routine.trouble == ""
+        assert life.routine.problem == ""
         assert len(life.told) == 1
 
 
@@ -138,11 +138,11 @@ async def test_older_ones_that_cannot_be_removed_are_told_as_that(home: Path) ->
         assert len(life.made) > len(stuck)
         (told,) = life.told
         assert told.startswith("Older backups cannot be removed: ")
-        assert str(folder) in life.routine.trouble
+        assert str(folder) in life.routine.problem
         for one in stuck:
             one.rmdir()
         await life.passes(1)
-        assert life.routine.trouble == ""
+        assert life.routine.problem == ""
         assert len(life.told) == 1
 
 

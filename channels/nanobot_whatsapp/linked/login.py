@@ -28,7 +28,7 @@ from nanobot_whatsapp.linked.protocol import Change, Me, PairCode, Qr, State, We
 from nanobot_whatsapp.people import id_of, phone_digits
 from nanobot_whatsapp.settings import WhatsAppSettings
 
-PATIENCE_SECONDS = 600.0
+LOGIN_SECONDS = 600.0
 """How long a person may take."""
 
 SETTLING_SECONDS = 10.0
@@ -82,7 +82,7 @@ class _Dialogue:
     def __init__(self, request: LoginRequest, number: str) -> None:
         self._request, self._say, self._number = request, request.say, number
         self._asked = False
-        self._trouble = ""
+        self._problem = ""
 
     async def run(self, program: Sequence[str], welcome: Welcome) -> bool:
         """Run a helper until an account is linked; False if the one on disk is no longer linked."""
@@ -90,12 +90,12 @@ class _Dialogue:
         async with helper_running(request.state_folder, program, welcome, request.clock) as link:
             try:
                 me = await with_timeout(
-                    request.clock, PATIENCE_SECONDS, self._until_open(link.changes())
+                    request.clock, LOGIN_SECONDS, self._until_open(link.changes())
                 )
             except TimeoutError:
                 raise NanobotError(
-                    f"no account was linked within {PATIENCE_SECONDS / 60:.0f} minutes",
-                    hint=self._trouble or "Run this again when the phone is at hand.",
+                    f"no account was linked within {LOGIN_SECONDS / 60:.0f} minutes",
+                    hint=self._problem or "Run this again when the phone is at hand.",
                 ) from None
             if me is None:
                 return False
@@ -146,10 +146,10 @@ class _Dialogue:
         if state.state in _FINAL:
             text, hint = _FINAL[state.state]
             raise NanobotError(f"{text}{detail}", hint=hint)
-        trouble = f"WhatsApp is out of reach{detail}; trying again …"
-        if state.state == "backoff" and trouble != self._trouble:
-            self._trouble = trouble
-            self._say(trouble)
+        problem = f"WhatsApp is out of reach{detail}; trying again …"
+        if state.state == "backoff" and problem != self._problem:
+            self._problem = problem
+            self._say(problem)
 
 
 _FINAL: Mapping[str, tuple[str, str]] = {

@@ -292,10 +292,10 @@ def memory_changes(
         if guard.fact_lines(change.new or change.old)
     ]
     if tainted:
-        standing = {line.rstrip() for line in base.split("\n")}
+        headings = {line.rstrip() for line in base.split("\n")}
         added = (change for change in changes if change.new)
         return own, tuple(
-            change if change.section in standing else replace(change, section="")
+            change if change.section in headings else replace(change, section="")
             for change in added
         )
     lost = set(guard.lost_facts(base, update or base))

@@ -46,12 +46,12 @@ from nanobot.tasks import logging_errors
 __all__ = ["Dream", "DreamLimits", "DreamReport", "DreamSchedule"]
 
 OnDigest = Callable[[DreamReport], Awaitable[None]]
-OnTrouble = Callable[[str], Awaitable[None]]
+OnFailures = Callable[[str], Awaitable[None]]
 NextDue = Callable[[datetime], datetime | None]
 """The due time after a moment, None for never again."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 600.0, timedelta(days=1)
-_TROUBLE = 3
+_NOTIFY_AFTER = 3
 """Failures in a row after which the owner is told."""
 
 START_DELAY = 60.0
@@ -72,7 +72,7 @@ class Dream:
 
     `evidence` reads raw messages. `state` is where runs are remembered. `on_digest` is awaited
     after a run of the owner's scope that nobody asked for and that learned something; others get no
-    messages that they did not ask for. `on_trouble` is awaited with a text for the owner after
+    messages that they did not ask for. `on_failures` is awaited with a text for the owner after
     three failures in a row. How often it failed is known as long as the process lives.
     """
 
@@ -86,11 +86,11 @@ class Dream:
         limits: DreamLimits,
         state: StateStore,
         on_digest: OnDigest | None = None,
-        on_trouble: OnTrouble | None = None,
+        on_failures: OnFailures | None = None,
     ) -> None:
         self._provider, self._memories, self._clock = provider, memories, clock
         self._evidence, self._limits, self._state = evidence, limits, DreamState(state)
-        self._on_digest, self._on_trouble = on_digest, on_trouble
+        self._on_digest, self._on_failures = on_digest, on_failures
         self._running, self._writing = asyncio.Lock(), asyncio.Lock()
         self._forgotten = 0
         self._failures: dict[str, tuple[int, datetime]] = {}
@@ -244,9 +244,9 @@ class Dream:
         failures = self._failures.get(whom, (0, self._clock.now()))[0] + 1
         seconds = pause_after(failures, _FIRST_PAUSE, _LONGEST_PAUSE.total_seconds())
         self._failures[whom] = (failures, self._clock.now() + timedelta(seconds=seconds))
-        if failures == _TROUBLE and self._on_trouble is not None:
+        if failures == _NOTIFY_AFTER and self._on_failures is not None:
             name = "you" if report.scope == OWNER else report.scope
-            await self._on_trouble(
+            await self._on_failures(
                 f"I have tried to dream {failures} times in a row for {name} and could not: "
                 f"{report.problem}\nNothing is lost; I go on trying, once a day at the least."
             )

@@ -129,14 +129,14 @@ class MemoryService:
 
     async def show(self, scope: str) -> Report:
         """What is remembered, and how much there is of everything."""
-        memory, trouble = self.memory(scope), ""
+        memory, problem = self.memory(scope), ""
         try:
             await memory.store.record_hand_edits()
         except StorageError as error:  # what is remembered is in the files all the same
-            trouble = error.for_people()
-        versions = () if trouble else await asyncio.to_thread(self._versions.versions)
+            problem = error.for_people()
+        versions = () if problem else await asyncio.to_thread(self._versions.versions)
         overview = await asyncio.to_thread(_overview, memory, versions)
-        overview.trouble = trouble or overview.trouble
+        overview.problem = problem or overview.problem
         overview.history["unread"] = await asyncio.to_thread(self._dream.unread, scope)
         overview.pending = len(await memory.pending.pending())
         if scope == OWNER:  # what others have is for the owner's eyes, if only as numbers
@@ -339,7 +339,7 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
         try:
             facts, text = memory.store.facts(path), memory.store.read(path)
         except ToolError as error:
-            overview.trouble = error.for_people()
+            overview.problem = error.for_people()
             continue
         lines = _under_headings(text, frozenset(facts))
         latest = next((one for one in newest if memory.prefix + path in one.blobs), None)

@@ -30,7 +30,7 @@ from nanobot.memory.service import MemoryService, views
 from nanobot.memory.service.conversations import UNDO, ContinueCommand, DiscardCommand
 from nanobot.security.paths import Place
 
-PATIENCE = timedelta(minutes=10)
+QUESTION_LIFETIME = timedelta(minutes=10)
 """For which a question holds."""
 
 _LIMIT = 10_000_000
@@ -73,7 +73,7 @@ class Questions:
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
-        code, until = self._new_code(), self._clock.now() + PATIENCE
+        code, until = self._new_code(), self._clock.now() + QUESTION_LIFETIME
         question = Question(code, text, scope, erase, message.event_id, until)
         self._keep({**self._open(), _asker(message): question})
         return code
@@ -84,7 +84,7 @@ class Questions:
         question = self._open().get(_asker(message))
         if question is None or question.code != code.strip().lower():
             return None
-        begun = replace(question, text="", until=self._clock.now() + PATIENCE)
+        begun = replace(question, text="", until=self._clock.now() + QUESTION_LIFETIME)
         self._keep({**self._open(), _asker(message): begun})
         return question
 
@@ -109,7 +109,7 @@ class Questions:
         """Those that hold still."""
         known = self._read() if self._known is None else self._known
         now = self._clock.now()
-        fresh = {of: one for of, one in known.items() if now < one.until <= now + PATIENCE}
+        fresh = {of: one for of, one in known.items() if now < one.until <= now + QUESTION_LIFETIME}
         if fresh != known:
             self._keep(fresh)
         self._hold(fresh)

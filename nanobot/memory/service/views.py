@@ -64,7 +64,7 @@ class FileView(Struct, frozen=True):
 
 class Overview(Struct):
     """What a scope holds. `history` counts entries and unread ones, `notes` days; `index` and the
-    other `scopes` are for the owner; `trouble` is what cannot be read, and why."""
+    other `scopes` are for the owner; `problem` is what cannot be read, and why."""
 
     scope: str
     facts: list[str] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Overview(Struct):
     latest_version: int = 0
     index: IndexStats | None = None
     scopes: list[str] = field(default_factory=list)
-    trouble: str = ""
+    problem: str = ""
 
     def report(self) -> Report:
         """The facts, then how much there is of everything."""
@@ -88,8 +88,8 @@ class Overview(Struct):
         if self.pending:
             wait = counted(self.pending, "fact waits", "facts wait")
             blocks.append(f"{wait} for your word: `/memory pending`.")
-        if self.trouble:
-            blocks.append(f"Not all is well: {self.trouble}")
+        if self.problem:
+            blocks.append(f"Not all is well: {self.problem}")
         return Report.about("\n\n".join(blocks), self)
 
     def _counts(self) -> Iterator[str]:

@@ -236,7 +236,7 @@ class _Conversation:
 
     def _one_call(self, call: _Call, done: str, message: str) -> _Story:
         result = yield call
-        return _trouble(call.name, result, message) if result.failed else done
+        return _tool_failed(call.name, result, message) if result.failed else done
 
     def _remember(self, statements: tuple[str, ...], message: str) -> _Story:
         if not statements:
@@ -264,7 +264,7 @@ class _Conversation:
         for arguments in steps:
             result = yield _Call("update_memory", arguments)
             if result.failed:
-                return _trouble("update_memory", result, message)
+                return _tool_failed("update_memory", result, message)
             if "waits for the person" in result.text:
                 return _say("waits", message)
         return " ".join(replies)
@@ -302,7 +302,7 @@ def _quoted(result: str, question: str, message: str) -> str:
     return max(found, key=lambda one: one[:2])[2] if found else ""
 
 
-def _trouble(tool: str, result: _Result, message: str) -> str:
+def _tool_failed(tool: str, result: _Result, message: str) -> str:
     if not result.text:
         return _say("no_tool", message, tool)
     reason = " ".join(result.text.removeprefix("Error: ").split())

@@ -40,7 +40,7 @@ _UNCOUNTED = "what it uses cannot be counted"
 _LINGER = 5
 """Milliseconds between two rounds of killing."""
 
-_PATIENCE = 1_000
+_WRITE_MILLISECONDS = 1_000
 """Milliseconds to wait for somebody to read what there is to say."""
 
 _BYTES_OF_A_FILE = 16 * 1024
@@ -232,7 +232,7 @@ def _report(text: str) -> None:
     ready = select.poll()
     ready.register(2, select.POLLOUT)
     with suppress(OSError):
-        if any(event & select.POLLOUT for _, event in ready.poll(_PATIENCE)):
+        if any(event & select.POLLOUT for _, event in ready.poll(_WRITE_MILLISECONDS)):
             os.write(2, f"nanobot: {text}\n".encode(errors="backslashreplace"))
 
 

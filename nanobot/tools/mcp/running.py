@@ -68,7 +68,7 @@ class ServerRunner:
         self._failures = 0
         self._not_before = 0.0
         self._stopped = False
-        self.trouble = ""
+        self.problem = ""
         """What went wrong last; empty once a call has worked again."""
 
     @property
@@ -104,7 +104,7 @@ class ServerRunner:
         finally:
             life.calls -= 1
             life.last_used = self._clock.monotonic()
-        self._failures, self.trouble = 0, ""
+        self._failures, self.problem = 0, ""
         return result
 
     async def stop(self, grace: float) -> None:
@@ -147,7 +147,7 @@ class ServerRunner:
         if left > 0:
             raise McpError(
                 f"{self._ours} has failed {self._failures} times in a row and"
-                f" is left alone for {left:.0f} s more: {self.trouble}"
+                f" is left alone for {left:.0f} s more: {self.problem}"
             )
         self._life = life = _Run()
         name = f"mcp server {self._server.name}"
@@ -186,7 +186,7 @@ class ServerRunner:
             self._failures += 1
             pause = pause_after(self._failures, 1.0, LONGEST_PAUSE) if self._failures > 1 else 0.0
             self._not_before = self._clock.monotonic() + pause
-            self.trouble = reason
+            self.problem = reason
             logger.warning("{}: {}", self._ours, reason)
         if not life.ready.done():
             life.ready.set_exception(McpError(f"{self._ours}: {reason or 'was stopped'}"))

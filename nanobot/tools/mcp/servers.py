@@ -87,7 +87,7 @@ class State(Struct, frozen=True):
     listing: Listing | None
     names: tuple[str, ...]
     runs: bool
-    trouble: str
+    problem: str
 
     def as_json(self) -> dict[str, object]:
         """For `nanobot mcp …`."""
@@ -100,7 +100,7 @@ class State(Struct, frozen=True):
             "people": server.people,
             "known": self.listing is not None,
             "running": self.runs,
-            "trouble": self.trouble,
+            "trouble": self.problem,
             "tools": list(self.names),
             "left_out": len(wanted) - len(self.names),
             "waiting": [described.name for described in listing.waiting],
@@ -135,9 +135,9 @@ class McpServers:
         self._saving = asyncio.Lock()
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """What is wrong with the state file; empty where nothing is."""
-        return self._ledger.trouble
+        return self._ledger.problem
 
     def load(self) -> None:
         """Offer the tools that are known. Reads one small file; starts nothing."""
@@ -181,7 +181,7 @@ class McpServers:
 
         async def listed(_: Mapping[str, object]) -> object:
             states = [self.state(name).as_json() for name in self._servers]
-            return {"servers": states, "trouble": self.trouble}
+            return {"servers": states, "trouble": self.problem}
 
         return {
             "mcp.list": listed,
@@ -213,7 +213,7 @@ class McpServers:
             )
         running = self._running[name]
         names = tuple(sorted(n for n, tool in self._offered.items() if tool.server is server))
-        return State(server, self._listings.get(name), names, running.runs, running.trouble)
+        return State(server, self._listings.get(name), names, running.runs, running.problem)
 
     async def check(self, name: str) -> State:
         """Start one now, if it does not run, and see its tools. Raises `NanobotError`."""

@@ -106,8 +106,8 @@ class RecordingHost:
     def menu(self) -> Sequence[MenuEntry]:
         return self.entries
 
-    def report(self, trouble: str) -> None:
-        self.reports.append(trouble)
+    def report(self, problem: str) -> None:
+        self.reports.append(problem)
         self._tell()
 
     def warn(self, text: str) -> None:

@@ -128,7 +128,7 @@ class World:
             limits=DreamLimits(**limits),
             state=self.state,
             on_digest=self._hear,
-            on_trouble=self._complain,
+            on_failures=self._complain,
         )
         return dream, model
 

@@ -12,7 +12,7 @@ import pytest
 
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.service.commands import PATIENCE
+from nanobot.memory.service.commands import QUESTION_LIFETIME
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.memory.owning import Owned
@@ -115,7 +115,7 @@ async def test_a_code_is_good_once_and_for_ten_minutes(owned: Owned) -> None:
     await owned.type("/forget --yes code1")
     assert "not valid" in await owned.type("/forget --yes code1")
     await owned.type("/forget red")
-    await owned.clock.advance(PATIENCE.total_seconds())
+    await owned.clock.advance(QUESTION_LIFETIME.total_seconds())
     assert "not valid" in await owned.type("/forget --yes code2")
     assert "Ada likes red." in owned.facts()
 

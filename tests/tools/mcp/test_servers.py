@@ -61,8 +61,8 @@ async def test_what_was_accepted_before_is_offered_and_nobody_is_told(house: Hou
 async def test_a_server_that_cannot_be_started_says_why(house: House) -> None:
     async with house.open(replace(house.little, command="/nowhere/at-all")) as gate:
         gate.servers.start()
-        await until(lambda: bool(gate.servers.state("little").trouble))
-        assert "cannot be started" in gate.servers.state("little").trouble
+        await until(lambda: bool(gate.servers.state("little").problem))
+        assert "cannot be started" in gate.servers.state("little").problem
 
 
 async def test_a_server_without_sandbox_is_off_until_the_owner_says_so(house: House) -> None:
@@ -166,7 +166,7 @@ async def test_a_file_that_cannot_be_read_is_set_aside_and_not_written_over(hous
     house.state.put("mcp", '{"version": 1, "servers": 7}')
     async with house.open() as gate:
         assert gate.names == []
-        assert "mcp.json.broken-1" in gate.servers.trouble
+        assert "mcp.json.broken-1" in gate.servers.problem
         await gate.servers.check("little")
     assert house.state.aside == {"mcp.json.broken-1": b'{"version": 1, "servers": 7}'}
 

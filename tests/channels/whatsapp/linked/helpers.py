@@ -189,8 +189,8 @@ class Core:
     def menu(self) -> Sequence[MenuEntry]:
         return (MenuEntry("status", "says how it is"),)
 
-    def report(self, trouble: str) -> None:
-        self.reports.append(trouble)
+    def report(self, problem: str) -> None:
+        self.reports.append(problem)
         self._changes.tell()
 
     def warn(self, text: str) -> None:
@@ -204,7 +204,7 @@ class Core:
         self.expected = self.clock.monotonic() + within
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """What was reported last."""
         return self.reports[-1] if self.reports else "nothing was reported"
 

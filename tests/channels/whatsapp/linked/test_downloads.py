@@ -42,7 +42,7 @@ async def test_a_file_is_fetched_though_the_helper_dies_over_it(
         fetching = scene.fetching()
         await first.request("download")
         os.kill(int((folder / "helper.lock").read_text()), signal.SIGKILL)
-        await core.until(lambda: "signal 9" in core.trouble)
+        await core.until(lambda: "signal 9" in core.problem)
         await until_asked(clock, 5.0)
         await clock.advance(5.0)
         second = await scene.opened()

@@ -17,7 +17,7 @@ from nanobot.errors import NanobotError
 from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.linked.install import install
 from nanobot_whatsapp.linked.link import PING_SECONDS, HelperFailed
-from nanobot_whatsapp.linked.login import PATIENCE_SECONDS, SETTLING_SECONDS, login
+from nanobot_whatsapp.linked.login import LOGIN_SECONDS, SETTLING_SECONDS, login
 from nanobot_whatsapp.people import phone_digits
 from nanobot_whatsapp.settings import WhatsAppSettings
 from tests.channels.whatsapp.linked.programs import BUILDS, NEW_ENOUGH, program
@@ -162,7 +162,7 @@ async def test_a_network_that_is_down_is_said_once_and_waited_for(terminal: Term
 
 async def test_a_person_who_does_not_come_is_not_waited_for_for_ever(terminal: Terminal) -> None:
     async with terminal.signing_in([QR, state("backoff", detail="ping PING")]) as task:
-        for ping in range(1, int(PATIENCE_SECONDS / PING_SECONDS) + 1):
+        for ping in range(1, int(LOGIN_SECONDS / PING_SECONDS) + 1):
             await terminal.heard(f"(ping {ping})")
             await terminal.clock.advance(PING_SECONDS)
         with pytest.raises(NanobotError, match="within 10 minutes"):

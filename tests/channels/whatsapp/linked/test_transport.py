@@ -35,7 +35,7 @@ async def test_what_is_said_is_stored_then_confirmed_then_shown_as_read(core: Co
     assert message.message_id == "A1"
     assert read["params"] == {"chat": ANN_JID, "id": "A1", "sender": ANN_JID}
     assert core.account == "+15550001111 (linked)"
-    assert core.trouble == ""
+    assert core.problem == ""
 
 
 async def test_nothing_is_shown_as_read_of_strangers_or_where_nobody_wants_that(
@@ -70,7 +70,7 @@ async def test_a_part_does_not_wait_for_ever_for_whatsapp(core: Core, clock: Fak
         helper = await scene.stage.next()
         helper.greet()
         helper.state("backoff", "no route to host")
-        await core.until(lambda: "no route" in core.trouble)
+        await core.until(lambda: "no route" in core.problem)
         sending = scene.sending("hello")
         await clock.until_sleeping(3)
         await clock.advance(OPEN_SECONDS)
@@ -91,7 +91,7 @@ async def test_a_helper_that_dies_is_started_again_and_nothing_is_lost(
         error = await sending
         assert isinstance(error, SendError)
         assert not isinstance(error, SendUnknown)  # which is tried only once more
-        await core.until(lambda: "signal 9" in core.trouble)
+        await core.until(lambda: "signal 9" in core.problem)
         again = scene.sending("hello")
         await clock.until_sleeping()
         await clock.advance(1.0)
@@ -101,7 +101,7 @@ async def test_a_helper_that_dies_is_started_again_and_nothing_is_lost(
         assert await again == sent_id(HELLO)
         second.say("event", seq=1, event=said("A1"))
         await second.acked(1)
-        await core.until(lambda: core.trouble == "")
+        await core.until(lambda: core.problem == "")
     assert len(core.stored) == 1
 
 
@@ -148,10 +148,10 @@ async def test_what_passes_by_itself_is_reported_until_it_is_over(
     async with running(core) as scene:
         helper = await scene.opened()
         helper.state(state, "stream errored", retry_in=7200.0)
-        await core.until(lambda: words in core.trouble)
+        await core.until(lambda: words in core.problem)
         helper.state("connecting")
         helper.state("open")
-        await core.until(lambda: core.trouble == "")
+        await core.until(lambda: core.problem == "")
 
 
 async def test_while_the_disk_refuses_nothing_is_confirmed(core: Core, clock: FakeClock) -> None:
@@ -159,13 +159,13 @@ async def test_while_the_disk_refuses_nothing_is_confirmed(core: Core, clock: Fa
         helper = await scene.opened()
         core.disk_full = True
         helper.say("event", seq=1, event=said("A1"))
-        await core.until(lambda: "no space left" in core.trouble)
+        await core.until(lambda: "no space left" in core.problem)
         core.disk_full = False
         assert helper.all("ack") == []
         await clock.until_sleeping(3)
         await clock.advance(1.0)
         await helper.acked(1)
-        await core.until(lambda: core.trouble == "")
+        await core.until(lambda: core.problem == "")
     assert [message.content for message in core.stored] == ["hello"]
 
 
