@@ -6,11 +6,12 @@
 
 The gateway, a fake Telegram with its people and a fake model are processes of their own. One in ten
 calls of the gateway's to either of the two goes wrong, in every way that they know. The people use
-tools, send pictures, give commands, speak in pairs and in groups; their conversations are put away
-again and again, and Dream learns from that. After a warm-up of 35 minutes, in which caches fill,
-people have had noted what they want (today's notes are in every prompt), and everything that
-happens from time to time happens once (the last is that a conversation's file has 2,000 messages
-that are put away, and they move to the archive), it is looked at every few seconds for 30 more:
+tools, send pictures, give commands, speak in pairs and in groups; their conversations are
+consolidated again and again, and Dream learns from that. After a warm-up of 35 minutes, in which
+caches fill, people have had noted what they want (today's notes are in every prompt), and
+everything that happens from time to time happens once (the last is that a conversation's file has
+2,000 messages that are consolidated, and they move to the archive), it is looked at every few
+seconds for 30 more:
 
 - resident memory grows by no more than 1 MiB an hour,
 - the number of tasks, file descriptors, threads and child processes does not grow,

@@ -36,7 +36,8 @@ async def _free() -> None:
 
 
 class CommandCall(Struct, frozen=True):
-    """A command as someone sent it. What it stages on `session` is committed with its answer.
+    """A command as someone sent it. What it stages on `session` is committed with its answer;
+    `scope` is the memory that the message speaks to.
 
     It awaits `once` right before anything else that must not be done twice. After a crash it runs
     again, and `once` then raises `NanobotError`, whose text becomes the answer.
@@ -45,6 +46,7 @@ class CommandCall(Struct, frozen=True):
     arguments: str
     message: InboundMessage
     session: Session
+    scope: str
     entry_id: int
     once: Callable[[], Awaitable[None]] = _free
 
@@ -75,19 +77,21 @@ class Command(Struct, frozen=True):
 
 
 class CommandRegistry:
-    """All commands of a nanobot."""
+    """All commands of a nanobot. `is_owner` is asked about a channel and a sender's id.
+
+    `interpret_reply` gives the command that a message stands for (`y` after a question), or an
+    empty text.
+    """
 
     def __init__(
         self,
         commands: Iterable[Command] = (),
         *,
-        is_owner: Callable[[InboundMessage], bool] = lambda _: True,
+        is_owner: Callable[[str, str], bool] = lambda _, __: True,
     ) -> None:
         self._commands = {command.name: command for command in commands}
         self._is_owner = is_owner
-        self.meant: Callable[[InboundMessage], str] | None = None
-        """The command that a message stands for (`y` after a question), empty for none; None while
-        no question is open."""
+        self.interpret_reply: Callable[[InboundMessage], str] = lambda _: ""
 
     def register(self, command: Command) -> None:
         """Add a command."""
@@ -98,11 +102,11 @@ class CommandRegistry:
 
     def is_owner(self, message: InboundMessage) -> bool:
         """Whether the owner sent `message`."""
-        return self._is_owner(message)
+        return self._is_owner(message.channel, message.sender_id)
 
     def offered_to(self, message: InboundMessage) -> list[Command]:
         """The commands that whoever sent `message` may give."""
-        owner = self._is_owner(message)
+        owner = self.is_owner(message)
         return [command for command in self if owner or command.allowed == "anyone"]
 
     def called_by(self, message: InboundMessage) -> tuple[Command, str] | None:
@@ -114,9 +118,9 @@ class CommandRegistry:
         foreign = message.forwarded_from or message.origin not in {"", ATTACHED} or message.edits
         match = None
         if not foreign:
-            text = (self.meant(message) if self.meant else "") or message.content
+            text = self.interpret_reply(message) or message.content
             match = self.match(text) if text.lstrip().startswith("/") else None
-        if match and match[0].allowed == "owner" and not self._is_owner(message):
+        if match and match[0].allowed == "owner" and not self.is_owner(message):
             name = match[0].name
             text = f"/{name} is for this nanobot's owner only."
             return _saying(name, text, immediate=True), match[1]

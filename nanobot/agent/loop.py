@@ -191,9 +191,9 @@ class AgentLoop:
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
         session = await self._sessions.get_or_create(entry.message.session_key)
         session.begin_turn()
-        self._turns.identify(session, entry.message)
+        scope = self._turns.identify(session, entry.message)
         once = partial(self._begin_once, entry)
-        call = CommandCall(arguments, entry.message, session, entry.id, once)
+        call = CommandCall(arguments, entry.message, session, scope, entry.id, once)
         answer = await answer_of(command, call)
         if answer.failed:
             session.rollback()
@@ -227,7 +227,8 @@ class AgentLoop:
                 await self._take_back(entry)
                 return
             session = await self._sessions.get_or_create(message.session_key)
-            call = CommandCall(match[1], message, session, entry.id)
+            scope = self._parts.scopes.of_message(message, session.key, session.metadata)
+            call = CommandCall(match[1], message, session, scope, entry.id)
             await self._turns.answer_command(entry, await answer_of(match[0], call))
         except StorageError as error:
             again = self._queue.notify_disk(entry, error)

@@ -338,7 +338,7 @@ def prompt_text(prompt: Prompt) -> str:
 
 NO_PICTURES = "\n\n[The model refused a picture, so it answered without seeing any.]"
 SEPARATOR = "\n\n---\n\n"
-CONTINUED = "[nanobot: the beginning of this turn was put away into memory to make room]"
+CONTINUED = "[nanobot: the beginning of this turn was consolidated into memory to make room]"
 
 
 class ContextBuilder:

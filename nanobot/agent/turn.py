@@ -183,7 +183,7 @@ class Turns:
         try:
             await self._parts.consolidator.maybe_consolidate_by_tokens(session, coming)
         except NanobotError as error:
-            logger.warning("{}: nothing was put away: {} {}", session.key, error, error.hint)
+            logger.warning("{}: nothing was consolidated: {} {}", session.key, error, error.hint)
 
     async def _run(self, session: Session, turn: RunningTurn) -> Turn:
         """Run the ReAct loop, again where the prompt was too long and could be made shorter, and
@@ -310,7 +310,7 @@ class Turns:
         """The scope that a message of a conversation is answered in. What the conversation's key
         does not tell about who it is with is staged as its metadata."""
         known = session.metadata
-        scope = self._scopes.serving(inbound, session.key, known)
+        scope = self._scopes.of_message(inbound, session.key, known)
         changes: dict[str, JsonValue] = {}
         if inbound.scope:
             changes = {"scope": inbound.scope}

@@ -250,7 +250,7 @@ class Base:
         everyone = tuple(self.outlets) if admit_everyone else (cli.name,)
         self.access = build_access(settings, stores.journal.state, clock, everyone)
         self.scopes = scopes = build_scopes(settings, self.access)
-        self.commands = CommandRegistry(is_owner=lambda m: scopes.is_owner(m.channel, m.sender_id))
+        self.commands = CommandRegistry(is_owner=scopes.is_owner)
         self.bus = MessageBus(stores.journal)
         self.lanes = Lanes(settings.agent.max_concurrent_turns)
         self.screen = Screen(self.outlets)

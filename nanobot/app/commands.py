@@ -97,9 +97,7 @@ def register_commands(
         service=memory.service,
         consolidator=agent.consolidator,
         continuing=ContinueCommand(stores.sessions, scopes),
-        discarding=DiscardCommand(
-            memory.service, scopes, stores.undo, toolbox.registry.has_effects
-        ),
+        discarding=DiscardCommand(memory.service, stores.undo, toolbox.registry.has_effects),
         scopes=scopes,
         journal=stores.journal,
         clock=base.clock,
@@ -112,11 +110,7 @@ def register_commands(
     register_approvals(commands, toolbox.approvals)
     SendCommand(base.splitter, base.bus, base.known, base.clock).register(commands)
 
-    def scope_of(call: CommandCall) -> str:
-        return scopes.serving(call.message, call.session.key, call.session.metadata)
-
-    runs = base.settings.cron.enabled
-    CronCommand(toolbox.cron, scope_of, base.clock, runs=runs).register(commands)
+    CronCommand(toolbox.cron, base.clock, runs=base.settings.cron.enabled).register(commands)
 
 
 _BUTTONS = (Button("Move it", "/secret move"), Button("Leave it", "/secret keep"))

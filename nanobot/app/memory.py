@@ -55,9 +55,6 @@ class MemoryParts:
             stores.workspace, clock, template, self.versions, quiesce, notify_held
         )
 
-        def scope_of(key: str) -> str:
-            return scopes.of_session(key, sessions.metadata_of(key))
-
         def folders() -> list[tuple[str, Path]]:
             return [(one.scope, one.root.path / "memory") for one in self.on_disk()]
 
@@ -75,7 +72,7 @@ class MemoryParts:
             provider=provider,
             memories=memories,
             clock=clock,
-            evidence=sessions.read_window,
+            read_messages=sessions.read_window,
             limits=DreamLimits(
                 dreaming.batch, dreaming.max_calls, dreaming.max_tokens, wanted.model
             ),
@@ -86,9 +83,9 @@ class MemoryParts:
         due = parse(dreaming.cron).next_after
         schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)
         self.schedule = schedule if dreaming.enabled else None
-        explainer = Explainer(memories, self.versions, sessions.read_window, scope_of)
+        explainer = Explainer(memories, self.versions, sessions, scopes)
         forgetter = Forgetter(
-            memories, explainer, sessions, scope_of, clock, pause_learning=dream.forgetting
+            memories, explainer, sessions, scopes, clock, pause_learning=dream.forgetting
         )
         eraser = Eraser(
             stores.home,

@@ -79,7 +79,7 @@ class Agent:
             max_message_tokens=budget // MAX_MESSAGE_SHARE,
         )
 
-        async def on_put_away(session_key: str, text: str) -> None:
+        async def on_consolidated(session_key: str, text: str) -> None:
             """There is something new for Dream, and perhaps for the person to know."""
             if memory.schedule is not None:
                 memory.schedule.nudge()
@@ -96,7 +96,7 @@ class Agent:
             gauge=PromptGauge(context, counter, limits),
             sessions=stores.sessions,
             clock=clock,
-            on_put_away=on_put_away,
+            on_consolidated=on_consolidated,
             background=base.awaited_background,
         )
         runner = AgentRunner(

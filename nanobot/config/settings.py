@@ -90,17 +90,17 @@ class MemorySettings(Checked, frozen=True):
     """What is remembered, when, and who shares it."""
 
     window: Count = 100
-    """Messages that a conversation may have in the prompt before the oldest are put away into
+    """Messages that a conversation may have in the prompt before the oldest are consolidated into
     memory, however large the model's context window is."""
     chunk: Count = 50
-    """How many messages are then put away at once; fewer than `memory.window`."""
+    """How many messages are then consolidated at once; fewer than `memory.window`."""
     idle_minutes: Annotated[int, Meta(ge=0)] = 0
-    """Minutes without a message after which a conversation is put away; 0 for never."""
+    """Minutes without a message after which a conversation is consolidated; 0 for never."""
     model: str = ""
     """The model that condenses conversations and dreams, on the same server as the main one; empty
     for the main one."""
     notices: bool = False
-    """Whether the chat is told, in one line, what was put away from it."""
+    """Whether the chat is told, in one line, what was consolidated from it."""
     identities: Annotated[tuple[tuple[str, ...], ...], Check(_whole_keys)] = ()
     """People with several accounts: for each, the list of their `channel:id`. They share one
     memory, and `/continue` carries a conversation over."""

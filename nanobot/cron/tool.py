@@ -177,17 +177,10 @@ _EXAMPLES = (
 
 
 class CronCommand:
-    """`scope_of` says whose jobs a call concerns; `runs` whether jobs are run here at all."""
+    """`runs` says whether jobs are run here at all."""
 
-    def __init__(
-        self,
-        service: CronService,
-        scope_of: Callable[[CommandCall], str],
-        clock: Clock,
-        *,
-        runs: bool = True,
-    ) -> None:
-        self._service, self._scope_of, self._clock, self._runs = service, scope_of, clock, runs
+    def __init__(self, service: CronService, clock: Clock, *, runs: bool = True) -> None:
+        self._service, self._clock, self._runs = service, clock, runs
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them to `registry`."""
@@ -201,13 +194,13 @@ class CronCommand:
         if not text:
             return Answer(_EXAMPLES)
         now, message = self._clock.now(), call.message
-        place = JobPlace(message.address, self._scope_of(call), message.sender_id)
+        place = JobPlace(message.address, call.scope, message.sender_id)
         wanted = draft_job(schedule, text, place, now, reminder=True)
         await call.once()
         return Answer(reminder_text(await self._service.add(wanted), now))
 
     async def _run(self, call: CommandCall) -> Answer:
-        scope, now = self._scope_of(call), self._clock.now()
+        scope, now = call.scope, self._clock.now()
         match call.arguments.lower().split():
             case [] | ["list"]:
                 return Answer(await _listed(self._service, scope, now))

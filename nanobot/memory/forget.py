@@ -41,7 +41,7 @@ from nanobot.memory.documents import ALL_FACTS, PENDING
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import blocks_of, numbered_blocks
 from nanobot.memory.matcher import LEAST
-from nanobot.memory.scopes import Memories, Memory
+from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.store import MemoryStore, note_path
 from nanobot.memory.version import Change
 from nanobot.memory.why import (
@@ -252,8 +252,7 @@ def bullet_list(lines: Sequence[str]) -> list[str]:
 class Forgetter:
     """Plans and carries out `/forget` in one scope at a time.
 
-    `scope_of` says to which scope a session's key belongs; `pause_learning` keeps those who learn
-    from writing meanwhile.
+    `pause_learning` keeps those who learn from writing meanwhile.
     """
 
     def __init__(
@@ -261,13 +260,13 @@ class Forgetter:
         memories: Memories,
         explainer: Explainer,
         sessions: SessionManager,
-        scope_of: Callable[[str], str],
+        scopes: Scopes,
         clock: Clock,
         pause_learning: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
         self.pause_learning = pause_learning
         self._memories, self._explainer, self._sessions = memories, explainer, sessions
-        self._scope_of, self._clock = scope_of, clock
+        self._scopes, self._clock = scopes, clock
 
     async def plan(self, text: str, scope: str) -> ForgetPlan:
         """What forgetting `text` would take away; changes nothing.
@@ -346,8 +345,9 @@ class Forgetter:
         return tuple(dict.fromkeys(facts)), evidence
 
     def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[SourceMessage]:
-        keys = (info.key for info in self._sessions.list_sessions())
-        for key in (key for key in keys if self._scope_of(key) == scope):
+        for key in (info.key for info in self._sessions.list_sessions()):
+            if self._scopes.of_session(key, self._sessions.metadata_of(key)) != scope:
+                continue
             for message in self._sessions.read_window(key):
                 texts = (message.content, *(call.arguments for call in message.tool_calls))
                 if any(_states(facts, text) for text in texts):

@@ -84,7 +84,9 @@ class Scopes:
         """Whether this sender is the owner, by themselves or by a linked identity."""
         return self._scope_of_person(channel, sender_id) == OWNER
 
-    def serving(self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]) -> str:
+    def of_message(
+        self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]
+    ) -> str:
         """The scope in which a message is answered that came into the conversation `key`.
 
         What is sent into another conversation than the sender's own (from the terminal, by a job)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -25,14 +25,12 @@ from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import split
 from nanobot.memory.pending import CONFIRMED
-from nanobot.memory.scopes import Memories, Memory
+from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.version import TAGS, Author, Change, Snapshot, Version
 from nanobot.memory.wording import most_similar, share, words
 from nanobot.messages import Message
+from nanobot.session.manager import SessionManager
 from nanobot.text import shortened
-
-Messages = Callable[[str, int, int], Sequence[Message]]
-"""The messages of a session from one seq to another, without retracted ones."""
 
 _LONGEST = 240
 _MOST_LINES, _MOST_SAID, _MOST_STEPS = 3, 3, 20
@@ -138,19 +136,17 @@ class Explanation(Struct, frozen=True):
 
 
 class Explainer:
-    """Answers `/memory why`. `scope_of` says to which scope a session's key belongs."""
+    """Answers `/memory why`."""
 
     def __init__(
         self,
         memories: Memories,
         versions: GitStore,
-        messages: Messages,
-        scope_of: Callable[[str], str],
+        sessions: SessionManager,
+        scopes: Scopes,
     ) -> None:
-        self._memories = memories
-        self._versions = versions
-        self._messages = messages
-        self._scope_of = scope_of
+        self._memories, self._versions = memories, versions
+        self._sessions, self._scopes = sessions, scopes
 
     async def why(self, text: str, scope: str) -> Explanation:
         """Where the lines that say `text` come from; the best few."""
@@ -273,12 +269,14 @@ class Explainer:
 
     def _read(self, session: str, first: int, last: int) -> Sequence[Message]:
         try:
-            return self._messages(session, first, last)
+            return self._sessions.read_window(session, first, last)
         except UnknownSession:  # deleted by hand
             return ()
 
     def _may_see(self, memory: Memory, session: str) -> bool:
-        return not session or self._scope_of(session) == memory.scope
+        if not session:
+            return True
+        return self._scopes.of_session(session, self._sessions.metadata_of(session)) == memory.scope
 
 
 def excerpt(text: str) -> str:

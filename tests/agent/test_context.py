@@ -239,7 +239,7 @@ def test_a_turn_whose_beginning_was_put_away_still_begins_with_a_user_message(
         "assistant",
         "user",
     ]
-    assert "put away into memory" in messages[1].text
+    assert "consolidated into memory" in messages[1].text
     assert bench.builder.cache_of(bench.session).first == 4
 
 

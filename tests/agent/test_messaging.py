@@ -144,7 +144,7 @@ class Desk:
         found = registry.called_by(message)
         assert found is not None
         session = await SessionManager.in_folder(self.home, FakeClock()).get_or_create("telegram:7")
-        return (await answer_of(found[0], CommandCall(found[1], message, session, 1))).text
+        return (await answer_of(found[0], CommandCall(found[1], message, session, "owner", 1))).text
 
     async def complains(self, caller: TurnContext = HERE, /, **arguments: object) -> str:
         """The text of a call that is refused; nothing was sent."""

@@ -28,13 +28,13 @@ def office(tmp_path: Path) -> Office:
 async def types(office: Office, text: str, scope: str = "owner", *, runs: bool = True) -> str:
     """What a chat answers."""
     registry = CommandRegistry()
-    CronCommand(office.service, lambda _: scope, office.clock, runs=runs).register(registry)
+    CronCommand(office.service, office.clock, runs=runs).register(registry)
     match = registry.called_by(replace(OWNER, content=text))
     assert match is not None
     session = await SessionManager.in_folder(office.folder, office.clock).get_or_create(
         "telegram:7"
     )
-    return (await answer_of(match[0], CommandCall(match[1], OWNER, session, 1))).text
+    return (await answer_of(match[0], CommandCall(match[1], OWNER, session, scope, 1))).text
 
 
 async def test_a_person_sees_and_changes_their_own_jobs_in_the_chat(office: Office) -> None:

@@ -35,7 +35,7 @@ class Desk:
         self.pairing = Pairing(self.access, self._welcome)
         self.operations = self.pairing.table()
         scopes = Scopes(self.access.is_owner_id)
-        self.commands = CommandRegistry(is_owner=lambda m: scopes.is_owner(m.channel, m.sender_id))
+        self.commands = CommandRegistry(is_owner=scopes.is_owner)
         self.pairing.register(self.commands)
 
     async def types(self, text: str, message: InboundMessage = OWNER) -> str:
@@ -46,7 +46,7 @@ class Desk:
         session = await SessionManager.in_folder(self.folder, FakeClock()).get_or_create(
             "telegram:1"
         )
-        return (await answer_of(command, CommandCall(arguments, message, session, 1))).text
+        return (await answer_of(command, CommandCall(arguments, message, session, "owner", 1))).text
 
     async def _welcome(self, there: Address, text: str) -> None:
         if self.unreachable:

@@ -82,7 +82,7 @@ class Home:
             gauge=PromptGauge(self.size, TokenCounter(), self.limits),
             sessions=self.sessions,
             clock=self.clock,
-            on_put_away=self._noticed,
+            on_consolidated=self._noticed,
             background=self.background,
         )
 

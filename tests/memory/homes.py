@@ -36,10 +36,6 @@ SCOPES = Scopes(owned_by("telegram:1"))
 GUEST = "people/telegram_7"
 
 
-def scope_of(key: str) -> str:
-    return SCOPES.of_session(key, {})
-
-
 @dataclass
 class RealHome:
     """The parts of a nanobot that keep something, wired as in the product."""
@@ -124,12 +120,12 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
     memories = Memories(root, clock, {}, versions)
     sources = Sources(
         folder / "sessions",
-        lambda key, _: scope_of(key),
+        lambda key, _: SCOPES.of_session(key, {}),
         lambda: [(scope, memories.of(scope).root.path / "memory") for scope in memories.existing()],
     )
     index = MemoryIndex(state / "index.db", sources, clock)
-    explainer = Explainer(memories, versions, sessions.read_window, scope_of)
-    forgetter = Forgetter(memories, explainer, sessions, scope_of, clock)
+    explainer = Explainer(memories, versions, sessions, SCOPES)
+    forgetter = Forgetter(memories, explainer, sessions, SCOPES, clock)
     eraser = Eraser(
         folder,
         workspace,

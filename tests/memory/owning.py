@@ -60,7 +60,7 @@ class ScriptedConsolidator(MemoryConsolidator):
         """It needs nothing."""
 
     async def compact(self, session: Session) -> str:
-        return f"Put away 4 messages of {session.key}."
+        return f"Consolidated 4 messages of {session.key}."
 
     async def seal(self, session: Session) -> None:
         """Nothing was ended."""
@@ -95,14 +95,13 @@ class Owned:
 
     def restart_commands(self) -> None:
         """As a process that begins: it knows what is in the files."""
-        self.registry = CommandRegistry(is_owner=lambda m: m.sender_id == "1")
+        self.registry = CommandRegistry(is_owner=lambda _, sender: sender == "1")
         MemoryCommands(
             service=self.service,
             consolidator=ScriptedConsolidator(),
             continuing=ContinueCommand(self.sessions, self.scopes),
             discarding=DiscardCommand(
                 self.service,
-                self.scopes,
                 UndoLog(self.folder / "state" / "undo", Root(self.workspace)),
                 lambda name: name in {"write_file", "update_memory", "message"},
             ),
@@ -153,7 +152,10 @@ class Owned:
         found = self.registry.called_by(message)
         assert found is not None, f"{text!r} is no command"
         command, arguments = found
-        answer = await command.run(CommandCall(arguments, message, session, next(self._entries)))
+        scope = self.scopes.of_message(message, session.key, session.metadata)
+        answer = await command.run(
+            CommandCall(arguments, message, session, scope, next(self._entries))
+        )
         await self.sessions.save(session)
         return answer.text
 
@@ -174,10 +176,8 @@ class Owned:
         await self.journal.close()
 
     def _service(self) -> MemoryService:
-        explainer = Explainer(
-            self.memories, self.versions, self.sessions.read_window, self._scope_of
-        )
-        forgetter = Forgetter(self.memories, explainer, self.sessions, self._scope_of, self.clock)
+        explainer = Explainer(self.memories, self.versions, self.sessions, self.scopes)
+        forgetter = Forgetter(self.memories, explainer, self.sessions, self.scopes, self.clock)
         eraser = Eraser(
             self.folder,
             self.workspace,
@@ -198,9 +198,6 @@ class Owned:
             eraser=eraser,
             versions=self.versions,
         )
-
-    def _scope_of(self, key: str) -> str:
-        return self.scopes.of_session(key, {})
 
     def _folders(self) -> list[tuple[str, Path]]:
         return [

@@ -48,13 +48,13 @@ class Arc:
             provider=OfflineModel(self.clock),
             memories=memories,
             clock=self.clock,
-            evidence=self.sessions.read_window,
+            read_messages=self.sessions.read_window,
             limits=DreamLimits(),
             state=MemoryState(),
         )
 
     async def talk(self, *texts: str) -> None:
-        """The person says `texts`, and then the conversation is put away."""
+        """The person says `texts`, and then the conversation is consolidated."""
         session = await self.sessions.get_or_create(KEY)
         first = session.next_seq
         now = self.clock.now()

@@ -259,12 +259,12 @@ async def test_what_putting_away_and_dream_hold_back_is_shown_to_the_owner(tmp_p
             model.then(calls("read_file", path="page.txt"), says("read"))
             await channel.answer_to(await channel.say("read page.txt", sender_id=ME))
         await channel.answer_to(await channel.say("/compact", sender_id=ME))
-        (put_away,) = _notices(channel.sent)
-        assert "MEMORY.md: - Owns a boat" in put_away.content
+        (consolidated,) = _notices(channel.sent)
+        assert "MEMORY.md: - Owns a boat" in consolidated.content
         await channel.answer_to(await channel.say("/dream", sender_id=ME))
         (_, dreamt) = _notices(channel.sent)
         assert "USER.md: - Owns a boat" in dreamt.content
-        for notice in (put_away, dreamt):
+        for notice in (consolidated, dreamt):
             assert notice.chat_id == "1"
             pressed = await channel.say(notice.buttons[0].value, sender_id=ME)
             assert "Remembered now" in await channel.answer_to(pressed)

@@ -44,7 +44,7 @@ def message(channel: str, chat: str, sender: str, *, group: bool = False) -> Inb
     ],
 )
 def test_a_sender_has_a_scope(channel: str, sender: str, scope: str) -> None:
-    assert SCOPES.serving(message(channel, "9", sender), "", {}) == scope
+    assert SCOPES.of_message(message(channel, "9", sender), "", {}) == scope
     assert SCOPES.is_owner(channel, sender) is (scope == OWNER)
     assert SCOPES.of_session(f"{channel}:9", {"sender": sender}) == scope
 
@@ -52,22 +52,22 @@ def test_a_sender_has_a_scope(channel: str, sender: str, scope: str) -> None:
 def test_a_group_has_a_scope_of_its_own_whoever_speaks() -> None:
     for sender in ("1", "7"):
         inbound = message("telegram", "-100", sender, group=True)
-        assert SCOPES.serving(inbound, "", {}) == "groups/telegram_-100"
+        assert SCOPES.of_message(inbound, "", {}) == "groups/telegram_-100"
     assert SCOPES.of_session("telegram:-100:12", {"group": True}) == "groups/telegram_-100"
     matrix: dict[str, JsonValue] = {"group": True, "chat": "!room:example.org"}
     key = "matrix:!room:example.org"
     inbound = message("matrix", "!room:example.org", "x", group=True)
-    assert SCOPES.of_session(key, matrix) == SCOPES.serving(inbound, "", {})
+    assert SCOPES.of_session(key, matrix) == SCOPES.of_message(inbound, "", {})
 
 
 def test_what_is_said_into_anothers_conversation_is_answered_with_that_ones_memory() -> None:
     typed = message("cli", "direct", "person")
-    assert SCOPES.serving(typed, "cli:direct", {}) == OWNER
+    assert SCOPES.of_message(typed, "cli:direct", {}) == OWNER
     sent = replace(typed, session_override="telegram:8")
-    assert SCOPES.serving(sent, "telegram:8", {}) == "people/telegram_8"
-    assert SCOPES.serving(sent, "telegram:8", {"group": True}) == "groups/telegram_8"
+    assert SCOPES.of_message(sent, "telegram:8", {}) == "people/telegram_8"
+    assert SCOPES.of_message(sent, "telegram:8", {"group": True}) == "groups/telegram_8"
     own = replace(typed, session_override="telegram:1")
-    assert SCOPES.serving(own, "telegram:1", {}) == OWNER
+    assert SCOPES.of_message(own, "telegram:1", {}) == OWNER
 
 
 def test_a_conversation_about_which_nothing_is_known_is_its_chats() -> None:
@@ -84,7 +84,7 @@ def test_an_identity_linked_to_the_owner_is_the_owner() -> None:
     scopes = Scopes(owned_by("telegram:1"), linked)
     assert scopes.is_owner("whatsapp", "5511")
     assert not scopes.is_owner("a", "1")
-    assert scopes.serving(message("b", "2", "2"), "", {}) == "people/a_1"
+    assert scopes.of_message(message("b", "2", "2"), "", {}) == "people/a_1"
 
 
 def test_only_groups_may_read_the_owners_memory_and_only_by_the_owners_word() -> None:
@@ -122,7 +122,7 @@ def test_a_strangers_id_stays_inside_its_folder(
 ) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    scope = SCOPES.serving(message("telegram", "9", sender), "", {})
+    scope = SCOPES.of_message(message("telegram", "9", sender), "", {})
     memory = Memories(Root(workspace), clock).of(scope)
     asyncio.run(memory.store.append_today("hello"))
     (made,) = tmp_path.rglob("2026-11-21.md")
@@ -133,7 +133,7 @@ def test_a_strangers_id_stays_inside_its_folder(
 
 @given(st.text(), st.text(), st.booleans())
 def test_any_sender_has_the_name_of_one_folder(channel: str, sender: str, group: bool) -> None:
-    scope = SCOPES.serving(message(channel, sender, sender, group=group), "", {})
+    scope = SCOPES.of_message(message(channel, sender, sender, group=group), "", {})
     assert is_scope(scope)
     assert prefix_of(scope).count("/") == (0 if scope == OWNER else 2)
 

@@ -132,7 +132,7 @@ async def _say(shelf: Shelf, text: str) -> str:
     found = registry.called_by(message)
     assert found is not None
     answer = await found[0].run(
-        CommandCall(found[1], message, Session("cli:direct", FakeClock()), 1)
+        CommandCall(found[1], message, Session("cli:direct", FakeClock()), "owner", 1)
     )
     return answer.text
 

@@ -1,6 +1,7 @@
 """Consolidation: the oldest part of a conversation leaves the prompt and becomes memory.
 
-This module decides when and how much; `planning` says where to part, `archivist` puts a range away.
+This module decides when and how much; `planning` says where to part, `archivist` consolidates a
+range.
 
 Invariants: a message is in the prompt or behind a history entry; the prompt is brought under its
 budget before a turn, whatever the model does; there is one consolidation per session at a time, as
@@ -42,8 +43,8 @@ from nanobot.tasks import Background
 
 T = TypeVar("T")
 
-OnPutAway = Callable[[str, str], Awaitable[None]]
-"""Told the session's key and, in one line for people, what was put away."""
+OnConsolidated = Callable[[str, str], Awaitable[None]]
+"""Told the session's key and, in one line for people, what was consolidated."""
 
 _IDLE_AT_ONCE = 20
 """Sessions looked at in one minute."""
@@ -65,11 +66,11 @@ class MemoryConsolidator:
         gauge: PromptGauge,
         sessions: SessionManager,
         clock: Clock,
-        on_put_away: OnPutAway,
+        on_consolidated: OnConsolidated,
         background: Background,
     ) -> None:
         self._sessions, self._clock, self._gauge = sessions, clock, gauge
-        self._memories, self._on_put_away = memories, on_put_away
+        self._memories, self._on_consolidated = memories, on_consolidated
         self._background = background
         self._summariser = Summariser(provider, clock, gauge, background)
         self._archivist = Archivist(self._summariser, sessions, memory_of)
@@ -100,7 +101,7 @@ class MemoryConsolidator:
                 await self._one_by_one(session, lambda: self._make_room(session, coming))
 
     async def shrink(self, session: Session) -> bool:
-        """Put away the older half whatever the estimate says; False when there is none."""
+        """Consolidate the older half whatever the estimate says; False when there is none."""
         if is_own(session.key):
             return False
         before = session.last_consolidated
@@ -108,12 +109,13 @@ class MemoryConsolidator:
             return await self._one_by_one(session, lambda: self._shrink(session, before))
 
     async def compact(self, session: Session) -> str:
-        """Put away everything before the newest turn, or that if it is the only one; says in one
-        line what was put away, or why nothing was."""
+        """Consolidate everything before the newest turn, or that if it is the only one; says in one
+        line what was consolidated, or why nothing was."""
         return await self._one_by_one(session, lambda: self._compact(session))
 
     async def seal(self, session: Session) -> None:
-        """Put away what `/new` sealed, read from disk; where the model is out, `idle` tries on."""
+        """Consolidate what `/new` sealed, read from disk; where the model is out, `idle` tries
+        on."""
         self._left_behind.add(session.key)
         with suppress(NanobotError):  # which is logged
             await self._one_by_one(session, lambda: self._seal(session, "patient"))
@@ -134,7 +136,7 @@ class MemoryConsolidator:
         await self._apply_waiting()
         await self._for_each(sorted(self._left_behind), self.seal)
         if self._gauge.limits.idle_minutes > 0:
-            await self._put_resting_away()
+            await self._consolidate_resting()
 
     async def _one_by_one(self, session: Session, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do `work` after whatever is being done for a session, and wait for it. Cancelling the
@@ -147,7 +149,7 @@ class MemoryConsolidator:
                     await self._archivist.catch_up(session)
                     return await work()
                 except NanobotError as error:
-                    logger.warning("{}: not put away: {}", session.key, error)
+                    logger.warning("{}: not consolidated: {}", session.key, error)
                     self._caught_up.discard(session)  # the entry may stand all the same
                     return error  # for who waits, if anybody still does
 
@@ -172,12 +174,12 @@ class MemoryConsolidator:
         return 0 if coming else self._gauge.window_boundary(session)
 
     async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
-        """Put away what is too much; where a turn waits, raw if it cannot be otherwise."""
+        """Consolidate what is too much; where a turn waits, raw if it cannot be otherwise."""
         urgencies: tuple[Urgency, ...] = ("urgent", "raw") if coming else ("patient",)
         for urgency in urgencies:
             if await self._seal(session, urgency):
                 while count := await self._surplus(session, coming):
-                    if not await self._put_away(session, count, urgency):
+                    if not await self._consolidate_oldest(session, count, urgency):
                         break
 
     async def _shrink(self, session: Session, before: int) -> bool:
@@ -186,7 +188,7 @@ class MemoryConsolidator:
         await self._seal(session, "urgent")
         count = self._gauge.half(session)
         if count:
-            await self._put_away(session, count, "urgent")
+            await self._consolidate_oldest(session, count, "urgent")
         return bool(count)
 
     async def _compact(self, session: Session) -> str:
@@ -194,37 +196,39 @@ class MemoryConsolidator:
         if done:
             count = newest_turn(session.messages) or len(session.messages)
             if not count:
-                return "There is nothing to put away."
+                return "There is nothing to consolidate."
             done, notice = await self._archived(session, count, "patient")
         if done or notice:
             return notice or "There was nothing in it to remember."
         if self._summariser.is_out:
-            return "Nothing was put away: the model cannot be reached at present. Try again later."
-        return "Nothing was put away: the conversation changed meanwhile. Try again."
+            return (
+                "Nothing was consolidated: the model cannot be reached at present. Try again later."
+            )
+        return "Nothing was consolidated: the conversation changed meanwhile. Try again."
 
     async def _rest(self, session: Session) -> bool:
-        """Whether nothing is left to put away."""
+        """Whether nothing is left to consolidate."""
         if not await self._seal(session, "patient"):
             return False
         count = len(session.messages)
-        return not count or await self._put_away(session, count, "patient")
+        return not count or await self._consolidate_oldest(session, count, "patient")
 
     async def _seal(self, session: Session, urgency: Urgency) -> bool:
-        """Put away what lies before the newest epoch; False where that has to wait."""
+        """Consolidate what lies before the newest epoch; False where that has to wait."""
         first, last = session.last_consolidated + 1, session.epoch_seq
         if first <= last:
             self._left_behind.add(session.key)
             messages = await asyncio.to_thread(self._sessions.read_window, session.key, first, last)
             await self._notify(
-                session, await self._archivist.put_away(session, last, messages, urgency)
+                session, await self._archivist.consolidate(session, last, messages, urgency)
             )
         if session.last_consolidated < last:
             return False
         self._left_behind.discard(session.key)
         return True
 
-    async def _put_away(self, session: Session, count: int, urgency: Urgency) -> bool:
-        """Put the oldest `count` messages of the window away; whether that is done."""
+    async def _consolidate_oldest(self, session: Session, count: int, urgency: Urgency) -> bool:
+        """Consolidate the oldest `count` messages of the window; whether that is done."""
         done, notice = await self._archived(session, count, urgency)
         await self._notify(session, notice)
         return done
@@ -232,13 +236,13 @@ class MemoryConsolidator:
     async def _archived(self, session: Session, count: int, urgency: Urgency) -> tuple[bool, str]:
         messages = session.messages
         last = messages[count].seq - 1 if count < len(messages) else messages[-1].seq
-        notice = await self._archivist.put_away(session, last, messages[:count], urgency)
+        notice = await self._archivist.consolidate(session, last, messages[:count], urgency)
         return session.last_consolidated >= last, notice
 
     async def _notify(self, session: Session, notice: str) -> None:
         if notice:
             try:
-                await self._on_put_away(session.key, notice)
+                await self._on_consolidated(session.key, notice)
             except NanobotError as error:
                 logger.warning("{}: a notice could not be sent: {}", session.key, error)
 
@@ -269,7 +273,7 @@ class MemoryConsolidator:
         self._left_behind |= await asyncio.to_thread(left_behind)
         await self._for_each(sorted(self._left_behind), self.seal)
 
-    async def _put_resting_away(self) -> None:
+    async def _consolidate_resting(self) -> None:
         """Sessions in which nothing was said for long enough, each once while it rests."""
         before = self._clock.now() - timedelta(minutes=self._gauge.limits.idle_minutes)
         infos = await asyncio.to_thread(self._sessions.list_sessions)
@@ -292,4 +296,4 @@ class MemoryConsolidator:
             try:
                 await work(await self._sessions.get_or_create(key))
             except NanobotError as error:
-                logger.warning("{}: not put away: {}", key, error)
+                logger.warning("{}: not consolidated: {}", key, error)

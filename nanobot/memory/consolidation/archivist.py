@@ -1,4 +1,4 @@
-"""Putting a range of a conversation away: from messages to a committed history entry, and its
+"""Consolidating a range of a conversation: from messages to a committed history entry, and its
 changes.
 
 Invariant: a range commits only if it still stands as it was read, and in this order: the model's
@@ -84,11 +84,11 @@ class Archivist:
         if committed > session.last_consolidated:
             self._sessions.mark_consolidated(session, committed)
 
-    async def put_away(
+    async def consolidate(
         self, session: Session, last: int, messages: Sequence[Message], urgency: Urgency
     ) -> str:
-        """Put away what follows `last_consolidated`, up to the seq `last`; say in a line for people
-        what was, empty for nothing.
+        """Consolidate what follows `last_consolidated`, up to the seq `last`; say in a line for
+        people what was, empty for nothing.
 
         `messages` are those of the range that were not retracted. A long range becomes several
         entries. `last_consolidated` stays behind `last` where the model is out and nobody is in a
@@ -115,7 +115,7 @@ class Archivist:
         except StorageError as error:
             logger.warning("{}: not archived for now: {}", session.key, error)
         count = sum(message.seq <= committed[-1].entry.last for message in messages)
-        logger.info("{}: {} messages were put away into memory", session.key, count)
+        logger.info("{}: {} messages were consolidated into memory", session.key, count)
         return _notice(count, committed)
 
     async def apply_waiting(self, memory: Memory) -> None:
@@ -146,7 +146,8 @@ class Archivist:
         return True
 
     async def _stands(self, session: Session, chunk: Chunk, memory: Memory) -> bool:
-        """Whether nothing of the range was retracted, discarded, erased or put away meanwhile."""
+        """Whether nothing of the range was retracted, discarded, erased or consolidated
+        meanwhile."""
         if await asyncio.to_thread(_is_forgotten, memory, chunk):
             return False
         if session.is_being_retracted(chunk.first, chunk.last):
@@ -218,12 +219,15 @@ def _is_forgotten(memory: Memory, chunk: Chunk) -> bool:
 
 
 def _notice(count: int, committed: Sequence[Draft]) -> str:
-    """One line for people: how many messages were put away, and how many facts wait for them."""
+    """One line for people: how many messages were consolidated, and how many facts wait for
+    them."""
     held = sum(len(draft.held) for draft in committed)
     facts = counted(held, "new fact")
     waits = f" {facts} from elsewhere wait for your word." if held else ""
     if any(draft.entry.type == "raw" for draft in committed):
-        kept = "put away word for word, not summarised yet; search and Dream find them."
+        kept = "moved to the history word for word, not summarised yet; search and Dream find them."
     else:
-        kept = f"put away into memory: {shortened(committed[-1].entry.summary, _LONGEST_NOTICE)}"
+        kept = (
+            f"consolidated into memory: {shortened(committed[-1].entry.summary, _LONGEST_NOTICE)}"
+        )
     return f"{counted(count, 'message')} {kept}{waits}"

@@ -131,9 +131,8 @@ class Limits(Struct, frozen=True):
     """When consolidation sets in.
 
     `budget` is how many tokens a prompt may have, `window` how many messages may wait before the
-    oldest `chunk` go (0: any number), `idle_minutes` after how long a resting session is put away
-    (0: never). `model` overrides the configured model.
-    """
+    oldest `chunk` go (0: any number), `idle_minutes` after how long a resting session is
+    consolidated (0: never). `model` overrides the configured model."""
 
     budget: int
     window: int = 100

@@ -37,7 +37,7 @@ from nanobot.bus.state import StateStore
 from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import NanobotError, ProviderError, ProviderRejected
 from nanobot.memory.dream.learning import BudgetSpent, DreamLimits, Planner, carry_out
-from nanobot.memory.dream.reading import Evidence, Reader
+from nanobot.memory.dream.reading import Reader, ReadMessages
 from nanobot.memory.dream.state import DreamReport, DreamState, Plan
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.providers.port import Provider
@@ -70,7 +70,7 @@ _EVERYONE = ""
 class Dream:
     """One for all scopes; one run at a time.
 
-    `evidence` reads raw messages. `state` is where runs are remembered. `on_digest` is awaited
+    `read_messages` reads raw messages. `state` is where runs are remembered. `on_digest` is awaited
     after a run of the owner's scope that nobody asked for and that learned something; others get no
     messages that they did not ask for. `on_failures` is awaited with a text for the owner after
     three failures in a row. How often it failed is known as long as the process lives.
@@ -82,14 +82,14 @@ class Dream:
         provider: Provider,
         memories: Memories,
         clock: Clock,
-        evidence: Evidence,
+        read_messages: ReadMessages,
         limits: DreamLimits,
         state: StateStore,
         on_digest: OnDigest | None = None,
         on_failures: OnFailures | None = None,
     ) -> None:
         self._provider, self._memories, self._clock = provider, memories, clock
-        self._evidence, self._limits, self._state = evidence, limits, DreamState(state)
+        self._read_messages, self._limits, self._state = read_messages, limits, DreamState(state)
         self._on_digest, self._on_failures = on_digest, on_failures
         self._running, self._writing = asyncio.Lock(), asyncio.Lock()
         self._forgotten = 0
@@ -97,7 +97,7 @@ class Dream:
 
     def unread(self, scope: str) -> int:
         """How many history entries of `scope` it has not read. Blocks."""
-        reader = Reader(self._memories.of(scope), self._evidence, self._clock.now())
+        reader = Reader(self._memories.of(scope), self._read_messages, self._clock.now())
         return sum(key.isdecimal() for key in reader.unread_keys(self._state.of(scope)))
 
     def next_run(self, scope: str, next_due: NextDue, max_unread: int) -> datetime | None:
@@ -108,7 +108,7 @@ class Dream:
         Times that a clock which was wrong left far in the future count as unknown. Blocks.
         """
         memory, state, now = self._memories.of(scope), self._state.of(scope), self._clock.now()
-        waiting = Reader(memory, self._evidence, now).unread_keys(state)
+        waiting = Reader(memory, self._read_messages, now).unread_keys(state)
         if not waiting and not state.plan:
             return None
         cursors = [int(key) for key in waiting if key.isdecimal()]
@@ -168,7 +168,7 @@ class Dream:
     async def _learn(self, memory: Memory, report: DreamReport) -> None:
         """Carry out what a crash cut short, then read on to the end, or as far as may be asked."""
         now = self._clock.now()
-        reader = Reader(memory, self._evidence, now)
+        reader = Reader(memory, self._read_messages, now)
         run = f"dream {now.isoformat()}"
         async with self._writing:
             if plan := self._state.of(memory.scope).plan:

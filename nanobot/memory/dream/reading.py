@@ -27,7 +27,7 @@ from nanobot.memory.taint import NOTE, is_foreign, is_unconfirmed, origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens
 
-Evidence = Callable[[str, int, int], list[Message]]
+ReadMessages = Callable[[str, int, int], list[Message]]
 """The messages of a session from one seq to another, both included, without retracted ones.
 Blocks."""
 
@@ -75,11 +75,11 @@ class Entry(Struct, frozen=True):
         return "\n".join([head, *(f"  {line}" for line in rest)])
 
 
-def entry_of_history(entry: HistoryEntry, evidence: Evidence) -> Entry | None:
+def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> Entry | None:
     """A history entry with what it rests on; None where nothing of that is left."""
     behind: list[Message] = []
     if entry.session and entry.last:
-        behind = evidence(entry.session, max(1, entry.first - LOOKBACK), entry.last)
+        behind = read_messages(entry.session, max(1, entry.first - LOOKBACK), entry.last)
     messages = [one for one in behind if one.seq >= entry.first]
     if entry.session and entry.last and not messages:
         return None
@@ -167,8 +167,8 @@ class Reader:
     """Reads one scope. What is unread has a key each: the cursor of a history entry, or the day of
     a note as YYYY-MM-DD. Notes of the day of `now` are not complete yet."""
 
-    def __init__(self, memory: Memory, evidence: Evidence, now: datetime) -> None:
-        self._memory, self._evidence, self._now = memory, evidence, now
+    def __init__(self, memory: Memory, read_messages: ReadMessages, now: datetime) -> None:
+        self._memory, self._read_messages, self._now = memory, read_messages, now
         self.forgotten = Forgotten(memory.root)
 
     def unread_keys(self, state: ScopeState) -> list[str]:
@@ -222,5 +222,5 @@ class Reader:
         return entry_of_history(entry, self._unforgotten)
 
     def _unforgotten(self, session: str, first: int, last: int) -> list[Message]:
-        messages = self._evidence(session, first, last)
+        messages = self._read_messages(session, first, last)
         return [one for one in messages if not self.forgotten.hides_message(session, one)]

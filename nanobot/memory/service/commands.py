@@ -65,11 +65,6 @@ class Questions:
     def __init__(self, place: Place, clock: Clock, new_code: Callable[[], str]) -> None:
         self._place, self._clock, self._new_code = place, clock, new_code
         self._known: dict[str, Question] | None = None
-        self._registry: CommandRegistry | None = None
-
-    def connect(self, registry: CommandRegistry) -> None:
-        """Have `registry` ask what messages stand for, as long as a question may be open."""
-        self._registry, registry.meant = registry, self.meant
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
@@ -93,7 +88,7 @@ class Questions:
         self._keep({of: one for of, one in self._open().items()
                     if (of, one.code) != (_asker(message), question.code)})  # fmt: skip
 
-    def meant(self, message: InboundMessage) -> str:
+    def interpret_reply(self, message: InboundMessage) -> str:
         """The command that `y` or `n` stands for where a question was asked just before; empty for
         anything else that they say, after which it stands for nothing."""
         asker, word = _asker(message), message.content.strip().lower()
@@ -112,13 +107,8 @@ class Questions:
         fresh = {of: one for of, one in known.items() if now < one.until <= now + QUESTION_LIFETIME}
         if fresh != known:
             self._keep(fresh)
-        self._hold(fresh)
+        self._known = fresh
         return fresh
-
-    def _hold(self, questions: dict[str, Question]) -> None:
-        self._known = questions
-        if self._registry is not None:
-            self._registry.meant = self.meant if questions else None
 
     def _read(self) -> dict[str, Question]:
         try:
@@ -129,7 +119,7 @@ class Questions:
             return {}
 
     def _keep(self, questions: dict[str, Question]) -> None:
-        self._hold(questions)
+        self._known = questions
         try:
             if questions:
                 self._place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
@@ -177,14 +167,14 @@ class MemoryCommands:
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
-        self._questions.connect(registry)
+        registry.interpret_reply = self._questions.interpret_reply
         discard, continue_ = self._discarding.run, self._continuing.run
         restore = "Undo a change of memory, or go back to a version"
         for command in (
             Command("memory", "Show what is remembered", self._memory, _MEMORY),
             Command("note", "Write into today's notes", self._note, "TEXT"),
             Command("forget", "Forget something, after asking", self._forget, "[--erase] TEXT"),
-            Command("compact", "Put this conversation away into memory", self._compact),
+            Command("compact", "Consolidate this conversation into memory", self._compact),
             Command("discard", "Drop this conversation without remembering it", discard, UNDO),
             Command("continue", "Go on with another conversation here", continue_, "[name]"),
             Command("usage", "Show how many tokens were used", self._usage),
@@ -197,7 +187,7 @@ class MemoryCommands:
 
     async def _memory(self, call: CommandCall) -> Answer:
         word, _, rest = call.arguments.partition(" ")
-        service, scope, rest = self._service, self._scope(call), rest.strip()
+        service, scope, rest = self._service, call.scope, rest.strip()
         match word.lower():
             case "":
                 return Answer((await service.show(scope)).text)
@@ -217,7 +207,7 @@ class MemoryCommands:
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
         await call.once()  # the numbers are others afterwards
-        return Answer((await self._service.decide(decision, names, self._scope(call))).text)
+        return Answer((await self._service.decide(decision, names, call.scope)).text)
 
     async def _note(self, call: CommandCall) -> Answer:
         if not call.arguments:
@@ -225,7 +215,7 @@ class MemoryCommands:
         await call.once()
         # In a group a note is taken for true only where the owner wrote it.
         origin = "" if self._may_decide(call) else f"person:{call.message.sender_id[:80]}"
-        return Answer((await self._service.note(call.arguments, self._scope(call), origin)).text)
+        return Answer((await self._service.note(call.arguments, call.scope, origin)).text)
 
     async def _forget(self, call: CommandCall) -> Answer:
         if not self._may_decide(call):
@@ -237,7 +227,7 @@ class MemoryCommands:
         text = _unquoted(rest if erase else call.arguments)
         if not text:
             return Answer("Say what to forget: /forget my shoe size")
-        scope = self._scope(call)
+        scope = call.scope
         if erase and scope != OWNER:
             return Answer("Erasing reaches every file, so it is for this nanobot's owner only.")
         plan = await self._service.forget(text, scope, erase=erase, plan_only=True)
@@ -267,7 +257,7 @@ class MemoryCommands:
 
     async def _usage(self, call: CommandCall) -> Answer:
         today = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        month, all_of_it = today.replace(day=1), self._scope(call) == OWNER
+        month, all_of_it = today.replace(day=1), call.scope == OWNER
         key = "" if all_of_it else call.session.key
         rows = [
             ("this conversation", await self._journal.usage(session=call.session.key)),
@@ -280,16 +270,16 @@ class MemoryCommands:
     async def _dream(self, call: CommandCall) -> Answer:
         # A /new just before is to be learned from, too.
         await self._consolidator.seal(call.session)
-        return Answer((await self._service.dream(self._scope(call))).text)
+        return Answer((await self._service.dream(call.scope)).text)
 
     async def _log(self, call: CommandCall) -> Answer:
         number = _number(call.arguments)
         if call.arguments and number is None:
             return Answer("Say which version: /dream-log 12")
-        return Answer((await self._service.log(number, self._scope(call))).text)
+        return Answer((await self._service.log(number, call.scope)).text)
 
     async def _restore(self, call: CommandCall) -> Answer:
-        words, scope = call.arguments.replace("=", " ").split(), self._scope(call)
+        words, scope = call.arguments.replace("=", " ").split(), call.scope
         if words in ([], ["--list"]):
             return Answer((await self._service.versions(scope)).text)
         number = _number(words[-1])
@@ -300,14 +290,9 @@ class MemoryCommands:
         restored = await self._service.restore(number, scope, to=words[0] == "--to")
         return Answer(restored.text)
 
-    def _scope(self, call: CommandCall) -> str:
-        return self._scopes.serving(call.message, call.session.key, call.session.metadata)
-
     def _may_decide(self, call: CommandCall) -> bool:
         message = call.message
-        return not is_group(self._scope(call)) or self._scopes.is_owner(
-            message.channel, message.sender_id
-        )
+        return not is_group(call.scope) or self._scopes.is_owner(message.channel, message.sender_id)
 
 
 def _unquoted(text: str) -> str:

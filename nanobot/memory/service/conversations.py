@@ -37,7 +37,7 @@ class ContinueCommand:
     async def run(self, call: CommandCall) -> Answer:
         """Copy the conversation that the argument names, or list those that there are."""
         session = call.session
-        scope = self._scopes.serving(call.message, session.key, session.metadata)
+        scope = call.scope
         if is_group(scope):
             return Answer("/continue works in a private chat only.")
         others = await asyncio.to_thread(self._linked, scope, session.key)
@@ -116,12 +116,10 @@ class DiscardCommand:
     def __init__(
         self,
         service: MemoryService,
-        scopes: Scopes,
         changes: FileChanges,
         has_effects: Callable[[str], bool],
     ) -> None:
-        self._service, self._scopes = service, scopes
-        self._changes, self._has_effects = changes, has_effects
+        self._service, self._changes, self._has_effects = service, changes, has_effects
 
     async def run(self, call: CommandCall) -> Answer:
         """Drop the conversation, and put files back where that is asked for."""
@@ -143,9 +141,8 @@ class DiscardCommand:
             lines += await asyncio.to_thread(self._put_back, turns)
         else:
             files = await asyncio.to_thread(self._files, turns)
-        scope = self._scopes.serving(call.message, session.key, session.metadata)
         since = next((message.timestamp for message in gone if message.timestamp), None)
-        learned = await self._service.learned_in(session.key, since, scope) if since else []
+        learned = await self._service.learned_in(session.key, since, call.scope) if since else []
         if left := list(self._left(gone, files, learned)):
             lines += ["", "This stays as it is:", *left]
         kept: list[JsonValue] = [*turns[-_MOST_TURNS:]]

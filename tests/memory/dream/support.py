@@ -108,7 +108,7 @@ class World:
         )
         return self.memory(scope).history.append(_with(entry, fields))
 
-    def evidence(self, session: str, first: int, last: int) -> list[Message]:
+    def read_messages(self, session: str, first: int, last: int) -> list[Message]:
         return self.conversations.get(session, [])[first - 1 : last]
 
     def dream(
@@ -124,7 +124,7 @@ class World:
             provider=provider or model,
             memories=self.memories,
             clock=self.clock,
-            evidence=self.evidence,
+            read_messages=self.read_messages,
             limits=DreamLimits(**limits),
             state=self.state,
             on_digest=self._hear,

@@ -13,7 +13,7 @@ from nanobot.memory.forget import Forgetter
 from nanobot.memory.lines import Operation
 from nanobot.testing import FakeClock, ScriptedModel
 from tests.doubles.state import MemoryState
-from tests.memory.homes import RealHome, living, scope_of
+from tests.memory.homes import SCOPES, RealHome, living
 
 SECRET = "the blue folder holds the spare key"
 FILE = "memory/MEMORY.md"
@@ -29,7 +29,7 @@ def dreaming(home: RealHome, stored: MemoryState, *scopes: str) -> Dream:
         provider=ScriptedModel(),
         memories=home.memories,
         clock=home.clock,
-        evidence=home.sessions.read_window,
+        read_messages=home.sessions.read_window,
         limits=DreamLimits(),
         state=stored,
     )
@@ -42,7 +42,7 @@ def forgetting(home: RealHome, dream: Dream) -> Forgetter:
         home.memories,
         home.explainer,
         home.sessions,
-        scope_of,
+        SCOPES,
         home.clock,
         pause_learning=dream.forgetting,
     )

@@ -199,7 +199,7 @@ async def test_only_the_owner_erases_and_is_asked_before(owned: Owned) -> None:
 
 
 async def test_compact_puts_this_conversation_away(owned: Owned) -> None:
-    assert await owned.type("/compact") == "Put away 4 messages of telegram:1."
+    assert await owned.type("/compact") == "Consolidated 4 messages of telegram:1."
 
 
 async def test_discard_says_what_it_does_not_take_back_and_offers_it(tmp_path: Path) -> None:

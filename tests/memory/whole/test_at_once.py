@@ -85,8 +85,8 @@ async def test_nobodys_line_is_lost_and_each_is_known_as_its_authors(
                 rounds = [
                     channel.ask(f"remember: {facts.by('agent')}", "1"),
                     channel.ask(f"remember: {facts.by('agent')}", "2"),
-                    _put_away(channel, f"consolidate: {facts.by('consolidate')}", "3"),
-                    _put_away(channel, f"dream: {facts.by('dream')}", "4"),
+                    _consolidate(channel, f"consolidate: {facts.by('consolidate')}", "3"),
+                    _consolidate(channel, f"dream: {facts.by('dream')}", "4"),
                     channel.ask("/dream", "5"),
                 ]
                 facts.rng.shuffle(rounds)
@@ -101,6 +101,6 @@ async def test_nobodys_line_is_lost_and_each_is_known_as_its_authors(
     assert {line: known.get(line) for line in facts.author} == facts.author
 
 
-async def _put_away(channel: FakeChannel, text: str, chat: str) -> None:
+async def _consolidate(channel: FakeChannel, text: str, chat: str) -> None:
     await channel.ask(text, chat)
     await channel.ask("/compact", chat)

@@ -31,7 +31,7 @@ WORDINGS = (
 )
 
 
-async def put_away(channel: FakeChannel, *texts: str) -> None:
+async def consolidate(channel: FakeChannel, *texts: str) -> None:
     for text in texts:
         await channel.ask(text)
     await channel.ask("/compact")  # all but the newest turn
@@ -60,10 +60,10 @@ async def test_why_leads_to_what_was_said_also_after_dream_reworded_the_line_twi
 ) -> None:
     channel, mind = FakeChannel(), ScriptedModel(author=learner(reword))
     async with running(tmp_path, ScriptedModel(author=assistant), channel, learner=mind):
-        await put_away(channel, f"consolidate: {WORDINGS[0]}", "what a day")
+        await consolidate(channel, f"consolidate: {WORDINGS[0]}", "what a day")
         first = await channel.ask('/memory why "blue"')
         for wording in WORDINGS[1:]:
-            await put_away(channel, f"dream: {wording}")
+            await consolidate(channel, f"dream: {wording}")
             await channel.ask("/dream")
         text = (tmp_path / "workspace" / FILE).read_text()
         why = await channel.ask('/memory why "blue"')
@@ -117,7 +117,7 @@ async def test_a_change_is_undone_and_done_again_and_hand_edits_made_meanwhile_s
         file.write_text(f"{file.read_text().rstrip()}\n- {line}\n")
 
     async with running(tmp_path, ScriptedModel(author=assistant), channel, learner=mind):
-        await put_away(channel, "dream: Owns a small sailing boat")
+        await consolidate(channel, "dream: Owns a small sailing boat")
         await channel.ask("/dream")
         assert "sailing boat" in file.read_text()
         number = (await channel.ask("/dream-log")).split()[0]
@@ -193,8 +193,8 @@ async def test_after_a_full_life_no_byte_of_an_erased_text_is_left(tmp_path: Pat
     async with running(
         tmp_path, ScriptedModel(author=gossip), channel, learner=mind, tools=(probe,)
     ):
-        await put_away(channel, f"consolidate: The cat is called {SECRET}", "and so on")
-        await put_away(channel, f"dream: The dog fears {SECRET}")
+        await consolidate(channel, f"consolidate: The cat is called {SECRET}", "and so on")
+        await consolidate(channel, f"dream: The dog fears {SECRET}")
         await channel.ask("/dream")
         for step in ("note it", "fact it", "file it", "change it", "spill it"):
             await channel.ask(step)
