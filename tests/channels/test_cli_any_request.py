@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
@@ -19,14 +17,15 @@ from tests.bus.support import rows
 from tests.channels.odd import as_body, mutated
 from tests.gateway.core import Core
 from tests.gateway.test_control import wire_to
+from tests.scratch import scratch
 
 GOOD = {"op": "chat", "id": "good", "session": "cli:direct", "text": "hello", "stream": True}
 
 
 async def answers(lines: Sequence[bytes]) -> tuple[list[object], list[tuple[object, ...]]]:
     """What is said of these requests and of `GOOD` behind them, and the texts in the inbox."""
-    with tempfile.TemporaryDirectory(prefix="cli") as folder:
-        home, clock = Path(folder), FakeClock()
+    with scratch() as home:
+        clock = FakeClock()
         journal = SqliteJournal(home / "journal.db", clock)
         await journal.open()
         try:

@@ -67,19 +67,21 @@ class Stage:
 Scene = Callable[[Stage], Awaitable[object]]
 
 
-async def play(home: Path, scene: Scene) -> Stage:
+async def play(home: Path, *scenes: Scene) -> Stage:
+    """Scenes in one home; nanobot is started again for each."""
     clock = FakeClock()
     one = Stage(home, FakeChannel(clock=clock), ScriptedModel(), clock)
     fetch = Probe("probe_page", act=lambda _: ToolResult(TEXT))
-    async with owned(
-        home,
-        one.model,
-        one.channel,
-        clock=one.clock,
-        tools=(fetch,),
-        learner=learner(),
-    ):
-        await scene(one)
+    for scene in scenes:
+        async with owned(
+            home,
+            one.model,
+            one.channel,
+            clock=one.clock,
+            tools=(fetch,),
+            learner=learner(),
+        ):
+            await scene(one)
     return one
 
 
@@ -178,10 +180,12 @@ async def test_nothing_of_the_attackers_stands_in_a_long_term_file(
 
 
 async def test_what_a_search_finds_again_is_as_foreign_as_it_was(tmp_path: Path) -> None:
-    async def scene(s: Stage) -> None:
+    async def read(s: Stage) -> None:
         await s.say("Read tea.example", calls("probe_page"), repeating())
         await s.say("/compact")
         await s.say("/new")
+
+    async def search(s: Stage) -> None:
         for source, query in (("message", "report accountant"), ("history", "They talked")):
             found = calls("search_memory", query=query, source=source)
             await s.say("What is new?", found, obeying(note=False), says("ok"))
@@ -190,7 +194,7 @@ async def test_what_a_search_finds_again_is_as_foreign_as_it_was(tmp_path: Path)
         around = calls("search_memory", around="m:fake:1:1")
         await s.say("What is new?", around, obeying(note=False), says("ok"))
 
-    await play(tmp_path, scene)
+    await play(tmp_path, read, search)
     assert poisoned(tmp_path) == []
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -37,6 +35,7 @@ from tests.channels.telegram.update_samples import (
 )
 from tests.doubles.telegram import FakeTelegram
 from tests.gateway.core import Core
+from tests.scratch import scratch
 
 PHOTO: Raw = {"file_id": "f", "file_unique_id": "u", "width": 9, "height": 9, "file_size": 5}
 UNREADABLE = "a message that nanobot could not read"
@@ -117,8 +116,8 @@ def mutated(document: Raw, rnd: Random) -> Raw:
 
 async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | None]:
     """What the journal holds of them, and its cursor."""
-    with tempfile.TemporaryDirectory() as folder:
-        home, clock = Path(folder), FakeClock()
+    with scratch() as home:
+        clock = FakeClock()
         journal = SqliteJournal(home / "journal.db", clock)
         await journal.open()
         try:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nanobot.errors import SendRefused, StorageError
 from nanobot.io import temporary_name
 from nanobot_whatsapp.people import People, Person, id_of, is_group, is_person, jid_of
+from tests.scratch import scratch
 
 NUMBER, OTHER, LID, USER = "15557770000", "15557770001", "888@lid", "US.134912"
 GROUP = "120363040000000000@g.us"
@@ -243,15 +244,15 @@ _IDS = st.sampled_from([NUMBER, OTHER, LID, "999@lid", USER])
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.lists(_IDS, min_size=1, max_size=2), st.booleans()), max_size=12))
 def test_whatever_is_met_a_chat_leads_back_to_the_person(
-    tmp_path_factory: pytest.TempPathFactory, meetings: list[tuple[list[str], bool]]
+    meetings: list[tuple[list[str], bool]],
 ) -> None:
-    folder = tmp_path_factory.mktemp("people")
-    people = People(folder)
-    for ids, let_in in meetings:
-        chat_id = people.chat_of(ids)
-        assert people.sender(Person(tuple(ids))).id == people.chat_of(ids)
-        assert people.address(chat_id)
-        if let_in:
-            people.mark_admitted(chat_id)
-            people.save()
-            assert [People(folder).chat_of((id,)) for id in ids] == [chat_id] * len(ids)
+    with scratch() as folder:
+        people = People(folder)
+        for ids, let_in in meetings:
+            chat_id = people.chat_of(ids)
+            assert people.sender(Person(tuple(ids))).id == people.chat_of(ids)
+            assert people.address(chat_id)
+            if let_in:
+                people.mark_admitted(chat_id)
+                people.save()
+                assert [People(folder).chat_of((id,)) for id in ids] == [chat_id] * len(ids)

@@ -21,6 +21,7 @@ from nanobot.memory.search.reading import SourceFile, lines_of
 from nanobot.messages import Role
 from nanobot.session.records import encode
 from tests.memory.search.talk import START, Home, everything, find, said
+from tests.scratch import scratch
 
 
 @pytest.fixture
@@ -317,10 +318,13 @@ STEPS = st.lists(
 
 @settings(max_examples=20, deadline=None)
 @given(STEPS)
-async def test_step_by_step_it_becomes_what_a_rebuild_makes(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
-) -> None:
-    home = Home(tmp_path_factory.mktemp("home"))
+async def test_step_by_step_it_becomes_what_a_rebuild_makes(steps: list[tuple[str, int]]) -> None:
+    with scratch() as folder:
+        await step_by_step(Home(folder), steps)
+
+
+async def step_by_step(home: Home, steps: list[tuple[str, int]]) -> None:
+    """Any steps, and a fresh index beside the one that saw them."""
     index = home.index()
     home.say("cli:direct", said(1, "tiger horse zebra"))
     note = home.memory / "2026-03-01.md"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES
 from tests.channels.whatsapp.cloud.samples import ANN, OUR_ID, Json, call, message
 from tests.channels.whatsapp.cloud.shapes import HEARD
 from tests.gateway.core import Core
+from tests.scratch import scratch
 
 SECRET = "0123456789abcdef"
 PRIVATE: Sequence[Json] = [shape for shape, *_ in HEARD.values()]
@@ -75,10 +75,10 @@ def good(id: str) -> Json:
 
 async def posted(bodies: Sequence[bytes]) -> tuple[list[int], list[tuple[str, str]]]:
     """How these were answered, and what is in the inbox then."""
-    with tempfile.TemporaryDirectory() as folder:
-        async with listening(Path(folder)) as post:
+    with scratch() as folder:
+        async with listening(folder) as post:
             answers = [await post(body) for body in bodies]
-        return answers, stored(Path(folder))
+        return answers, stored(folder)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

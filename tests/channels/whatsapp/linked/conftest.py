@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +9,14 @@ import pytest
 
 from nanobot.testing.clock import FakeClock
 from tests.channels.whatsapp.linked.helpers import Core
+from tests.scratch import scratch
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """The adapter's own."""
-    with tempfile.TemporaryDirectory(prefix="linked") as name:
-        yield Path(name)
+    with scratch() as folder:
+        yield folder
 
 
 @pytest.fixture

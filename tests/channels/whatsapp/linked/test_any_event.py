@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
@@ -23,6 +21,7 @@ from tests.channels.whatsapp.linked.helpers import Line, said
 from tests.channels.whatsapp.linked.scene import ANN
 from tests.channels.whatsapp.linked.test_link import linked
 from tests.gateway.core import Core
+from tests.scratch import scratch
 
 GROUP = "120363000000000001@g.us"
 REF = {"directPath": "/v/t62", "mediaKey": "a2V5", "n": 5}
@@ -42,8 +41,8 @@ OTHER = {"chat": "15550009999@s.whatsapp.net", "sender": "15550009999@s.whatsapp
 
 async def taken(lines: Sequence[bytes], last: int) -> list[tuple[str, str]]:
     """The events and chats in the inbox once all up to the event `last` is confirmed."""
-    with tempfile.TemporaryDirectory(prefix="linked") as folder:
-        home, clock = Path(folder), FakeClock()
+    with scratch() as home:
+        clock = FakeClock()
         journal = SqliteJournal(home / "journal.db", clock)
         await journal.open()
         try:
