@@ -297,18 +297,13 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
 def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
     """The servers that are enabled; none of them is started."""
     settings = base.settings
-    home, web, wanted = settings.home, settings.tools.web, settings.tools.exec.sandbox
+    home, wanted = settings.home, settings.tools.exec.sandbox
     # That the owner lets the shell run without a sandbox does not say that other people's programs
     # may as well: the entry of a server says so for itself.
     finder = SandboxFinder("auto" if wanted == "none" else wanted, home)
 
-    def way(server: McpServer) -> Egress:
-        # To the address that the owner wrote, even one of this machine; for this server alone.
-        own = (server.named_address,) if server.named_address else ()
-        return build_egress(settings, (*web.allow_hosts, *own))
-
-    egress = build_egress(settings, web.allow_hosts)
-    connections = Connections(home / "mcp", finder, egress, way)
+    egress = build_egress(settings, settings.tools.web.allow_hosts)
+    connections = Connections(home / "mcp", finder, egress)
     servers = [
         _server(name, entry) for name, entry in settings.mcp.servers.items() if entry.enabled
     ]

@@ -123,16 +123,23 @@ class Egress:
         return await self._dialler.open(host, port)
 
     def client(
-        self, headers: Mapping[str, str], seconds: float, most_bytes: int
+        self,
+        headers: Mapping[str, str],
+        seconds: float,
+        most_bytes: int,
+        allow_hosts: Iterable[str] = (),
     ) -> httpx2.AsyncClient:
         """A client of the caller's, which closes it: each question has one answer of at most
-        `most_bytes`, whose parts come within `seconds`; there is no stream (GET) beside that."""
+        `most_bytes`, whose parts come within `seconds`; there is no stream (GET) beside that.
+        `allow_hosts` are exceptions for this client alone."""
         import httpx2
 
         from nanobot.security.egress.transport import EgressTransport
 
         return httpx2.AsyncClient(
-            transport=EgressTransport(self._dialler, self._certificates(), most_bytes),
+            transport=EgressTransport(
+                self._dialler.allowing(allow_hosts), self._certificates(), most_bytes
+            ),
             headers={**headers, "accept-encoding": "identity"},
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=seconds),
             trust_env=False,

@@ -202,6 +202,12 @@ class Dialler:
         self._exceptions, self._resolve, self._domains = exceptions, resolve, domains
         self.proxy = proxy
 
+    def allowing(self, hosts: Iterable[str]) -> Dialler:
+        """The same with more exceptions. Raises `ValueError`."""
+        own, more = self._exceptions, parse_exceptions(hosts)
+        both = Exceptions(own.names | more.names, own.networks + more.networks)
+        return Dialler(both, self.proxy, self._resolve, self._domains)
+
     async def dial(self, host: str, port: int, connect: Callable[[str], Awaitable[T]]) -> T:
         """What `connect` makes of the first address that answers; where there is a `proxy`, it goes
         by way of that. Raises `EgressRefused` and `EgressError`."""

@@ -217,18 +217,17 @@ _MOST_SAID = 1_000
 class Connections:
     """`folder` holds a private folder for each program, where it runs and may write.
     `find_sandbox` is asked whenever one is started; `egress` is the way to the network of those
-    that have it, and `way` that to a server at an address."""
+    that have it, and to a server at an address."""
 
     def __init__(
         self,
         folder: Path,
         find_sandbox: FindSandbox,
         egress: Egress,
-        way: Callable[[McpServer], Egress],
         bounds: Bounds | None = None,
     ) -> None:
         self._folder, self._find_sandbox, self._egress = folder, find_sandbox, egress
-        self._way, self._bounds = way, bounds or Bounds()
+        self._bounds = bounds or Bounds()
 
     @asynccontextmanager
     async def open(
@@ -269,8 +268,10 @@ class Connections:
             if server.url:
                 from mcp.client.streamable_http import streamable_http_client
 
+                # The address that the owner wrote, even one of this machine; for this server alone.
+                own = (server.named_address,) if server.named_address else ()
                 client = await stack.enter_async_context(
-                    self._way(server).client(server.headers, server.timeout_seconds, MOST_BYTES)
+                    self._egress.client(server.headers, server.timeout_seconds, MOST_BYTES, own)
                 )
                 talk = streamable_http_client(
                     server.url, http_client=client, max_sse_event_size=MOST_BYTES

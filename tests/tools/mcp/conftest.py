@@ -82,7 +82,7 @@ class Gate:
 
     def __init__(self, house: House, servers: tuple[McpServer, ...], bounds: Bounds | None) -> None:
         self.registry, self.told = ToolRegistry(), dict[str, str]()
-        connections = Connections(house.home / "mcp", no_sandbox, Egress(), no_way, bounds)
+        connections = Connections(house.home / "mcp", no_sandbox, Egress(), bounds)
         self.servers = McpServers(
             servers, connections, self.registry, house.state, house.clock, self._tell
         )
@@ -105,10 +105,6 @@ async def accept(servers: McpServers, name: str) -> None:
     listing = (await servers.check(name)).listing
     if listing is not None and listing.waiting:
         await servers.accept(name, listing.digest)
-
-
-def no_way(_: McpServer) -> Any:
-    raise AssertionError("no server here is on the network")
 
 
 async def no_sandbox() -> FoundSandbox:

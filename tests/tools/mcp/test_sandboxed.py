@@ -23,7 +23,7 @@ from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.servers import McpServers
 from nanobot.tools.mcp.values import McpServer
 from tests.doubles.state import MemoryState
-from tests.tools.mcp.conftest import OWNER, PROGRAM, House, accept, no_way
+from tests.tools.mcp.conftest import OWNER, PROGRAM, House, accept
 
 PYTHON = "/usr/bin/python3"
 
@@ -36,7 +36,7 @@ async def shut_in(
         return await find_sandbox(wanted, private=(home,))
 
     registry = ToolRegistry()
-    connections = Connections(home / "mcp", find, Egress(), no_way)
+    connections = Connections(home / "mcp", find, Egress())
     all_of_them = McpServers(servers, connections, registry, MemoryState(), FakeClock())
     all_of_them.load()
     try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,12 @@ from tests.doubles.state import MemoryState
 from tests.tools.mcp.conftest import OWNER, accept, no_sandbox, until
 
 
-def own_exception(server: McpServer) -> Egress:
-    return Egress(allow_hosts=(server.named_address,) if server.named_address else ())
-
-
 @asynccontextmanager
 async def reaching(
-    url: str, home: Path, way: Callable[[McpServer], Egress] = own_exception
+    url: str, home: Path, egress: Egress | None = None
 ) -> AsyncIterator[tuple[McpServers, ToolRegistry]]:
     registry, clock = ToolRegistry(), FakeClock()
-    connections = Connections(home / "mcp", no_sandbox, Egress(), way)
+    connections = Connections(home / "mcp", no_sandbox, egress or Egress())
     entry = McpServer("far", url=url, headers={"Authorization": "Bearer for-this-server"})
     servers = McpServers([entry], connections, registry, MemoryState(), clock)
     servers.load()
@@ -82,8 +79,15 @@ async def test_a_server_on_the_network_is_listed_and_called(tmp_path: Path) -> N
 async def test_an_address_inside_is_refused_unless_the_entry_itself_names_it(
     tmp_path: Path,
 ) -> None:
-    async with reaching("http://127.0.0.1:9/mcp", tmp_path, lambda _: Egress()) as (servers, _):
-        with pytest.raises(NanobotError, match=r"127\.0\.0\.1"):
+    async def inside(_: str) -> list[IPv4Address]:
+        return [IPv4Address("127.0.0.1")]
+
+    egress = Egress(resolve=inside)
+    async with reaching("http://inside.example:9/mcp", tmp_path, egress) as (servers, _):
+        with pytest.raises(NanobotError, match="not on the public Internet"):
+            await servers.check("far")
+    async with reaching("http://127.0.0.1:9/mcp", tmp_path, egress) as (servers, _):
+        with pytest.raises(NanobotError, match="could not connect"):
             await servers.check("far")
 
 
