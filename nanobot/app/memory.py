@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 from loguru import logger
 
@@ -55,15 +54,16 @@ class MemoryParts:
             stores.workspace, clock, template, self.versions, quiesce, notify_held
         )
 
-        def folders() -> list[tuple[str, Path]]:
-            return [(one.scope, one.root.path / "memory") for one in self.on_disk()]
-
         library = stores.workspace.path / "library" if wanted.library else None
         self.embedder = build_embedder(settings, clock)
         self.index = MemoryIndex(
             stores.state / "index.db",
             Sources(
-                stores.home / "sessions", scopes.of_session, folders, library, template=template
+                stores.home / "sessions",
+                scopes.of_session,
+                memories.folders,
+                library,
+                template=template,
             ),
             clock,
             self.embedder,

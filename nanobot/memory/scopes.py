@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 
 from loguru import logger
 from msgspec import Struct
@@ -197,6 +198,10 @@ class Memories:
             names = (f"{kind}/{entry.name}" for entry in folder.entries() if entry.kind == "folder")
             found += filter(is_scope, names)
         return found
+
+    def folders(self) -> list[tuple[str, Path]]:
+        """Each scope that has anything on disk, and the folder of its memory."""
+        return [(scope, self.of(scope).root.path / "memory") for scope in self.existing()]
 
     def recover(self) -> None:
         """Finish what a crash cut short in the history of each scope. Blocks; for the start."""

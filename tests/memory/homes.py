@@ -121,7 +121,7 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
     sources = Sources(
         folder / "sessions",
         lambda key, _: SCOPES.of_session(key, {}),
-        lambda: [(scope, memories.of(scope).root.path / "memory") for scope in memories.existing()],
+        memories.folders,
     )
     index = MemoryIndex(state / "index.db", sources, clock)
     explainer = Explainer(memories, versions, sessions, SCOPES)

@@ -84,7 +84,12 @@ class Owned:
         self.journal = SqliteJournal(folder / "state" / "journal.db", self.clock)
         self.index = MemoryIndex(
             folder / "state" / "index.db",
-            Sources(folder / "sessions", self.scopes.of_session, self._folders, template=template),
+            Sources(
+                folder / "sessions",
+                self.scopes.of_session,
+                self.memories.folders,
+                template=template,
+            ),
             self.clock,
         )
         self.dream = ScriptedDream()
@@ -198,9 +203,3 @@ class Owned:
             eraser=eraser,
             versions=self.versions,
         )
-
-    def _folders(self) -> list[tuple[str, Path]]:
-        return [
-            (scope, self.memories.of(scope).root.path / "memory")
-            for scope in self.memories.existing()
-        ]
