@@ -169,7 +169,7 @@ async def test_a_session_that_cannot_be_rewritten_is_an_error(
 async def test_what_is_retracted_while_the_window_is_read_is_not_in_it(
     managed: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = managed(gather=0.2)
+    manager = managed(gather=0.05)
     session = await say(manager, "cli:direct", "one", "two")
     number = session.messages[0].seq
     assert number is not None

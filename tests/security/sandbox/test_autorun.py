@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import select
+import signal
 import subprocess
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.security.confine import autorun
-from nanobot.security.sandbox import Sandbox
-from tests.security.sandbox.ground import Ended, Ground, started
+from nanobot.security.sandbox import Launch, Sandbox
+from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, started
 from tests.support import PATIENCE
 
 HOOKED = (
@@ -27,11 +28,22 @@ HOOKED = (
 async def beside(sandbox: Sandbox, ground: Ground, command: str, *person: str) -> Ended:
     """A command that runs on until it is ended, and what a person does in `work` meanwhile."""
     launch = sandbox.launch(("/bin/bash", "-c", f"echo ready; {command}"), ground.confined)
+    child = await ready(launch)
+    if person:
+        await asyncio.to_thread(by_hand, ground.workspace / "work", *person)
+    return await end_of(child)
+
+
+async def ready(launch: Launch) -> asyncio.subprocess.Process:
+    """A command that has said that it is."""
     child = await started(launch)
     assert child.stdout is not None
     assert await child.stdout.readline() == b"ready\n"
-    if person:
-        await asyncio.to_thread(by_hand, ground.workspace / "work", *person)
+    return child
+
+
+async def end_of(child: asyncio.subprocess.Process) -> Ended:
+    """How it was ended."""
     try:
         async with asyncio.timeout(PATIENCE):
             output, complaints = await child.communicate()
@@ -82,9 +94,7 @@ async def test_what_appears_is_noticed_while_memory_is_counted(
 ) -> None:
     ledger = os.memfd_create("ledger")
     confined = replace(ground.confined, ledger=ledger)
-    child = await started(sandbox.launch(("/bin/sh", "-c", "echo ready; sleep 600"), confined))
-    assert child.stdout is not None
-    assert await child.stdout.readline() == b"ready\n"
+    child = await ready(sandbox.launch(("/bin/sh", "-c", "echo ready; sleep 600"), confined))
     fcntl.lockf(ledger, fcntl.LOCK_EX)
     await asyncio.sleep(0.3)  # the counting hangs from now on
     gone = select.poll()  # `child.wait` would wait for the watcher as well, which hangs
@@ -182,11 +192,38 @@ async def test_without_watches_one_that_appears_is_found_all_the_same(
     sandbox: Sandbox, ground: Ground
 ) -> None:
     """More happens than is told about: the kernel's queue of events overflows."""
-    flood = "touch {1..40000}; rm -f [0-9]*; mkdir .git; sleep 600"
-    (ground.workspace / "work" / "many").mkdir()
-    end = await beside(sandbox, ground, f"cd work/many; {flood}")
+    most = max_queued_events()
+    many = ground.workspace / "work" / "many"
+    many.mkdir()
+    flood = f"for n in range({most}): os.rename(str(n), str(n + 1))"
+    rest = f"os.remove('{most}'); os.mkdir('.git'); print('done', flush=True); time.sleep(600)"
+    wait = "while not os.path.exists('0'): time.sleep(0.01)"
+    program = "import os, time; os.chdir('work/many'); print('ready', flush=True)"
+    confined = replace(ground.confined, extra_read_only=UNSEEN)
+    child = await ready(
+        sandbox.launch((*PYTHON, "-c", f"{program}\n{wait}\n{flood}\n{rest}"), confined)
+    )
+    assert child.stdout is not None
+    os.kill(watcher := watcher_of(child), signal.SIGSTOP)
+    (many / "0").touch()
+    assert await child.stdout.readline() == b"done\n"
+    os.kill(watcher, signal.SIGCONT)
+    end = await end_of(child)
     assert "stopped: " in end.complaints
     assert in_force(ground.workspace / "work") == []
+
+
+def max_queued_events() -> int:
+    """How many events the kernel keeps for who does not read them."""
+    return int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+
+
+def watcher_of(child: asyncio.subprocess.Process) -> int:
+    """The process that stays outside beside a command."""
+    processes = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+    lines = {int(one): Path(f"/proc/{one}/cmdline").read_bytes() for one in processes}
+    (watcher,) = (one for one, line in lines.items() if b"\0start\0" in line)
+    return watcher
 
 
 async def test_where_a_command_cannot_write_nothing_that_appears_ends_it(
