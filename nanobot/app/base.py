@@ -193,9 +193,9 @@ def enabled_channels(settings: Settings) -> Iterator[Channel]:
     wanted = {name for name, channel in settings.channels.items() if channel.enabled}
     if not wanted:
         return
-    from importlib.metadata import entry_points
+    from nanobot.config.channels import adapters  # reads installed packages
 
-    found = {point.name: point for point in entry_points(group="nanobot.channels")}
+    found = adapters()
     for name in sorted(wanted):
         yield found[name].load()(settings.channels[name].options)
 

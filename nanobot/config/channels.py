@@ -1,12 +1,14 @@
 """Settings of channels. Adapters bring theirs as a subclass of `Checked`, found by the entry point
 group `nanobot.channel_settings`, so that checking the configuration imports no platform library.
 
-Looking entry points up costs 50 ms, so it is done only where channels are configured.
+Looking entry points up costs 50 ms, so it is done once, and only where channels are configured.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from urllib.parse import urlsplit
 
@@ -33,10 +35,24 @@ class BrokenAdapter(Exception):
 
 def installed_channels() -> Mapping[str, EntryPoint | None]:
     """The channels that can be configured, each with where its own settings are found, if any."""
-    points = entry_points()  # each call reads the metadata of every installed distribution
-    own = {point.name: point for point in points.select(group=SETTINGS_GROUP)}
-    names = {point.name for point in points.select(group=CHANNELS_GROUP)} - {TERMINAL}
-    return {name: own.get(name) for name in sorted(names)}
+    own = _entry_points(tuple(sys.path))[SETTINGS_GROUP]
+    return {name: own.get(name) for name in sorted(adapters().keys() - {TERMINAL})}
+
+
+def adapters() -> Mapping[str, EntryPoint]:
+    """The channels that are installed, each with where it is found."""
+    return _entry_points(tuple(sys.path))[CHANNELS_GROUP]
+
+
+@cache
+def _entry_points(_: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoint]]:
+    """By group and name, where Python looks on this path. Reads the metadata of every installed
+    distribution."""
+    points = entry_points()
+    return {
+        group: {point.name: point for point in points.select(group=group)}
+        for group in (SETTINGS_GROUP, CHANNELS_GROUP)
+    }
 
 
 def options_model(point: EntryPoint | None) -> type[Checked]:
