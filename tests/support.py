@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sysconfig
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +25,9 @@ from nanobot.session.manager import SessionManager
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 from tests.doubles.telegram import FakeTelegram
+
+sysconfig.get_path = cache(sysconfig.get_path)  # type: ignore[assignment]
+"""For each sink of the log loguru asks for 36 folders, which was a quarter of a gateway's start."""
 
 ENDINGS = (TURN_STOPPED, TURN_FAILED)
 
