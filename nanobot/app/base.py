@@ -41,6 +41,7 @@ from nanobot.providers.discovery import ServedModels
 from nanobot.providers.port import Provider
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
+from nanobot.security.redaction import Redactor
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.tooling.registry import SpillFolder
@@ -241,6 +242,7 @@ class Base:
     ) -> None:
         self.settings = settings
         self.clock = clock = clock or SystemClock(settings.agent.timezone)
+        self.redactor = Redactor(secret_values(settings))
         self.rng = Random()  # noqa: S311 - spreads retries, guards nothing
         self.stores = stores = Stores(settings.home, clock)
         self.background, self.awaited_background = Background(), Background()

@@ -18,7 +18,7 @@ from nanobot.agent.runner import AgentHook, AgentRunner, TurnMetrics
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts
-from nanobot.app.base import Base, Models, Routine, about, prices, secret_values
+from nanobot.app.base import Base, Models, Routine, about, prices
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.config.settings import Settings
@@ -41,7 +41,6 @@ from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import Limits as MemoryLimits
 from nanobot.memory.consolidation.planning import PromptGauge
 from nanobot.memory.scopes import OWNER
-from nanobot.security.redaction import Redactor
 from nanobot.tasks import Repeated
 from nanobot.upkeep.contents import SNAPSHOT
 from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Limits, Retention
@@ -153,7 +152,7 @@ class Platforms:
             base.background,
             base.commands,
             rate=rate,
-            redactor=Redactor(secret_values(settings)),
+            redactor=base.redactor,
             show=base.screen.show,
             warn=base.notifier.warn_of_channel,
         )

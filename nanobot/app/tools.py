@@ -17,7 +17,7 @@ from nanobot.agent.messaging import SendMessage
 from nanobot.agent.notifier import remind
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
-from nanobot.app.base import Base, Closable, Models, secret_values
+from nanobot.app.base import Base, Closable, Models
 from nanobot.app.memory import MemoryParts
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
@@ -35,7 +35,6 @@ from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
 from nanobot.security.pairing import new_code
 from nanobot.security.paths import Place, Root, Roots
-from nanobot.security.redaction import Redactor
 from nanobot.security.sandbox import Confined
 from nanobot.security.sandbox.finding import SandboxFinder
 from nanobot.skills.folder import is_skill_file
@@ -144,12 +143,11 @@ class Toolbox:
         wanted, state = settings.tools, stores.journal.state
         self._base, self._memory, self._files = base, memory, CallerFiles(base, memory)
         self.approvals = Approvals(base.notifier.ask, base.lanes.pausing, clock, new_code)
-        redactor = Redactor(secret_values(settings))
         self.registry = tools = ToolRegistry(
             policy=OwnersPolicy(wanted.approval.by_kind()),
             ask=self.approvals.ask,
-            audit=AuditLog(settings.home / "logs" / "audit.jsonl", redactor, clock),
-            redactor=redactor,
+            audit=AuditLog(settings.home / "logs" / "audit.jsonl", base.redactor, clock),
+            redactor=base.redactor,
             overflow=stores.spill,
         )
         path = _PROGRAMS if wanted.exec.sandbox != "none" else None

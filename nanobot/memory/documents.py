@@ -3,7 +3,8 @@ agent starts with, copied once and never over a file that exists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import nanobot
@@ -66,8 +67,11 @@ def install_template(source: Path, workspace: Path) -> tuple[str, ...]:
     return tuple(made)
 
 
-def _files(source: Path) -> Iterator[tuple[str, bytes]]:
-    # The package's own files, which installers may have made as hard links.
-    for file in sorted(source.rglob("*")):
-        if file.is_file() and not file.name.startswith("."):
-            yield file.relative_to(source).as_posix(), file.read_bytes()
+@cache
+def _files(source: Path) -> tuple[tuple[str, bytes], ...]:
+    """The package's own files, which installers may have made as hard links."""
+    return tuple(
+        (file.relative_to(source).as_posix(), file.read_bytes())
+        for file in sorted(source.rglob("*"))
+        if file.is_file() and not file.name.startswith(".")
+    )
