@@ -1,10 +1,10 @@
 """One turn, from its beginning in the journal to its commit.
 
 `Turns._answer` is the turn, top to bottom; `respond` is the one place where a broken turn becomes a
-text that a person can read. Each turn ends exactly once, in one transaction. `complete`, `fail` and
-`stop` all go through `_end`, which holds the turn's `ending` lock until the end is on disk. The
-second to come sees how the first went: the turn is over or, if the disk refused, still open. The
-session's staged changes belong to the holder of that lock.
+text that a person can read. Each turn ends exactly once, in one transaction. Answered, failed or
+stopped, it ends in `_end`, which holds the turn's `ending` lock until the end is on disk. A second
+caller sees how the first went: the turn is over or, if the disk refused, still open. The session's
+staged changes belong to the holder of that lock.
 """
 
 from __future__ import annotations
