@@ -116,7 +116,7 @@ class Talk(Wire):
             await self._say(host, event)
             await self.until(partial(answered, event))
 
-    async def show(self, event: Progress) -> None:
+    async def show_progress(self, event: Progress) -> None:
         """Note that a tool runs."""
         if isinstance(event, ToolStarted):
             self._tool_started = True

@@ -93,7 +93,7 @@ class Wire(ABC):
         """There are no files."""
         raise SendRefused(f"there is no {media.ref}")
 
-    async def show(self, event: Progress) -> None:  # noqa: B027 - nothing is what it does
+    async def show_progress(self, event: Progress) -> None:  # noqa: B027 - nothing is what it does
         """Nothing is shown."""
 
     async def say(self, host: ChannelHost, event: str, text: str) -> None:

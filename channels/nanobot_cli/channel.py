@@ -133,7 +133,7 @@ class CliChannel:
     async def fetch(self, media: Media, limit: int) -> bytes:
         raise SendRefused(f"the terminal has no files of its own to fetch ({media.ref})")
 
-    async def show(self, event: Progress) -> None:
+    async def show_progress(self, event: Progress) -> None:
         match event:
             case TurnStarted():
                 awaited = [event_id for event_id in event.event_ids if event_id in self._waiters]
@@ -280,7 +280,7 @@ def _said(
     lines, files = [text], []
     for one in media:
         try:
-            files.append(SentFile(one.name, str(host.path_of(one)), one.size))
+            files.append(SentFile(one.name, str(host.media_path(one)), one.size))
         except SendRefused:  # the words are shown all the same
             lines.append(f"[the file {one.name or one.ref} is no longer there]")
     choices = [Choice(one.label, one.value) for one in buttons if one.only in ("", PERSON)]

@@ -59,7 +59,7 @@ class Gateway(Protocol):
     def watch(self, session: str) -> None:
         """Receive what else is said in `session`."""
 
-    def say(self, text: str, session: str, *, stream: bool = False) -> str:
+    def send_message(self, text: str, session: str, *, stream: bool = False) -> str:
         """Send a message; returns the id that its events carry. Raises `NanobotError`."""
 
     def arrived(self) -> Sequence[ChatEvent]:
@@ -194,7 +194,9 @@ class Terminal:
     def _say(self, text: str) -> None:
         self._unwatch_gateway()  # the connection may become another one
         try:
-            self._transcript.sent(self._gateway.say(text, self._session, stream=True), text)
+            self._transcript.sent(
+                self._gateway.send_message(text, self._session, stream=True), text
+            )
         except NanobotError as error:
             self._transcript.refused(str(error), error.hint)
         finally:

@@ -93,10 +93,10 @@ class TelegramChannel:
             raise SendRefused(f"the file has {media.size:,} bytes, more than {limit:,}")
         return await (await self._slot.wait()).client.download(media.ref, limit)
 
-    async def show(self, event: Progress) -> None:
+    async def show_progress(self, event: Progress) -> None:
         """Show progress; nothing while the channel does not run."""
         if (live := self._slot.current) is not None:
-            await live.previews.show(event)
+            await live.previews.show_progress(event)
 
     async def _run(self, host: ChannelHost, client: TelegramClient) -> None:
         chats = Chats(host.state_folder)
@@ -107,7 +107,7 @@ class TelegramChannel:
             group.create_task(previews.run())
             identity = await client.identify(health)
             health.resolve("connection")
-            host.connected(f"@{identity.username}")
+            host.report_connected(f"@{identity.username}")
             group.create_task(update_menus(client, host, identity.id))
             names = frozenset(entry.name for entry in host.menu())
             me = Me(identity.id, identity.username, names)

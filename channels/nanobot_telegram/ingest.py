@@ -213,7 +213,7 @@ class Polling:
     async def run(self) -> None:
         """Raises `ChannelOff` when the token is of no use."""
         cursor = Cursor.parse(await self._host.cursor())
-        self._host.alive(ROUND_SECONDS)
+        self._host.report_alive(ROUND_SECONDS)
         while True:
             now, is_usable = self._clock.now(), False  # whether Telegram numbers on from there
             if cursor is not None and cursor.bot_id == self._bot_id:
@@ -236,7 +236,7 @@ class Polling:
         except TelegramError as error:
             await self._recover(error)
             return cursor
-        self._host.alive(ROUND_SECONDS)
+        self._host.report_alive(ROUND_SECONDS)
         self._was_away = False
         following = self._after(updates, cursor)
         try:
@@ -252,7 +252,7 @@ class Polling:
         self._answered = self._clock.monotonic()
         if following == cursor and self._answered - asked < _QUICK:
             await self._clock.sleep(_IDLE_PAUSE)
-        self._host.alive(ROUND_SECONDS)
+        self._host.report_alive(ROUND_SECONDS)
         return following
 
     def _after(self, updates: Sequence[object], cursor: Cursor | None) -> Cursor | None:
@@ -290,7 +290,7 @@ class Polling:
 
     async def _pause(self, seconds: float, *, heard: bool) -> None:
         if heard:
-            self._host.alive(seconds + ROUND_SECONDS)
+            self._host.report_alive(seconds + ROUND_SECONDS)
         await self._clock.sleep(seconds)
 
     async def _resolve_conflict(self) -> None:

@@ -134,7 +134,7 @@ class Outbound:
         reply_to = number(answered) if answered and is_there else None
         uploads: Sequence[_Upload] = ()
         if part.media:
-            uploads = _together([_upload(one, self._host.path_of(one)) for one in part.media])
+            uploads = _together([_upload(one, self._host.media_path(one)) for one in part.media])
         if not uploads and not part.content.strip():
             raise SendRefused("there is nothing to send")
         await self._previews.settle(part.chat_id)

@@ -1,10 +1,10 @@
 """Shows in Telegram what happens while a turn runs: typing, the reply being written, what tools
 print, notices.
 
-Best effort, and never in the way: `show` only takes note, each chat has a task of its own that
-makes the calls, and a send waits for none of them but a moment for one that would come after it.
-Text is shown in private chats only, as a draft, which vanishes by itself when the reply arrives.
-The reply itself is always sent by `outbound`.
+Best effort, and never in the way: `show_progress` only takes note, each chat has a task of its own
+that makes the calls, and a send waits for none of them but a moment for one that would come after
+it. Text is shown in private chats only, as a draft, which vanishes by itself when the reply
+arrives. The reply itself is always sent by `outbound`.
 
 All chats share what Telegram takes from one bot: the more of them show text, the slower each does.
 
@@ -321,7 +321,7 @@ class Previews:
         finally:
             self._previewed.clear()
 
-    async def show(self, event: Progress) -> None:
+    async def show_progress(self, event: Progress) -> None:
         """Take note of an event; returns at once."""
         if self._tasks is None:
             return

@@ -55,7 +55,7 @@ class Webhook:
 
     async def run(self) -> None:
         """Raises `ChannelOff` for a token, or at the start for an address, that will never do."""
-        async with self._host.webhook(self._options.local_path, self._receive):
+        async with self._host.serve_webhook(self._options.local_path, self._receive):
             await self._insist(self._register_first)
             while True:
                 await self._host.clock.sleep(_CHECK)

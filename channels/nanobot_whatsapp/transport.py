@@ -62,11 +62,10 @@ class TypingIndicator:
     """Shows that the agent is typing while a turn runs, and passes on notices, which cannot wait
     for its end.
 
-    Best effort: `show` only takes note. Each chat with a running turn has a task of its own, so
-    that a call that hangs holds up no other chat. `set_typing(chat_id, is_typing)` calls the
-    platform, again after so many `seconds`; without `send_notice(chat_id, text)` notices are
-    dropped.
-    """
+    Best effort: `show_progress` only takes note. Each chat with a running turn has a task of its
+    own, so that a call that hangs holds up no other chat. `set_typing(chat_id, is_typing)` calls
+    the platform, again after so many `seconds`; without `send_notice(chat_id, text)` notices are
+    dropped."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class TypingIndicator:
         finally:
             self._chats.clear()
 
-    def show(self, event: Progress) -> None:
+    def show_progress(self, event: Progress) -> None:
         """Take note of an event; returns at once and never raises."""
         match event:
             case TurnStarted(chat_id=chat_id, turn_id=turn_id):

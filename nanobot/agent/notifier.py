@@ -167,10 +167,10 @@ class Notifier:
         self._bus, self._screen, self._split, self._chats = bus, screen, split, chats
         self._clock, self._background = clock, background
 
-    async def show(self, session_key: str, text: str) -> None:
+    async def show_notice(self, session_key: str, text: str) -> None:
         """Show a line in the chat of a conversation."""
         there = Address.of(session_key)
-        self._screen.show(Notice(there.channel, there.chat_id, text, there.thread_id))
+        self._screen.show_progress(Notice(there.channel, there.chat_id, text, there.thread_id))
 
     async def send(
         self, there: Address, text: str, buttons: Sequence[Button] = (), name: str = ""
@@ -203,7 +203,7 @@ class Notifier:
             return here
         place = await self.notify(OWNER, text, buttons)
         if place is not None and place != here:
-            caller.show("Waiting for the owner to allow this.\n")
+            caller.show_output("Waiting for the owner to allow this.\n")
         return place
 
     async def warn(self, text: str, name: str = "", closed: str = "") -> None:

@@ -80,7 +80,7 @@ class Hooks:
         if self._screen is not None and not isinstance(event, InboundMessage | ToolFinished):
             turn = event if isinstance(event, TurnEnded) else caller
             if turn is not None and turn.initiator in {"person", "report"}:
-                self._screen.show(event)
+                self._screen.show_progress(event)
         for hook in self._others:
             try:
                 hook(event, caller)
@@ -374,7 +374,7 @@ class _Run(Struct):
                 await self.log.starting(call)
             started.append(self.runner.clock.monotonic())
 
-        result = await self.runner.tools.call(call, replace(caller, show=show), starting)
+        result = await self.runner.tools.call(call, replace(caller, show_output=show), starting)
         if not started:
             return result, 0.0
         seconds = self.runner.clock.monotonic() - started[0]

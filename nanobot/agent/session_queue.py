@@ -150,7 +150,7 @@ class Screen:
         self._channels, self._timeout = channels, timeout
         self._lanes = Lanes()
 
-    def show(self, event: Progress) -> None:
+    def show_progress(self, event: Progress) -> None:
         """Queue an event for its chat."""
         channel = self._channels.get(event.channel)
         if channel is None:
@@ -172,7 +172,7 @@ class Screen:
     async def _show(self, channel: Channel, event: Progress) -> None:
         try:
             async with asyncio.timeout(_MOST * self._timeout):
-                await channel.show(event)
+                await channel.show_progress(event)
         except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
             logger.opt(exception=error).warning("{} could not show progress", channel.name)
 
@@ -253,8 +253,10 @@ class SessionQueue:
         if entry.reason != str(error):
             place = (inbound.channel, inbound.chat_id)
             if inbound.expects_answer:
-                self._screen.show(Notice(*place, storage_text(error), inbound.thread_id))
-            self._screen.show(turn_ended(inbound, entry.turn_id, (inbound.answered_event,), "held"))
+                self._screen.show_progress(Notice(*place, storage_text(error), inbound.thread_id))
+            self._screen.show_progress(
+                turn_ended(inbound, entry.turn_id, (inbound.answered_event,), "held")
+            )
         return replace(entry, reason=str(error))
 
     def waiting(self, key: str) -> tuple[InboxEntry, ...]:

@@ -81,9 +81,9 @@ class Agent:
         async def on_consolidated(session_key: str, text: str) -> None:
             """There is something new for Dream, and perhaps for the person to know."""
             if memory.schedule is not None:
-                memory.schedule.nudge()
+                memory.schedule.wake()
             if wanted.notices:
-                await base.notifier.show(session_key, text)
+                await base.notifier.show_notice(session_key, text)
 
         limits = MemoryLimits(
             budget, wanted.window, wanted.chunk, wanted.idle_minutes, wanted.model
@@ -153,7 +153,7 @@ class Platforms:
             base.commands,
             rate=rate,
             redactor=base.redactor,
-            show=base.screen.show,
+            show=base.screen.show_progress,
             warn=base.notifier.warn_of_channel,
         )
         self.supervisor = Supervisor(base.outlets, parts, base.rng)

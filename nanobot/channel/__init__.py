@@ -108,28 +108,24 @@ class ChannelHost(Protocol):
         """The value of a button that was pressed; None where there is none such in this chat, or
         none for this person."""
 
-    def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+    def serve_webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
         """Serve `path` (begins with a slash) on the one HTTP server while inside; gives the local
         address. An exception in the handler becomes status 500, so that the platform tries again.
         """
 
-    def path_of(self, media: Media) -> Path:
+    def media_path(self, media: Media) -> Path:
         """Where an outbound file lies on disk. Raises `SendRefused` where it is gone."""
 
     def menu(self) -> Sequence[MenuEntry]:
         """The slash commands."""
 
-    def report(self, problem: str) -> None:
+    def report_problem(self, problem: str) -> None:
         """What keeps the channel from working, for `nanobot status`; empty: nothing does."""
 
-    def warn(self, text: str) -> None:
-        """Tell the owner, in the chat that they used last on another channel; the same once a day.
-        For what the platform says of the account and nobody would see otherwise."""
-
-    def connected(self, who: str) -> None:
+    def report_connected(self, who: str) -> None:
         """Which account of the platform this is, for `nanobot channels status`."""
 
-    def alive(self, within: float) -> None:
+    def report_alive(self, within: float) -> None:
         """Something came from the platform, be it a refusal. An adapter that calls this
         promises to do so again within so many seconds; if it does not, it is judged to hang. One
         that never calls it is not judged."""
@@ -180,7 +176,7 @@ class Channel(Protocol):
         """The content of an inbound file of at most `limit` bytes; raises `SendRefused` for one
         that is larger or cannot be had."""
 
-    async def show(self, event: Progress) -> None:
+    async def show_progress(self, event: Progress) -> None:
         """Show progress if the platform can; never raise for want of it."""
 
 

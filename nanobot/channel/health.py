@@ -59,7 +59,7 @@ class HealthReporter:
             logger.warning("{}: {}", self._channel, self._reported)
         else:
             logger.info("{}: works again", self._channel)
-        self._host.report(self._reported)
+        self._host.report_problem(self._reported)
 
 
 class RateLimitedLog:

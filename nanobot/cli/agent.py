@@ -105,7 +105,7 @@ def _ask(
     """Say something; the reply and what the agent said before it, which is printed at once where
     it is for people."""
     messages: list[AgentMessage] = []
-    for event in replies(client, client.say(text, options.session), options.session):
+    for event in replies(client, client.send_message(text, options.session), options.session):
         match event:
             case Note():
                 print_text(f"note: {event.text}\n", sys.stderr)
@@ -157,7 +157,7 @@ def _stopped_by_ctrl_c(client: Client, session: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         with contextlib.suppress(NanobotError):
-            list(replies(client, client.say("/stop", session), session, _STOP_SECONDS))
+            list(replies(client, client.send_message("/stop", session), session, _STOP_SECONDS))
         raise
 
 
@@ -185,7 +185,7 @@ def replies(
             if isinstance(event, Refused):
                 raise NanobotError(event.error, hint=event.hint)
             if isinstance(event, AgentMessage) and (question := question_of(event)) is not None:
-                client.say(_answered(question), session)
+                client.send_message(_answered(question), session)
                 continue
             yield event
             if isinstance(event, Reply):

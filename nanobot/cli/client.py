@@ -80,7 +80,7 @@ class Client:
             raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
         raise NanobotError(refused.error, hint=refused.hint)
 
-    def say(self, text: str, session: str, *, stream: bool = False) -> str:
+    def send_message(self, text: str, session: str, *, stream: bool = False) -> str:
         """Send a message and return the id that its events will carry."""
         request = ChatRequest(new_id(), session, text, stream)
         if not self._waiting:

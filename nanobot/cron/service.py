@@ -128,7 +128,7 @@ class CronService:
             return {**jobs, job.id: job}
 
         await asyncio.to_thread(self._store.change, add_to)
-        self.nudge()
+        self.wake()
         return job
 
     async def remove(self, id: str, scope: str) -> Job:
@@ -153,7 +153,7 @@ class CronService:
             return going
 
         job = await self._change(job, resume) or job
-        self.nudge()
+        self.wake()
         return job
 
     async def run_now(self, id: str, scope: str, wish: str = "") -> Job:
@@ -175,7 +175,7 @@ class CronService:
             with suppress(TimeoutError):
                 await with_timeout(self._clock, max(seconds, _SHORTEST_WAIT), self._wake.wait())
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Look at once whether something is due."""
         self._wake.set()
 

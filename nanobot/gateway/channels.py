@@ -203,11 +203,11 @@ class Host:
         people = (sender.id, *sender.also)
         return await self._parts.journal.resolve_button(button_id, self._channel, chat.id, people)
 
-    def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+    def serve_webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
         """See `ChannelHost`."""
         return self._parts.web.serve(path, handler)
 
-    def path_of(self, media: Media) -> Path:
+    def media_path(self, media: Media) -> Path:
         """See `ChannelHost`."""
         path = self._parts.home / media.ref
         inside = path.parent == self._parts.home / "media" and path.is_file()
@@ -219,19 +219,15 @@ class Host:
         """See `ChannelHost`."""
         return [MenuEntry(c.name, c.summary, c.allowed == "owner") for c in self._parts.commands]
 
-    def report(self, problem: str) -> None:
+    def report_problem(self, problem: str) -> None:
         """See `ChannelHost`."""
         self._state.detail = self._parts.redactor.redact(problem)
 
-    def warn(self, text: str) -> None:
-        """See `ChannelHost`."""
-        self._parts.warn(self._channel, text)
-
-    def connected(self, who: str) -> None:
+    def report_connected(self, who: str) -> None:
         """See `ChannelHost`."""
         self._state.who = who
 
-    def alive(self, within: float) -> None:
+    def report_alive(self, within: float) -> None:
         """See `ChannelHost`."""
         self._within = within
         self._expect(within)

@@ -82,7 +82,7 @@ class FakeChannel:
             raise SendRefused(f"no such file: {media.ref}")
         return data
 
-    async def show(self, event: Progress) -> None:
+    async def show_progress(self, event: Progress) -> None:
         """Keep it."""
         self.shown.append(event)
 

@@ -32,13 +32,13 @@ class TurnContext(Struct, frozen=True):
     """Whom a turn is for, worked out once when it begins; on whose behalf its tools run.
 
     Taint is never frozen: what the model has read is asked for at each call. `scope` is whose
-    memory and files: `owner`, `people/<id>` or `groups/<id>`. `messages_read` gives the
-    messages that the model has read when it calls: what may become a memory depends on who said it.
+    memory and files: `owner`, `people/<id>` or `groups/<id>`. `messages_read` gives the messages
+    that the model has read when it calls: what may become a memory depends on who said it.
     `origins` names where the untrusted text among them came from, empty where there is none.
     `initiator` is who began the turn: for anything but a person nobody is there to be asked, and
     `job` names the scheduled job whose run it is. `conversation` stands for the messages since the
-    last `/new`; a helper has that of whoever asked for it. `show` shows a piece of a call's output
-    to whoever watches; best effort, cheap.
+    last `/new`; a helper has that of whoever asked for it. `show_output` shows a piece of a call's
+    output to whoever watches; best effort, cheap.
     """
 
     channel: str
@@ -53,7 +53,7 @@ class TurnContext(Struct, frozen=True):
     initiator: Initiator = "person"
     job: str = ""
     conversation: str = ""
-    show: Callable[[str], None] = lambda _: None
+    show_output: Callable[[str], None] = lambda _: None
 
     @property
     def address(self) -> Address:

@@ -192,7 +192,7 @@ class ToolRegistry:
     async def _ran(
         self, tool: Tool, arguments: Arguments, call: ToolCall, caller: TurnContext
     ) -> ToolResult:
-        watched = replace(caller, show=lambda text: caller.show(self._clean(text)))
+        watched = replace(caller, show_output=lambda text: caller.show_output(self._clean(text)))
         try:
             result = await tool(arguments, watched)
             text = self._clean(result.text)

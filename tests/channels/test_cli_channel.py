@@ -60,10 +60,10 @@ class Core:
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         return None
 
-    def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+    def serve_webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
         raise AssertionError("the CLI serves nothing")
 
-    def path_of(self, media: Media) -> Path:
+    def media_path(self, media: Media) -> Path:
         if "gone" in media.ref:
             raise SendRefused("the file is no longer there")
         return Path("/home/ana/.nanobot") / media.ref
@@ -71,16 +71,13 @@ class Core:
     def menu(self) -> Sequence[MenuEntry]:
         return ()
 
-    def report(self, problem: str) -> None:
+    def report_problem(self, problem: str) -> None:
         raise AssertionError("nothing keeps the CLI from working")
 
-    def warn(self, text: str) -> None:
-        raise AssertionError(text)
-
-    def connected(self, who: str) -> None:
+    def report_connected(self, who: str) -> None:
         raise AssertionError("the terminal has no account")
 
-    def alive(self, within: float) -> None:
+    def report_alive(self, within: float) -> None:
         raise AssertionError("the terminal is silent while nobody uses it")
 
     @property
@@ -156,7 +153,7 @@ def part(text: str, *event_ids: str, last: bool = True) -> OutboundPart:
 
 async def answer(channel: CliChannel, event_id: str, text: str) -> None:
     """What the core does when a turn is done."""
-    await channel.show(ended(event_id))
+    await channel.show_progress(ended(event_id))
     assert await channel.send(part(text, event_id)) == Receipt()
 
 
@@ -206,11 +203,11 @@ async def test_progress_goes_to_the_clients_of_its_turn_only() -> None:
     async with running(core) as channel:
         await channel.chat(request("1"), mine)
         await channel.chat(request("2"), other)
-        await channel.show(TurnStarted("cli", "direct", "t1", ("cli:1",)))
-        await channel.show(TextDelta("cli", "direct", "t1", "he", restart=True))
-        await channel.show(ToolStarted("cli", "direct", "t1", "read_file a.txt"))
-        await channel.show(ToolOutput("cli", "direct", "t1", "more\n"))
-        await channel.show(TextDelta("cli", "direct", "unknown", "?"))
+        await channel.show_progress(TurnStarted("cli", "direct", "t1", ("cli:1",)))
+        await channel.show_progress(TextDelta("cli", "direct", "t1", "he", restart=True))
+        await channel.show_progress(ToolStarted("cli", "direct", "t1", "read_file a.txt"))
+        await channel.show_progress(ToolOutput("cli", "direct", "t1", "more\n"))
+        await channel.show_progress(TextDelta("cli", "direct", "unknown", "?"))
     assert mine.events[1:] == [
         {"event": "delta", "id": "1", "text": "he", "restart": True},
         {"event": "tool", "id": "1", "hint": "read_file a.txt"},
@@ -223,11 +220,11 @@ async def test_a_client_that_does_not_want_to_see_the_reply_grow_gets_notices_on
     core, client = Core(), Client()
     async with running(core) as channel:
         await channel.chat(request("1", stream=False), client)
-        await channel.show(TurnStarted("cli", "direct", "t1", ("cli:1",)))
-        await channel.show(TextDelta("cli", "direct", "t1", "he"))
-        await channel.show(ToolStarted("cli", "direct", "t1", "x"))
-        await channel.show(ToolOutput("cli", "direct", "t1", "more"))
-        await channel.show(Notice("cli", "direct", "the disk is full"))
+        await channel.show_progress(TurnStarted("cli", "direct", "t1", ("cli:1",)))
+        await channel.show_progress(TextDelta("cli", "direct", "t1", "he"))
+        await channel.show_progress(ToolStarted("cli", "direct", "t1", "x"))
+        await channel.show_progress(ToolOutput("cli", "direct", "t1", "more"))
+        await channel.show_progress(Notice("cli", "direct", "the disk is full"))
     assert client.events[1:] == [{"event": "notice", "id": "1", "text": "the disk is full"}]
 
 
@@ -236,8 +233,8 @@ async def test_a_client_with_several_messages_in_one_turn_sees_it_once() -> None
     async with running(core) as channel:
         await channel.chat(request("1"), client)
         await channel.chat(request("2"), client)
-        await channel.show(TurnStarted("cli", "direct", "t1", ("cli:1", "cli:2")))
-        await channel.show(TextDelta("cli", "direct", "t1", "he"))
+        await channel.show_progress(TurnStarted("cli", "direct", "t1", ("cli:1", "cli:2")))
+        await channel.show_progress(TextDelta("cli", "direct", "t1", "he"))
     assert client.names == ["accepted", "accepted", "delta"]
 
 
@@ -265,7 +262,7 @@ async def test_who_watches_and_waits_hears_everything_once(tmp_path: Path) -> No
     async with running(core) as channel:
         await channel.chat(request("w", "", watch=True), client)
         await channel.chat(request("1"), client)
-        await channel.show(Notice("cli", "direct", "the disk is full"))
+        await channel.show_progress(Notice("cli", "direct", "the disk is full"))
         await channel.send(part("by the way"))
         await answer(channel, "cli:1", "done")
     assert client.names == ["accepted", "accepted", "notice", "message", "reply"]
@@ -304,7 +301,7 @@ async def test_a_notice_reaches_its_chat_only() -> None:
     core, client = Core(), Client()
     async with running(core) as channel:
         await channel.chat(request("1"), client)
-        await channel.show(Notice("cli", "elsewhere", "no"))
+        await channel.show_progress(Notice("cli", "elsewhere", "no"))
     assert client.names == ["accepted"]
 
 
@@ -313,7 +310,7 @@ async def test_messages_steered_into_one_turn_all_get_its_reply() -> None:
     async with running(core) as channel:
         await channel.chat(request("1"), one)
         await channel.chat(request("2"), two)
-        await channel.show(ended("cli:1", "cli:2"))
+        await channel.show_progress(ended("cli:1", "cli:2"))
         await channel.send(part("both", "cli:1", "cli:2"))
     assert [one.events[-1]["text"], two.events[-1]["text"]] == ["both", "both"]
 
@@ -322,7 +319,7 @@ async def test_the_parts_of_a_long_message_arrive_as_one_reply() -> None:
     core, client = Core(), Client()
     async with running(core) as channel:
         await channel.chat(request("1"), client)
-        await channel.show(ended("cli:1"))
+        await channel.show_progress(ended("cli:1"))
         await channel.send(part("one ", "cli:1", last=False))
         assert client.names == ["accepted"]
         await channel.send(part("two", "cli:1"))
@@ -333,7 +330,7 @@ async def test_a_stopped_turn_ends_with_an_empty_reply() -> None:
     core, client = Core(), Client()
     async with running(core) as channel:
         await channel.chat(request("1"), client)
-        await channel.show(ended("cli:1", outcome="stopped"))
+        await channel.show_progress(ended("cli:1", outcome="stopped"))
     assert (client.events[-1]["text"], client.events[-1]["outcome"]) == ("", "stopped")
 
 
@@ -344,7 +341,7 @@ async def test_the_outcome_of_a_turn_stands_in_the_reply(
     core, client = Core(), Client()
     async with running(core) as channel:
         await channel.chat(request("1"), client)
-        await channel.show(ended("cli:1", outcome=outcome))
+        await channel.show_progress(ended("cli:1", outcome=outcome))
         await channel.send(part("the model is out", "cli:1"))
     assert client.events[-1]["outcome"] == outcome
 

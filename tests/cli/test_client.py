@@ -16,7 +16,7 @@ from nanobot_cli.wire import Reply
 
 
 def answer(client: Client, text: str) -> str:
-    *_, last = replies(client, client.say(text, "cli:direct"), "cli:direct")
+    *_, last = replies(client, client.send_message(text, "cli:direct"), "cli:direct")
     assert isinstance(last, Reply)
     return last.text
 

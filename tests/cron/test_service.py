@@ -222,7 +222,7 @@ async def test_while_the_last_run_has_not_ended_due_times_add_up_to_one(office: 
         office.busy.add(job.session_key)
         await office.wait(35)
         office.busy.clear()
-        office.service.nudge()
+        office.service.wake()
         await office.wait(1)
     assert office.inbox.times() == ["02 09:10+0100", "02 09:20+0100"]
     assert "for all times missed" in office.inbox.messages[1].content

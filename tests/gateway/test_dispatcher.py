@@ -438,7 +438,7 @@ async def test_progress_of_a_chat_is_shown_before_its_reply(
 
     channel.hold = hold
     for _ in range(5):
-        delivery.screen.show(TextDelta("fake", "1", "t1", "x"))
+        delivery.screen.show_progress(TextDelta("fake", "1", "t1", "x"))
     await delivery.send("t1", "xxxxx")
     await channel.received(1)
     assert seen == [5]

@@ -116,10 +116,10 @@ async def test_what_goes_out_is_read_from_the_media_folder_only(
     (media / "a.txt").write_text("a file")
     (tmp_path / "config.yaml").write_text("token: secret")
     (media / "link.txt").symlink_to(tmp_path / "config.yaml")
-    assert core.host.path_of(Media("media/a.txt")) == media / "a.txt"
+    assert core.host.media_path(Media("media/a.txt")) == media / "a.txt"
     for ref in ("media/gone.txt", "config.yaml", "media/../config.yaml", "media/link.txt", "/etc"):
         with pytest.raises(SendRefused):
-            core.host.path_of(Media(ref))
+            core.host.media_path(Media(ref))
 
 
 async def test_an_adapter_knows_the_menu_and_tells_its_trouble(
@@ -127,7 +127,7 @@ async def test_an_adapter_knows_the_menu_and_tells_its_trouble(
 ) -> None:
     core = Core(journal, tmp_path)
     assert [entry.name for entry in core.host.menu()] == ["help"]
-    core.host.report("another poller runs")
+    core.host.report_problem("another poller runs")
     assert core.state.detail == "another poller runs"
 
 
@@ -209,7 +209,7 @@ async def test_publishing_excuses_a_silence_no_longer_than_it_takes(
     core = Core(journal, tmp_path, "person")
     await core.host.publish((said("m1"),))
     assert core.state.due is None
-    core.host.alive(60.0)
+    core.host.report_alive(60.0)
     core.bus.hold_intake(StorageError(tmp_path, "only 10 MB are left"))
     waiting = asyncio.create_task(core.host.publish((said("m2"),)))
     await asyncio.sleep(0)

@@ -70,7 +70,7 @@ async def test_a_borrowed_channel_rests_until_it_is_given_back(tmp_path: Path) -
     office.supervisor.start()
     await asyncio.sleep(0)
     assert office.channel.users == 1
-    office.supervisor.hosts["fake"].connected("@bot")
+    office.supervisor.hosts["fake"].report_connected("@bot")
     assert await office.ask("channels.borrow", name="fake", by="me") == {"lent": True}
     assert office.channel.users == 0
     assert await office.ask("channels.status") == {

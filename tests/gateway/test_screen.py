@@ -16,10 +16,10 @@ class HeldChannel(FakeChannel):
         super().__init__()
         self.gate = asyncio.Event()
 
-    async def show(self, event: Progress) -> None:
+    async def show_progress(self, event: Progress) -> None:
         if event.chat_id == "slow":
             await self.gate.wait()
-        await super().show(event)
+        await super().show_progress(event)
 
 
 def delta(text: str, chat_id: str = "1") -> TextDelta:
@@ -35,7 +35,7 @@ async def test_events_of_a_chat_are_shown_in_order() -> None:
     screen = Screen({"fake": channel})
     events: list[Progress] = [*(delta(str(number)) for number in range(50)), ended()]
     for event in events:
-        screen.show(event)
+        screen.show_progress(event)
     await screen.flush("fake", "1")
     assert channel.shown == events
     await screen.close()
@@ -44,8 +44,8 @@ async def test_events_of_a_chat_are_shown_in_order() -> None:
 async def test_a_chat_that_is_slow_to_show_holds_up_no_other() -> None:
     channel = HeldChannel()
     screen = Screen({"fake": channel}, timeout=3600)
-    screen.show(delta("slow", "slow"))
-    screen.show(delta("quick"))
+    screen.show_progress(delta("slow", "slow"))
+    screen.show_progress(delta("quick"))
     await asyncio.wait_for(screen.flush("fake", "1"), 5)
     assert channel.shown == [delta("quick")]
     await screen.close()
@@ -54,14 +54,14 @@ async def test_a_chat_that_is_slow_to_show_holds_up_no_other() -> None:
 async def test_flush_waits_for_what_is_being_shown_and_not_for_ever() -> None:
     channel = HeldChannel()
     screen = Screen({"fake": channel}, timeout=0.02)
-    screen.show(delta("text", "slow"))
+    screen.show_progress(delta("text", "slow"))
     await asyncio.sleep(0)
     await asyncio.wait_for(screen.flush("fake", "slow"), 5)
     assert channel.shown == []
     await screen.close()
 
     screen = Screen({"fake": channel}, timeout=3600)
-    screen.show(delta("text", "slow"))
+    screen.show_progress(delta("text", "slow"))
     await asyncio.sleep(0)
     flushing = asyncio.get_running_loop().create_task(screen.flush("fake", "slow"))
     await asyncio.sleep(0)
@@ -76,8 +76,8 @@ async def test_text_beyond_the_backlog_is_left_out_and_the_end_of_a_turn_never_i
     channel = HeldChannel()
     screen = Screen({"fake": channel}, timeout=3600)
     for _ in range(5_000):
-        screen.show(delta("x", "slow"))
-    screen.show(ended("slow"))
+        screen.show_progress(delta("x", "slow"))
+    screen.show_progress(ended("slow"))
     channel.gate.set()
     await screen.flush("fake", "slow")
     assert len(channel.shown) < 1_100
@@ -87,18 +87,18 @@ async def test_text_beyond_the_backlog_is_left_out_and_the_end_of_a_turn_never_i
 
 async def test_an_event_that_cannot_be_shown_does_not_stop_the_next() -> None:
     class Broken(FakeChannel):
-        async def show(self, event: Progress) -> None:
+        async def show_progress(self, event: Progress) -> None:
             if isinstance(event, TextDelta) and event.text == "bad":
                 raise LookupError("broken")
             if isinstance(event, TextDelta) and event.text == "hangs":
                 await asyncio.Event().wait()
-            await super().show(event)
+            await super().show_progress(event)
 
     channel = Broken()
     screen = Screen({"fake": channel}, timeout=0.01)
     for text in ("bad", "hangs", "good"):
-        screen.show(delta(text))
-    screen.show(ended())
+        screen.show_progress(delta(text))
+    screen.show_progress(ended())
     while ended() not in channel.shown:
         await screen.flush("fake", "1")
     assert channel.shown == [delta("good"), ended()]
@@ -107,6 +107,6 @@ async def test_an_event_that_cannot_be_shown_does_not_stop_the_next() -> None:
 
 async def test_events_of_a_channel_that_is_off_are_dropped() -> None:
     screen = Screen({})
-    screen.show(delta("text"))
+    screen.show_progress(delta("text"))
     await screen.flush("fake", "1")
     await screen.close()

@@ -113,7 +113,7 @@ async def test_why_a_channel_does_not_run_is_told_without_secrets(
     state = supervisor.states["fake"]
     assert "getMe failed" in state.detail
     assert TOKEN not in state.detail
-    supervisor.hosts["fake"].report(f"bot{TOKEN} is refused")
+    supervisor.hosts["fake"].report_problem(f"bot{TOKEN} is refused")
     assert TOKEN not in state.detail
     await supervisor.stop()
 
@@ -201,9 +201,9 @@ async def test_the_trouble_that_a_channel_tells_is_seen_until_it_is_over(
     supervisor = supervise(Unsteady(endless))
     supervisor.start()
     await asyncio.sleep(0)
-    supervisor.hosts["fake"].report("another poller runs")
+    supervisor.hosts["fake"].report_problem("another poller runs")
     state = supervisor.states["fake"]
     assert (state.state, state.detail) == ("running", "another poller runs")
-    supervisor.hosts["fake"].report("")
+    supervisor.hosts["fake"].report_problem("")
     assert state.detail == ""
     await supervisor.stop()

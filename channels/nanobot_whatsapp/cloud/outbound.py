@@ -109,22 +109,27 @@ class _Progress(Struct):
 
 
 class Outbound:
-    """Sends parts. `path_of` gives the path of an outbound file (see `ChannelHost`)."""
+    """Sends parts. `media_path` gives the path of an outbound file (see `ChannelHost`)."""
 
     def __init__(
         self,
         graph: Graph,
         people: People,
-        path_of: Callable[[Media], Path],
+        media_path: Callable[[Media], Path],
         recent: RecentMessages,
     ) -> None:
-        self._graph, self._people, self._path_of, self._recent = graph, people, path_of, recent
+        self._graph, self._people, self._media_path, self._recent = (
+            graph,
+            people,
+            media_path,
+            recent,
+        )
         self._begun: OrderedDict[str, _Progress] = OrderedDict()
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver a part; raises a `SendError`."""
         target = _target_of(self._people.address(part.chat_id))
-        uploads = [_upload_of(file, self._path_of(file)) for file in part.media]
+        uploads = [_upload_of(file, self._media_path(file)) for file in part.media]
         steps = _steps_of(part, uploads)
         if not steps:
             raise SendRefused("there is nothing to send")

@@ -77,10 +77,10 @@ class CloudTransport:
             raise SendRefused(f"the file has {media.size:,} bytes, more than {limit:,}")
         return await (await self._slot.wait()).graph.download(media.ref, limit)
 
-    async def show(self, event: Progress) -> None:
+    async def show_progress(self, event: Progress) -> None:
         """Show progress; nothing while the channel does not run."""
         if (connection := self._slot.current) is not None:
-            connection.typing.show(event)
+            connection.typing.show_progress(event)
 
     async def _run(self, host: ChannelHost, graph: Graph, health: HealthReporter) -> None:
         options = self._options
@@ -98,18 +98,18 @@ class CloudTransport:
         receiver = Receiver(
             options.app_secret, options.verify_token, inbox.ingest, inbox.quarantine.keep, health
         )
-        outbound = Outbound(graph, people, host.path_of, recent)
+        outbound = Outbound(graph, people, host.media_path, recent)
         self._slot.fill(_Connection(graph, outbound, typing))
         # The webhook comes first, however long it takes to learn which number this is: what Meta
         # posts is signed, and names the number that it is for.
-        async with asyncio.TaskGroup() as group, host.webhook(options.local_path, receiver):
+        async with asyncio.TaskGroup() as group, host.serve_webhook(options.local_path, receiver):
             if options.read_receipts:  # Meta has typing and reading in one
                 group.create_task(typing.run())
             backoff = Backoff(host.clock, _MAX_PAUSE)
             while (identity := await _identify(graph, health)) is None:
                 await backoff.wait()
             logger.info("whatsapp: this is {} ({})", identity.number, identity.name)
-            host.connected(f"+{identity.number} (cloud)")
+            host.report_connected(f"+{identity.number} (cloud)")
             await asyncio.Event().wait()
 
 

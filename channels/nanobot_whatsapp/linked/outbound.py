@@ -65,25 +65,25 @@ class _File(Struct, frozen=True):
 
 
 class Outbound:
-    """Sends parts. `path_of` gives the path of an outbound file (see `ChannelHost`); `prefix` goes
-    before what is sent into the chat with oneself."""
+    """Sends parts. `media_path` gives the path of an outbound file (see `ChannelHost`); `prefix`
+    goes before what is sent into the chat with oneself."""
 
     def __init__(
         self,
         link: Link,
         people: People,
         recent: RecentMessages,
-        path_of: Callable[[Media], Path],
+        media_path: Callable[[Media], Path],
         prefix: str,
     ) -> None:
         self._link, self._people, self._recent = link, people, recent
-        self._path_of, self._prefix = path_of, prefix
+        self._media_path, self._prefix = media_path, prefix
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver a part; raises one of the `SendError`s, but never `SendUnknown`."""
         address = self._people.address(part.chat_id)
         text = render(with_choices(part.content, part.buttons))
-        files = [_file(media, self._path_of(media)) for media in part.media]
+        files = [_file(media, self._media_path(media)) for media in part.media]
         if len(files) > 1:
             raise SendRefused("WhatsApp takes one file with a message")
         if not files and not text.strip():

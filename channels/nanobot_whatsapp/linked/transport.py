@@ -84,7 +84,7 @@ class LinkedTransport:
         backoff = Backoff(clock, MAX_PAUSE)
         while True:
             started = clock.monotonic()
-            host.alive(SILENT_SECONDS)
+            host.report_alive(SILENT_SECONDS)
             try:
                 session.downloads.sweep()
                 ingest = session.inbox.ingest
@@ -101,7 +101,7 @@ class LinkedTransport:
                 session.health.report("connection", f"{reason} (it is started again)")
             if clock.monotonic() - started > MAX_PAUSE:
                 backoff.reset()
-            host.alive(MAX_PAUSE + SILENT_SECONDS)
+            host.report_alive(MAX_PAUSE + SILENT_SECONDS)
             await backoff.wait()
 
     async def send(self, part: OutboundPart) -> Receipt:
@@ -118,10 +118,10 @@ class LinkedTransport:
         downloads = (await self._slot.wait()).session.downloads
         return await downloads.fetch(self._connected, media, limit)
 
-    async def show(self, event: Progress) -> None:
+    async def show_progress(self, event: Progress) -> None:
         """Show that somebody types; nothing while no helper runs."""
         if (connection := self._slot.current) is not None:
-            connection.typing.show(event)
+            connection.typing.show_progress(event)
 
     async def _connected(self) -> BridgeLink:
         """The helper that runs, once WhatsApp is connected; see `_Connection.until_open`."""
@@ -157,7 +157,7 @@ class _Connection:
     def __init__(self, session: _Session, link: BridgeLink) -> None:
         self.session, self.link = session, link
         host, people = session.host, session.people
-        outbound = Outbound(link, people, session.recent, host.path_of, session.prefix)
+        outbound = Outbound(link, people, session.recent, host.media_path, session.prefix)
         self.is_open = asyncio.Event()
 
         async def set_typing(chat_id: str, on: bool) -> None:
@@ -201,15 +201,15 @@ class _Connection:
             session.was_open = True
             health.resolve("connection")
             if not health.problems:
-                host.report("")  # that it was connecting
+                host.report_problem("")  # that it was connecting
             if state.me is not None:
                 id = id_of(state.me.number or state.me.lid)
-                host.connected(f"{'+' if id.isdigit() else ''}{id} (linked)")
+                host.report_connected(f"{'+' if id.isdigit() else ''}{id} (linked)")
             self.is_open.set()
         elif state.state == "connecting":
             # At the start this is no problem, and later the problem is what led to it.
             if not session.was_open and not health.problems:
-                host.report("connecting to WhatsApp")
+                host.report_problem("connecting to WhatsApp")
         elif (off := _permanent_error(state)) is not None:
             raise off
         else:
@@ -233,7 +233,7 @@ async def _report_alive(host: ChannelHost, link: BridgeLink) -> None:
     """Keep the watchdog of the core informed, as long as the helper answers."""
     while True:
         if link.is_responsive:
-            host.alive(SILENT_SECONDS)
+            host.report_alive(SILENT_SECONDS)
         await host.clock.sleep(PING_SECONDS)
 
 

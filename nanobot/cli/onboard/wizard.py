@@ -337,7 +337,7 @@ def _first_reply(person: Person, options: argparse.Namespace) -> str | None:
 def _say_to_it(options: argparse.Namespace, text: str) -> list[AgentMessage | Reply]:
     """Say something to the gateway, and what it said."""
     with connected(options.home) as client:
-        events = list(replies(client, client.say(text, DEFAULT_SESSION), DEFAULT_SESSION))
+        events = list(replies(client, client.send_message(text, DEFAULT_SESSION), DEFAULT_SESSION))
     return [event for event in events if isinstance(event, AgentMessage | Reply)]
 
 

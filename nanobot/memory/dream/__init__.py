@@ -295,7 +295,7 @@ class DreamSchedule:
                         nearest = min(nearest, await self._run_if_due(scope) or nearest)
             seconds = (nearest - self._clock.now()).total_seconds()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """There is a new entry."""
         self._wake.set()
 

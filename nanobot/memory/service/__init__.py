@@ -100,7 +100,7 @@ class MemoryService:
     def table(self) -> dict[str, Operation]:
         """The operations named `memory.…`. All callers are the owner of the home."""
         operations: dict[str, Callable[[_Given], Awaitable[Report]]] = {
-            "show": lambda given: self.show(given.scope),
+            "show": lambda given: self.overview(given.scope),
             "search": lambda given: self.search(given.query(), given.scope),
             "why": lambda given: self.why(given.needed("text"), given.scope),
             "log": lambda given: self.log(given.version, given.scope),
@@ -127,7 +127,7 @@ class MemoryService:
             )
         return self._memories.of(scope)
 
-    async def show(self, scope: str) -> Report:
+    async def overview(self, scope: str) -> Report:
         """What is remembered, and how much there is of everything."""
         memory, problem = self.memory(scope), ""
         try:

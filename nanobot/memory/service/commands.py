@@ -190,7 +190,7 @@ class MemoryCommands:
         service, scope, rest = self._service, call.scope, rest.strip()
         match word.lower():
             case "":
-                return Answer((await service.show(scope)).text)
+                return Answer((await service.overview(scope)).text)
             case "search" if rest:
                 return Answer((await service.search(Query(rest, (), limit=_FEW), scope)).text)
             case "why" if rest:

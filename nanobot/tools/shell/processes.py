@@ -156,7 +156,7 @@ class Processes:
         """
         self.refuse_if_held(caller)
         self._make_room(caller, background)
-        process = Process(self._clock, None if background else caller.show)
+        process = Process(self._clock, None if background else caller.show_output)
         running = Running(self._new_name(), command, caller, process, background, seconds, mounted)
         self._table[running.id] = running
         if hold := self._holds.get(caller.scope):

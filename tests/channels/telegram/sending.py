@@ -27,7 +27,7 @@ PERSON = 7
 class Home(RecordingHost):
     """A host whose outbound files lie in its folder."""
 
-    def path_of(self, media: Media) -> Path:
+    def media_path(self, media: Media) -> Path:
         """A file of the folder."""
         path = self.state_folder / media.ref
         if not path.exists():

@@ -66,7 +66,6 @@ class RecordingHost:
         self.asked: list[tuple[Sender, Chat, bool]] = []
         self.buttons: dict[str, str] = {}
         self.reports: list[str] = []
-        self.warnings: list[str] = []
         self.account = ""
         self.entries: list[MenuEntry] = []
         self.owner_ids: list[str] = []
@@ -97,26 +96,23 @@ class RecordingHost:
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         return self.buttons.get(button_id)
 
-    def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+    def serve_webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
         return _served(path, handler, self.port)
 
-    def path_of(self, media: Media) -> Path:
+    def media_path(self, media: Media) -> Path:
         return self._folder / media.ref
 
     def menu(self) -> Sequence[MenuEntry]:
         return self.entries
 
-    def report(self, problem: str) -> None:
+    def report_problem(self, problem: str) -> None:
         self.reports.append(problem)
         self._tell()
 
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-    def connected(self, who: str) -> None:
+    def report_connected(self, who: str) -> None:
         self.account = who
 
-    def alive(self, within: float) -> None:
+    def report_alive(self, within: float) -> None:
         self.expected = self._clock.monotonic() + within
 
     @property

@@ -53,7 +53,7 @@ def notice(words: str, chat: int = PERSON) -> Progress:
 
 async def show(rig: Rig, *events: Progress) -> None:
     for event in events:
-        await rig.previews.show(event)
+        await rig.previews.show_progress(event)
 
 
 async def at_rest(rig: Rig, chats: int = 1) -> None:

@@ -86,10 +86,10 @@ async def test_much_that_is_unread_is_read_at_once(world: World) -> None:
     async with running(world, watched.dream, max_unread=2) as schedule:
         await watched.passes(0.1, asked=0)
         world.remembers("One.")
-        schedule.nudge()
+        schedule.wake()
         await watched.passes(0.01, asked=0)
         world.remembers("Two.")
-        schedule.nudge()
+        schedule.wake()
         await watched.passes(0.01, asked=1)
         assert watched.dream.unread("owner") == 0
 
@@ -119,7 +119,7 @@ async def test_a_failure_while_the_clock_was_ahead_is_waited_out_no_longer_than_
         await watched.passes(0.02, asked=1)
         world.clock.jump(-365 * 24 * HOUR)
         world.clock.jump(24 * HOUR)
-        schedule.nudge()
+        schedule.wake()
         await watched.passes(0.02, asked=1)
 
 
@@ -129,7 +129,7 @@ async def test_a_run_that_failed_is_not_hammered(world: World) -> None:
     watched = Watched(world, fails(ProviderUnavailable("down")))
     async with running(world, watched.dream, max_unread=1) as schedule:
         await watched.passes(0.02, asked=1)
-        schedule.nudge()
+        schedule.wake()
         await watched.passes(0.1, asked=0)
         await watched.passes(0.1, asked=1)
 
@@ -166,7 +166,7 @@ async def test_a_run_for_much_that_is_unread_is_tried_again_when_it_failed(world
     async with running(world, watched.dream, max_unread=1) as schedule:
         await watched.passes(0.02, asked=0)
         world.remembers("One.")
-        schedule.nudge()
+        schedule.wake()
         await watched.passes(0.01, asked=1)
         await watched.passes(0.1, asked=0)
         await watched.passes(0.1, asked=1)

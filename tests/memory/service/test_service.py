@@ -30,7 +30,7 @@ async def owned(tmp_path: Path) -> AsyncIterator[Owned]:
 
 
 async def test_an_empty_memory_says_so(owned: Owned) -> None:
-    report = await owned.service.show(OWNER)
+    report = await owned.service.overview(OWNER)
     assert "Nothing yet: there are no facts in memory/MEMORY.md." in report.text
     assert report.data["facts"] == []
 
@@ -39,7 +39,7 @@ async def test_show_gives_the_facts_and_how_much_there_is(owned: Owned) -> None:
     await owned.remember("Ada likes blue.", "Grace lives in Lisbon.")
     await owned.service.note("the key is under the mat", OWNER)
     await owned.said("telegram:1", "I like blue", "Good to know.")
-    report = await owned.service.show(OWNER)
+    report = await owned.service.overview(OWNER)
     lines = report.text.splitlines()
     assert lines[0] == "What I remember:"
     assert "- Ada likes blue." in lines
@@ -65,7 +65,7 @@ async def test_show_gives_what_is_known_of_the_person_and_of_the_manner_too(owne
     user, soul = owned.workspace / "USER.md", owned.workspace / "SOUL.md"
     user.write_text(user.read_text() + "\n- Speaks Finnish\n")
     soul.write_text(soul.read_text() + "\n- Says du\n")
-    report = await owned.service.show(OWNER)
+    report = await owned.service.overview(OWNER)
     assert "From USER.md:\n\n## Preferences\n- Speaks Finnish\n\nFrom SOUL.md:\n" in report.text
     assert "- Says du" in report.text
     assert "calm and curious" not in report.text  # it says so from the beginning
@@ -74,13 +74,13 @@ async def test_show_gives_what_is_known_of_the_person_and_of_the_manner_too(owne
 async def test_a_fact_is_shown_under_its_heading_where_one_stands_twice(owned: Owned) -> None:
     text = "- top\n## A\n- one\n- two\n## B\n- three\n## A\n- four\n"
     (owned.workspace / LONG_TERM).write_text(text)
-    shown = (await owned.service.show(OWNER)).text
+    shown = (await owned.service.overview(OWNER)).text
     assert text.rstrip() in shown.replace("\n\n", "\n")
 
 
 async def test_long_memories_are_shown_in_part(owned: Owned) -> None:
     await owned.remember(*(f"Fact number {n} is this." for n in range(100)))
-    text = (await owned.service.show(OWNER)).text
+    text = (await owned.service.overview(OWNER)).text
     assert "Fact number 20 is this." in text
     assert "Fact number 99 is this." not in text
     assert "more lines in memory/MEMORY.md" in text
@@ -89,11 +89,11 @@ async def test_long_memories_are_shown_in_part(owned: Owned) -> None:
 async def test_each_scope_sees_its_own_memory_and_numbers_alone(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
     await owned.remember("Bob likes red.", scope=PERSON)
-    theirs = await owned.service.show(PERSON)
+    theirs = await owned.service.overview(PERSON)
     assert "Bob likes red." in theirs.text
     assert "Ada" not in json.dumps(theirs.data)
     assert "searchable" not in theirs.text
-    mine = await owned.service.show(OWNER)
+    mine = await owned.service.overview(OWNER)
     assert "Bob" not in mine.text
     assert mine.data["scopes"] == [PERSON]
 
@@ -101,7 +101,7 @@ async def test_each_scope_sees_its_own_memory_and_numbers_alone(owned: Owned) ->
 @pytest.mark.parametrize("scope", ["", "people/../owner", "nobody", "people/", "owner/x"])
 async def test_a_name_that_is_no_scope_is_refused(owned: Owned, scope: str) -> None:
     with pytest.raises(NanobotError, match="there is no scope"):
-        await owned.service.show(scope)
+        await owned.service.overview(scope)
 
 
 async def test_search_finds_what_was_said_with_what_was_said_around_it(owned: Owned) -> None:

@@ -90,7 +90,9 @@ class Desk:
         self.sandbox: Sandbox | None = self.open
         self.ran_free: list[str] = []
         self.watched = Watched()
-        self.me = TurnContext("cli", "direct", "cli:direct", "turn-1", show=self.watched.show)
+        self.me = TurnContext(
+            "cli", "direct", "cli:direct", "turn-1", show_output=self.watched.show
+        )
         self.asked = Background()
         self.processes = Processes(self.clock, per_session=2, in_all=3)
         self.exec = self.make_exec()

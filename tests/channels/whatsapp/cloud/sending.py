@@ -30,7 +30,7 @@ class Home:
 
     folder: Path
 
-    def path_of(self, media: Media) -> Path:
+    def media_path(self, media: Media) -> Path:
         """A file of the folder."""
         path = self.folder / media.ref
         if not path.exists():
@@ -82,7 +82,7 @@ async def rigged(folder: Path, **settings: str) -> AsyncIterator[Rig]:
         options = build(WhatsAppSettings, given)
         graph = Graph(options, clock, HealthReporter("whatsapp", host))
         people, recent, home = People(folder), RecentMessages(), Home(folder)
-        outbound = Outbound(graph, people, home.path_of, recent)
+        outbound = Outbound(graph, people, home.media_path, recent)
         try:
             yield Rig(meta, graph, outbound, people, recent, host, home)
         finally:

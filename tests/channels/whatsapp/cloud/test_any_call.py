@@ -49,7 +49,10 @@ async def listening(home: Path) -> AsyncIterator[Post]:
         receiver = Receiver(
             SecretStr(SECRET), SecretStr("word"), inbox.ingest, inbox.quarantine.keep, health
         )
-        async with host.webhook("/whatsapp", receiver) as url, aiohttp.ClientSession() as http:
+        async with (
+            host.serve_webhook("/whatsapp", receiver) as url,
+            aiohttp.ClientSession() as http,
+        ):
 
             async def post(body: bytes) -> int:
                 headers = {HEADER: signature_of(body, SECRET)}

@@ -178,29 +178,26 @@ class Core:
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         return None
 
-    def webhook(
+    def serve_webhook(
         self, path: str, handler: WebhookHandler
     ) -> contextlib.AbstractAsyncContextManager[str]:
         raise AssertionError("a linked device has no webhook")
 
-    def path_of(self, media: Media) -> Path:
+    def media_path(self, media: Media) -> Path:
         return self._folder / media.ref
 
     def menu(self) -> Sequence[MenuEntry]:
         return (MenuEntry("status", "says how it is"),)
 
-    def report(self, problem: str) -> None:
+    def report_problem(self, problem: str) -> None:
         self.reports.append(problem)
         self._changes.tell()
 
-    def warn(self, text: str) -> None:
-        raise AssertionError(text)
-
-    def connected(self, who: str) -> None:
+    def report_connected(self, who: str) -> None:
         self.account = who
         self._changes.tell()
 
-    def alive(self, within: float) -> None:
+    def report_alive(self, within: float) -> None:
         self.expected = self.clock.monotonic() + within
 
     @property

@@ -31,7 +31,7 @@ class Wire:
         self.recent = RecentMessages()
         self.people = People(folder)
         self.folder = folder
-        self.outbound = Outbound(self, self.people, self.recent, self.path_of, "🤖 ")
+        self.outbound = Outbound(self, self.people, self.recent, self.media_path, "🤖 ")
 
     async def request(
         self, method: Method, params: Mapping[str, object], patience: float = 60.0
@@ -40,7 +40,7 @@ class Wire:
         self.sent.append(params)
         return {"id": params["id"], "at": 1}
 
-    def path_of(self, media: Media) -> Path:
+    def media_path(self, media: Media) -> Path:
         return self.folder / media.ref
 
     def file(self, kind: MediaKind, mime: str, size: int = 3) -> Media:

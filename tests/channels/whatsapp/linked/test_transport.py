@@ -243,10 +243,10 @@ async def test_in_a_group_an_answer_quotes_and_reads_by_the_ids_that_whatsapp_kn
 async def test_a_turn_shows_as_typing(core: Core) -> None:
     async with running(core) as scene:
         helper = await scene.opened()
-        await scene.transport.show(TurnStarted("whatsapp", ANN, "t1"))
+        await scene.transport.show_progress(TurnStarted("whatsapp", ANN, "t1"))
         on = await helper.request("typing")
         helper.answer(on)
-        await scene.transport.show(TurnEnded("whatsapp", ANN, "t1", (), "done"))
+        await scene.transport.show_progress(TurnEnded("whatsapp", ANN, "t1", (), "done"))
         off = await helper.request("typing")
         helper.answer(off)
     assert [on["params"], off["params"]] == [
