@@ -231,8 +231,8 @@ async def test_of_the_owner_a_group_sees_what_the_owner_allowed_and_changes_noth
 async def test_what_linked_identities_share_is_unlinked_with_them(tmp_path: Path) -> None:
     linked: dict[str, Any] = {"NANOBOT_MEMORY__IDENTITIES": f'[["fake:{ME}", "fake:alias"]]'}
     unlinked: dict[str, Any] = {}
-    for environ, sees in ((linked, True), (unlinked, False)):
-        town = Town(tmp_path)
+    town = Town(tmp_path)
+    for environ, sees in ((linked, None), (linked, True), (unlinked, False)):
         async with owned(
             tmp_path,
             town.model,
@@ -241,9 +241,10 @@ async def test_what_linked_identities_share_is_unlinked_with_them(tmp_path: Path
             learner=town.learner,
             **environ,
         ):
-            if sees:
+            if sees is None:
                 plant(tmp_path)
                 await town.settle()
+                continue
             answer = await town.ask(f"/memory search {SECRET}", "8", "alias")
             listed = await town.ask("/continue", "8", "alias")
             await town.ask("Hello", "8", "alias")
