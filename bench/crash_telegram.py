@@ -220,7 +220,7 @@ async def _offer(home: Path) -> None:
     button = Button("Yes", "p7: yes")
     message = OutboundMessage("telegram", str(OWNER), "o1 choose", buttons=(button,))
     await journal.open()
-    await journal.send("offer", Outgoing("reply", (message,)))
+    await journal.add_outgoing("offer", Outgoing("reply", (message,)))
     await journal.close()
 
 

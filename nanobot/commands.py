@@ -39,16 +39,15 @@ class CommandCall(Struct, frozen=True):
     """A command as someone sent it. What it stages on `session` is committed with its answer;
     `scope` is the memory that the message speaks to.
 
-    It awaits `once` right before anything else that must not be done twice. After a crash it runs
-    again, and `once` then raises `NanobotError`, whose text becomes the answer.
-    """
+    It awaits `begin_effect` right before anything else that must not be done twice. After a crash
+    it runs again, and `begin_effect` then raises `NanobotError`, whose text becomes the answer."""
 
     arguments: str
     message: InboundMessage
     session: Session
     scope: str
     entry_id: int
-    once: Callable[[], Awaitable[None]] = _free
+    begin_effect: Callable[[], Awaitable[None]] = _free
 
 
 class Answer(Struct, frozen=True):
@@ -126,7 +125,7 @@ class CommandRegistry:
             return _saying(name, text, immediate=True), match[1]
         return match
 
-    def overtakes(self, message: InboundMessage) -> bool:
+    def skips_queue(self, message: InboundMessage) -> bool:
         """Whether a message calls a command that need not wait behind others."""
         match = self.called_by(message)
         return match is not None and not match[0].ordered

@@ -82,7 +82,7 @@ class Periodic(ABC):
         self._running: asyncio.Task[None] | None = None
 
     @abstractmethod
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         """Do it. What it raises is logged: the next time may go well."""
 
     async def run_forever(self) -> None:
@@ -92,7 +92,7 @@ class Periodic(ABC):
             await self._clock.sleep(self._first)
         while True:
             try:
-                await self.once()
+                await self.run_once()
             except Exception as error:  # noqa: BLE001 - the boundary: the next time may go well
                 logger.opt(exception=error).warning("{} failed: {}", type(self).__name__, error)
             await self._clock.sleep(self._every)
@@ -112,7 +112,7 @@ class Repeated(Periodic):
         super().__init__(clock, every, first)
         self._work = work
 
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         """Make it."""
         await self._work()
 

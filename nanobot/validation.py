@@ -53,7 +53,7 @@ class SecretStr:
     __str__ = __repr__
 
 
-class Unfit(ValueError):
+class InvalidValue(ValueError):
     """A value that a field cannot take. The texts never repeat it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -63,7 +63,7 @@ class Unfit(ValueError):
 
 class Check(Struct, frozen=True):
     """In `Annotated`: what becomes of the value once its type is right. It raises `ValueError`
-    (better `Unfit`, which has a hint) for one that cannot be taken."""
+    (better `InvalidValue`, which has a hint) for one that cannot be taken."""
 
     run: Callable[[Any], Any]
 
@@ -169,7 +169,7 @@ class _Reader:
         read = _BY_ORIGIN.get(get_origin(kind), _Reader._plain)
         try:
             return read(self, kind, given, path)
-        except Unfit as error:
+        except InvalidValue as error:
             return self._wrong(path, given, str(error), error.hint)
         except ValueError as error:  # an adapter's own check, which may repeat the value
             secret, text = given.strip() if isinstance(given, str) else "", str(error)
@@ -180,7 +180,7 @@ class _Reader:
         before, known = len(self.faults), fields_of(model)
         given = model.prepare(given)
         if not isinstance(given, Mapping):
-            raise Unfit(_NO_SECTION)
+            raise InvalidValue(_NO_SECTION)
         values = {}
         for name, field in known.items():
             if name in given:
@@ -219,7 +219,7 @@ class _Reader:
         *most, last = map(repr, choices)
         near = nearest(given, choices) if given and isinstance(given, str) else ""
         hint = f"Did you mean '{near}'?" if near else ""
-        raise Unfit(f"must be {', '.join(most)} or {last}", hint)
+        raise InvalidValue(f"must be {', '.join(most)} or {last}", hint)
 
     def _optional(self, kind: Any, given: object, path: KeyPath) -> Any:
         (inner,) = (one for one in get_args(kind) if one is not NoneType)
@@ -228,7 +228,7 @@ class _Reader:
     def _items(self, kind: Any, given: object, path: KeyPath) -> Any:
         if not isinstance(given, list | tuple):
             hint = "Write it as [first, second], or one a line after '- '."
-            raise Unfit("must be a list", hint)
+            raise InvalidValue("must be a list", hint)
         inner = get_args(kind)[0]
         items = [self.value(inner, item, (*path, index)) for index, item in enumerate(given)]
         wrong = any(item is _WRONG for item in items)
@@ -236,7 +236,7 @@ class _Reader:
 
     def _entries(self, kind: Any, given: object, path: KeyPath) -> Any:
         if not isinstance(given, Mapping):
-            raise Unfit(_NO_SECTION)
+            raise InvalidValue(_NO_SECTION)
         of_keys, of_values = get_args(kind)
         entries = {
             self.value(of_keys, key, (*path, key)): self.value(of_values, value, (*path, key))
@@ -253,10 +253,10 @@ class _Reader:
             return _number(kind, given)
         if kind is bool:
             if (truth := _TRUTH.get(str(given).strip().lower())) is None:
-                raise Unfit("must be true or false")
+                raise InvalidValue("must be true or false")
             return truth
         if not isinstance(given, str):
-            raise Unfit("must be text")
+            raise InvalidValue("must be text")
         return kind(given)
 
 
@@ -273,34 +273,34 @@ _BY_ORIGIN: Mapping[Any, Callable[[_Reader, Any, object, KeyPath], Any]] = {
 
 
 def _number(kind: type[int] | type[float], given: object) -> int | float:
-    """Raises `Unfit`."""
+    """Raises `InvalidValue`."""
     number: int | float | None = None
     if isinstance(given, str | int | float) and not isinstance(given, bool):
         is_text = kind is int and isinstance(given, str)
         with suppress(ValueError, OverflowError):
             number = kind(str(given).strip().removesuffix(".0") if is_text else given)
     if number is None or (isinstance(given, float) and number != given):
-        raise Unfit("must be a whole number" if kind is int else "must be a number")
+        raise InvalidValue("must be a whole number" if kind is int else "must be a number")
     if isinstance(number, float) and not math.isfinite(number):
-        raise Unfit("must be a finite number")
+        raise InvalidValue("must be a finite number")
     return number
 
 
 def _limit(limit: Meta, value: Any) -> None:
-    """Raises `Unfit` saying what the value must be."""
+    """Raises `InvalidValue` saying what the value must be."""
     size = len(value) if isinstance(value, str | tuple | list) else 0
     if limit.ge is not None and value < limit.ge:
-        raise Unfit(f"must be at least {limit.ge}")
+        raise InvalidValue(f"must be at least {limit.ge}")
     if limit.gt is not None and value <= limit.gt:
-        raise Unfit(f"must be greater than {limit.gt}")
+        raise InvalidValue(f"must be greater than {limit.gt}")
     if limit.le is not None and value > limit.le:
-        raise Unfit(f"must be at most {limit.le}")
+        raise InvalidValue(f"must be at most {limit.le}")
     if limit.min_length is not None and size < limit.min_length:
         least = limit.min_length
-        raise Unfit("must not be empty" if least == 1 else f"must have {least} characters")
+        raise InvalidValue("must not be empty" if least == 1 else f"must have {least} characters")
     if limit.max_length is not None and size > limit.max_length:
         unit = "characters" if isinstance(value, str) else "items"
-        raise Unfit(f"must be at most {limit.max_length:,} {unit}")
+        raise InvalidValue(f"must be at most {limit.max_length:,} {unit}")
 
 
 def json_schema(

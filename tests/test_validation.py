@@ -12,12 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, field
 
-from nanobot.validation import Check, Checked, Fault, Invalid, SecretStr, Unfit, build, json_schema
+from nanobot.validation import (
+    Check,
+    Checked,
+    Fault,
+    Invalid,
+    InvalidValue,
+    SecretStr,
+    build,
+    json_schema,
+)
 
 
 def _even(number: int) -> int:
     if number % 2:
-        raise Unfit("must be even", "Add one.")
+        raise InvalidValue("must be even", "Add one.")
     return number
 
 

@@ -137,7 +137,7 @@ class Outbound:
             uploads = _together([_upload(one, self._host.media_path(one)) for one in part.media])
         if not uploads and not part.content.strip():
             raise SendRefused("there is nothing to send")
-        await self._previews.settle(part.chat_id)
+        await self._previews.finish(part.chat_id)
         thread = number(part.thread_id) if part.thread_id else None
         attempt = Attempt(chat_id, thread, reply_to)
         message_id = await self._deliver(part, uploads, attempt)
@@ -157,7 +157,7 @@ class Outbound:
                 self._chats.set_unreachable(part.chat_id)
                 raise _lost(error.message) from None
             except Flooded as error:
-                self._previews.hold(part.chat_id, error.seconds)
+                self._previews.pause(part.chat_id, error.seconds)
                 raise as_send_error(error) from None
             except Exception as error:  # noqa: BLE001 - the boundary: the core decides
                 # Whatever the library stumbles over (an answer that it does not understand, say),

@@ -179,7 +179,7 @@ class PreviewBoard:
                 if turn := self.turns.get(event.turn_id):
                     turn.note(event, now)
 
-    def hold(self, now: float, seconds: float) -> None:
+    def pause(self, now: float, seconds: float) -> None:
         """Show nothing for that long, and nothing more of the turns that run."""
         self._quiet_until = max(self._quiet_until, now + seconds)
         for turn in self.turns.values():
@@ -222,7 +222,7 @@ class PreviewBoard:
     def failed(self, step: Step, now: float, *, wait: float = 0.0) -> None:
         """A step was refused or not answered; Telegram asked to wait that many seconds."""
         if wait > 0:
-            self.hold(now, wait)
+            self.pause(now, wait)
         match step:
             case Text():
                 self._text_due = now + _DRAFT_PACE
@@ -331,7 +331,7 @@ class Previews:
         preview.board.note(event, self._clock.monotonic())
         self._wake(preview)
 
-    async def settle(self, chat_id: str) -> None:
+    async def finish(self, chat_id: str) -> None:
         """Before a send: nothing of a turn that is over may be shown after it."""
         preview = self._previewed.get(self._chats.canonical(chat_id))
         if preview is None or preview.call is None:
@@ -343,11 +343,11 @@ class Previews:
             await with_timeout(self._clock, _GRACE, asyncio.wait((call,)))
         call.cancel()
 
-    def hold(self, chat_id: str, seconds: float) -> None:
+    def pause(self, chat_id: str, seconds: float) -> None:
         """Telegram asked to leave a chat alone that long."""
         preview = self._previewed.get(self._chats.canonical(chat_id))
         if preview is not None:
-            preview.board.hold(self._clock.monotonic(), seconds)
+            preview.board.pause(self._clock.monotonic(), seconds)
 
     def _chat(self, chat_id: str) -> _ChatPreview:
         chat_id = self._chats.canonical(chat_id)

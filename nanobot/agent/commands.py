@@ -94,7 +94,7 @@ class ConversationCommands:
         call.session.clear(call.entry_id)
 
         def seal() -> None:
-            sealing = self._parts.consolidator.seal(call.session)
+            sealing = self._parts.consolidator.consolidate_sealed(call.session)
             self._parts.awaited_background.start(sealing, name=f"seal {call.session.key}")
 
         return Answer("New session started.", afterwards=seal)

@@ -129,7 +129,7 @@ class Helpers:
         lost = helper.report(_LOST.format(one_line(task, 1_000)), self._clock.now())
         self._at_work[helper.id] = helper
         try:
-            await self._journal.helper_begun(helper.id, lost)
+            await self._journal.add_helper(helper.id, lost)
         except BaseException:
             del self._at_work[helper.id]
             raise
@@ -144,7 +144,7 @@ class Helpers:
             if helper.work is not None:
                 helper.work.cancel()
         for helper in mine:
-            await self._journal.helper_ended(helper.id)
+            await self._journal.remove_helper(helper.id)
         return len(mine)
 
     async def recover(self) -> None:
@@ -178,7 +178,7 @@ class Helpers:
         while True:
             try:
                 await self._bus.publish_internal(message)
-                await self._journal.helper_ended(helper_id)
+                await self._journal.remove_helper(helper_id)
             except StorageError as error:
                 logger.error("what became of a helper waits for the disk: {}", error)
                 await self._clock.sleep(DISK_PAUSE)

@@ -61,10 +61,10 @@ class AgentLoop:
         if turn is not None and asks and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
         behind = key in self._queue.paused and (asks or (match and match[0].ordered))
-        held = self._queue.held(key) if behind else None
+        held = self._queue.delayed(key) if behind else None
         if held is not None:
             self._background.start(self._notify_queued(entry, held), name=f"queued {entry.id}")
-        self._queue.enter(entry)
+        self._queue.enqueue(entry)
 
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
         """Take up what an earlier process left. `/stop` and the like go first, so that a stopped
@@ -77,7 +77,7 @@ class AgentLoop:
                 at_once.append(entry)
             else:
                 waiting.setdefault(entry.message.session_key, []).append(entry)
-                self._queue.enter(entry, pause=True)
+                self._queue.enqueue(entry, pause=True)
         for entry in sorted(at_once, key=lambda entry: bool(entry.message.deletes)):
             await self._at_once(entry)
         suspects = []
@@ -111,7 +111,7 @@ class AgentLoop:
         """Stop the running turn of a session and set aside what waits behind it, up to inbox entry
         `before`: whether a turn ran, and how many messages waited."""
         self._queue.paused.discard(session_key)
-        waiting = self._queue.take(
+        waiting = self._queue.remove_waiting(
             session_key, lambda e: e.id < before and not self._queue.is_command(e.message)
         )
         count = len(waiting)
@@ -135,7 +135,7 @@ class AgentLoop:
     async def _set_aside(self, key: str, entries: list[InboxEntry]) -> None:
         session = await self._sessions.get_or_create(key)
         while entries:
-            await self._turns.set_aside(session, entries[0])
+            await self._turns.stop_waiting(session, entries[0])
             del entries[0]
 
     async def _handle(self, entry: InboxEntry) -> None:
@@ -153,7 +153,7 @@ class AgentLoop:
                 await self._run_command(*match, entry)
             elif message.edits or message.unanswered:
                 session = await self._sessions.get_or_create(message.session_key)
-                await self._turns.note(session, entry)
+                await self._turns.store_unanswered(session, entry)
             else:
                 await self._turn(entry)
         except StorageError as error:
@@ -161,7 +161,7 @@ class AgentLoop:
 
     def _hold_for_disk(self, entry: InboxEntry, error: StorageError) -> None:
         """Keep a message that the disk refused; its person is told once."""
-        self._queue.hold(self._queue.notify_disk(entry, error), DISK_PAUSE)
+        self._queue.delay(self._queue.notify_disk(entry, error), DISK_PAUSE)
 
     async def _turn(self, entry: InboxEntry) -> None:
         """A turn, which ends here or waits for the disk. What is logged in it, and by what it
@@ -242,13 +242,13 @@ class AgentLoop:
             theirs = other.message.sender_id == message.sender_id and not other.joined
             return theirs and message.deletes in (other.message.event_id, other.message.edits)
 
-        dropped = self._queue.take(key, is_meant)
+        dropped = self._queue.remove_waiting(key, is_meant)
         found = bool(dropped)
         try:
             while dropped:
-                await self._turns.forget(dropped[0])
+                await self._turns.drop_waiting(dropped[0])
                 del dropped[0]
-            await self._turns.forget(entry)
+            await self._turns.drop_waiting(entry)
         finally:  # what could not be dropped waits on, and nothing waits for what was
             if found:
                 self._queue.put_back(dropped)

@@ -184,7 +184,7 @@ class Notifier:
                 buttons=tuple(buttons),
             )
             name = name or f"tell-{secrets.token_hex(8)}"
-            await self._bus.send(name, Outgoing("reply", self._split(message)))
+            await self._bus.send_outgoing(name, Outgoing("reply", self._split(message)))
 
     async def notify(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> Address | None:
         """Send a message to the chat that a scope used last; None where there is none."""
@@ -329,7 +329,7 @@ async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessag
     changes nothing: both go by the event's id. Raises `StorageError`."""
     text, there = message.content, message.address
     notice = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
-    await bus.send(message.event_id, Outgoing("reply", split(notice)))
+    await bus.send_outgoing(message.event_id, Outgoing("reply", split(notice)))
     origins = () if message.origin == NANOBOT else (message.origin,)
     await bus.publish_internal(background_turn_note(message, text, origins, message.timestamp))
 

@@ -208,7 +208,7 @@ class SessionQueue:
         """Whether a message calls a command."""
         return self._commands.called_by(message) is not None
 
-    def enter(self, entry: InboxEntry, *, pause: bool = False) -> None:
+    def enqueue(self, entry: InboxEntry, *, pause: bool = False) -> None:
         """A new message, behind the others of its session. With `pause`, nothing of its session is
         handled until `resume`."""
         key = entry.message.session_key
@@ -219,7 +219,7 @@ class SessionQueue:
         else:
             self.lanes.submit(key, partial(self._next, key))
 
-    def held(self, key: str) -> InboxEntry | None:
+    def delayed(self, key: str) -> InboxEntry | None:
         """The message of a session that waits for the model or the disk, if any."""
         waiting = self._waiting.get(key) if key in self.paused else None
         return waiting[0] if waiting and waiting[0].reason else None
@@ -239,7 +239,7 @@ class SessionQueue:
 
         self._background.start(go_on(), name=f"wait {key}")
 
-    def hold(self, entry: InboxEntry, seconds: float) -> None:
+    def delay(self, entry: InboxEntry, seconds: float) -> None:
         """Keep a message at the head of its session until then."""
         self.put_back((entry,))
         self.paused.add(entry.message.session_key)
@@ -263,7 +263,7 @@ class SessionQueue:
         """What waits in a session, in order; nothing while it is paused."""
         return () if key in self.paused else tuple(self._waiting.get(key, ()))
 
-    def take(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
+    def remove_waiting(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
         """Take out what waits in a session and is wanted, wherever it stands in the queue."""
         waiting = self._waiting.pop(key, deque())
         taken = [entry for entry in waiting if wanted(entry)]
@@ -281,7 +281,7 @@ class SessionQueue:
         """One job of a lane: the next message, unless a turn took it or it may not be handled."""
         queue = self._waiting.get(key, ())
         paused = key in self.paused
-        ready = (e for e in queue if not paused or self._commands.overtakes(e.message))
+        ready = (e for e in queue if not paused or self._commands.skips_queue(e.message))
         entry = next(ready, None)
         if entry is not None:
             self._waiting[key].remove(entry)

@@ -205,7 +205,7 @@ class Turns:
                     render=partial(self._context.render, cache),
                 )
             except ContextTooLong:
-                if not await self._parts.consolidator.shrink(session):
+                if not await self._parts.consolidator.consolidate_half(session):
                     raise
             except ProviderRejected as error:
                 if blinded:
@@ -236,12 +236,12 @@ class Turns:
         pause = max(error.retry_after, pause_after(outages + 1, 15.0, 300.0))
         not_before = now.timestamp() + pause
         await self._journal.postpone([e.id for e in turn.entries], not_before, str(error))
-        await self._wait(turn, turn.id, waiting_text(error, hours))
+        await self._notify_waiting(turn, turn.id, waiting_text(error, hours))
         async with turn.ending:
             if turn.open:
                 entry = replace(turn.as_entry(), reason=str(error), outages=outages + 1)
                 entry = replace(entry, not_before=not_before, received_at=since)
-                self._parts.queue.hold(entry, pause)
+                self._parts.queue.delay(entry, pause)
 
     async def stop(self, session: Session, turn: RunningTurn) -> bool:
         """End a turn because its person said so; False where it had ended already. Committed before
@@ -255,13 +255,13 @@ class Turns:
             task.cancel()
         return True
 
-    async def set_aside(self, session: Session, entry: InboxEntry) -> None:
+    async def stop_waiting(self, session: Session, entry: InboxEntry) -> None:
         """End a message that waits, unanswered: it is kept in the session, without its files."""
         turn = RunningTurn(entry, self._parts)
         await self._begin(session, turn)
         await self.stop(session, turn)
 
-    async def note(self, session: Session, entry: InboxEntry) -> None:
+    async def store_unanswered(self, session: Session, entry: InboxEntry) -> None:
         """Keep a message that begins no turn in the conversation."""
         turn = RunningTurn(entry, self._parts)
         session.begin_turn()
@@ -270,7 +270,7 @@ class Turns:
         done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
         self._bus.forward(await self._commit(session, done))
 
-    async def forget(self, entry: InboxEntry) -> None:
+    async def drop_waiting(self, entry: InboxEntry) -> None:
         """End a message that waits as if it had never come."""
         turn_id = entry.turn_id or turn_name(entry, self._clock)
         report = "{}" if entry.turn_id else ""  # ends the turn that had begun
@@ -279,7 +279,9 @@ class Turns:
 
     async def notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
         """A message is behind one that waits: tell whoever watches, and its person once."""
-        await self._wait(RunningTurn(entry, self._parts), f"behind-{held.id}", BEHIND_ANOTHER)
+        await self._notify_waiting(
+            RunningTurn(entry, self._parts), f"behind-{held.id}", BEHIND_ANOTHER
+        )
 
     async def answer_command(
         self, entry: InboxEntry, answer: Answer, session: Session | None = None
@@ -288,7 +290,7 @@ class Turns:
         inbound = entry.message
         turn_id = turn_name(entry, self._clock)
         event_ids = (inbound.answered_event,)
-        reply = self._say(inbound, answer.text, event_ids, "reply")
+        reply = self._outgoing(inbound, answer.text, event_ids, "reply")
         completion = Completion(
             turn_id,
             inbound.session_key,
@@ -328,13 +330,15 @@ class Turns:
             session.set_metadata(**changes)
         return scope
 
-    async def _wait(self, turn: RunningTurn, name: str, text: str) -> None:
+    async def _notify_waiting(self, turn: RunningTurn, name: str, text: str) -> None:
         """The turn goes on later: tell whoever watches, and once the person; of a job whoever reads
         its chat."""
         self._hook(self._ended(turn, "waiting"))
         inbound = turn.inbound
         if text := text if inbound.expects_answer else job_waiting_text(inbound):
-            await self._bus.send(name, self._say(inbound, text, turn.event_ids, "waiting"))
+            await self._bus.send_outgoing(
+                name, self._outgoing(inbound, text, turn.event_ids, "waiting")
+            )
 
     async def _end(
         self,
@@ -362,7 +366,7 @@ class Turns:
                 text = failed_text(inbound, text) if state == "failed" else text
             try:
                 says = text or (state == "done" and not inbound.is_background)
-                reply = self._say(inbound, text, turn.event_ids, "reply") if says else None
+                reply = self._outgoing(inbound, text, turn.event_ids, "reply") if says else None
                 notes: tuple[InboundMessage, ...] = ()
                 if reply and inbound.is_background:  # nobody in that chat asked for it
                     origins = origins_of(turn.messages_read())
@@ -371,7 +375,7 @@ class Turns:
                     final = Message("assistant", result.text, self._clock.now())
                     self._stage(session, turn, [*turn.messages, final])
                 else:
-                    self._stage(session, turn, self._left(turn, state))
+                    self._stage(session, turn, self._messages_left(turn, state))
                 completion = Completion(
                     turn.id,
                     session.key,
@@ -419,7 +423,7 @@ class Turns:
         if not saved.cancelled() and saved.exception() is None:
             self._journal.mark_filed((unfiled_id,))
 
-    def _left(self, turn: RunningTurn, state: str) -> Sequence[Message]:
+    def _messages_left(self, turn: RunningTurn, state: str) -> Sequence[Message]:
         """What a turn without an answer leaves in its conversation, so that each call there has its
         result."""
         now = self._clock.now()
@@ -452,7 +456,7 @@ class Turns:
             milliseconds=round((self._clock.monotonic() - turn.started_at) * 1000),
         )
 
-    def _say(
+    def _outgoing(
         self, inbound: InboundMessage, text: str, event_ids: tuple[str, ...], call: str
     ) -> Outgoing:
         """A text for the chat of `inbound`, in a group as a reply, so that all see to what; `call`

@@ -201,7 +201,7 @@ class RunningTurn(TurnLog):
 
     async def _take_in(self, wanted: Callable[[InboxEntry], bool]) -> Sequence[Message]:
         """Make waiting messages part of the turn, durably; what they are in the conversation."""
-        taken = self._queue.take(self._key, wanted)
+        taken = self._queue.remove_waiting(self._key, wanted)
         if not taken:
             return ()
         first = len(self.messages)

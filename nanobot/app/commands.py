@@ -180,7 +180,7 @@ class TypedKeys:
         names = await asyncio.to_thread(self._keep, keys)
         left: list[str] = []
         for key in keys:
-            report = await self._service.strike(key)
+            report = await self._service.erase_text(key)
             still = report.data["left"]
             assert isinstance(still, list)
             left += [str(one) for one in still if not str(one).startswith(SECRETS_FILE)]

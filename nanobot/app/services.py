@@ -34,7 +34,7 @@ from nanobot.gateway.health import (
     storage_concerns,
     upkeep_concerns,
 )
-from nanobot.gateway.status import HealthEndpoint, Live, Status
+from nanobot.gateway.status import HealthEndpoint, RuntimeStatus, Status
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
 from nanobot.memory.consolidation import MemoryConsolidator
@@ -169,7 +169,7 @@ def build_routines(
 ) -> Iterator[Routine]:
     """What runs by itself, as far as the owner wants it to."""
     settings = base.settings
-    yield Repeated(base.clock, 60.0, agent.consolidator.idle, first=60.0)
+    yield Repeated(base.clock, 60.0, agent.consolidator.consolidate_idle, first=60.0)
     yield Repeated(base.clock, 60.0, memory.index.refresh, first=_SETTLED_SECONDS)
     if memory.schedule is not None:
         yield memory.schedule
@@ -271,7 +271,7 @@ class Monitoring:
         monitor = HealthMonitor(states, journal, clock, base.background, others)
         self.counted = LogCounter()
         turns = agent.turns
-        live = Live(
+        live = RuntimeStatus(
             clock.monotonic(), lambda: len(turns.running), monitor, turn_metrics, self.counted
         )
         self.status = Status(

@@ -273,7 +273,7 @@ class Journal(Protocol):
     ) -> str | None:
         """The value of a button of this chat that a person with these ids may press."""
 
-    def send(self, turn_id: str, outgoing: Outgoing) -> Future[tuple[OutboxPart, ...]]:
+    def add_outgoing(self, turn_id: str, outgoing: Outgoing) -> Future[tuple[OutboxPart, ...]]:
         """Put a message in the outbox outside a completion, whether or not the future is awaited.
         The same `call` of a turn is stored once."""
 
@@ -293,10 +293,10 @@ class Journal(Protocol):
         stored with it, once for each message: that is returned, to be sent. A notice itself waits
         until something else reaches its chat."""
 
-    async def helper_begun(self, helper_id: str, if_lost: InboundMessage) -> None:
+    async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
         """A helper is about to begin; `if_lost` reports its loss after a crash."""
 
-    async def helper_ended(self, helper_id: str) -> None:
+    async def remove_helper(self, helper_id: str) -> None:
         """Its report is stored, or not wanted."""
 
     async def lost_helpers(self) -> list[tuple[str, InboundMessage]]:
@@ -305,17 +305,17 @@ class Journal(Protocol):
     async def counts(self) -> QueueCounts:
         """How much is under way or failed."""
 
-    async def queue(self) -> tuple[list[QueueRow], list[QueueRow]]:
+    async def queue_rows(self) -> tuple[list[QueueRow], list[QueueRow]]:
         """Messages that are not answered, and parts that are not delivered; oldest first."""
 
-    async def retry(self, row: str) -> InboxEntry | OutboxPart:
+    async def retry_row(self, row: str) -> InboxEntry | OutboxPart:
         """Make a failed message or a dead part ready to be tried again, and return it. Raises
         `NanobotError` when the row does not exist, has not failed or cannot be read."""
 
-    async def drop(self, row: str) -> None:
+    async def drop_row(self, row: str) -> None:
         """Give up a failed message or a dead part for good. Raises `NanobotError` like `retry`."""
 
-    async def turn(self, turn_id: str) -> TurnRecord:
+    async def turn_record(self, turn_id: str) -> TurnRecord:
         """What is kept of a turn. Raises `NanobotError` for an id that is not known (any more)."""
 
     async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
@@ -329,16 +329,16 @@ class Journal(Protocol):
         """The usage of one conversation (all of them for an empty `session`) from `since` (aware)
         on. A turn without a report that can be read does not count."""
 
-    async def learning(self, since: date) -> Usage:
+    async def learning_usage(self, since: date) -> Usage:
         """What memory itself used, from the day `since` on."""
 
-    def add_learning(self, day: date, used: Usage) -> None:
+    def add_learning_usage(self, day: date, used: Usage) -> None:
         """Count calls of memory's own on a day. Posted."""
 
-    async def spent(self, day: date) -> Spent:
+    async def day_tokens(self, day: date) -> Spent:
         """What all model calls of a day have used. Raises `StorageError`."""
 
-    def add_spent(self, day: date, tokens: int, *, warned: bool = False) -> None:
+    def add_day_tokens(self, day: date, tokens: int, *, warned: bool = False) -> None:
         """Count a call's tokens on a day, and remember a warning. Posted."""
 
     async def erase(self, redact: Redact) -> int:

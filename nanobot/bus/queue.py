@@ -62,7 +62,7 @@ class MessageBus:
         self._stopped = True
         self._count(0)
 
-    def hold_intake(self, why: StorageError) -> None:
+    def pause_intake(self, why: StorageError) -> None:
         """The same until `resume_intake`."""
         self.held = why
         self._count(0)
@@ -110,10 +110,10 @@ class MessageBus:
         self._send(committed.parts)
         self._deliver_all(committed.republished)
 
-    async def send(self, turn_id: str, outgoing: Outgoing) -> None:
+    async def send_outgoing(self, turn_id: str, outgoing: Outgoing) -> None:
         """Say something while a turn goes on; the same `call` of a turn is sent once. What is
         stored is sent, also where the caller is cancelled meanwhile."""
-        await _when_stored(self._journal.send(turn_id, outgoing), self._send)
+        await _when_stored(self._journal.add_outgoing(turn_id, outgoing), self._send)
 
     def _count(self, change: int) -> None:
         self._open += change

@@ -304,7 +304,9 @@ class SqliteJournal:
         rows = await self._run(query, button_id, channel, chat_id)
         return next((value for value, only in rows if not only or only in sender_ids), None)
 
-    def send(self, turn_id: str, outgoing: Outgoing) -> asyncio.Future[tuple[OutboxPart, ...]]:
+    def add_outgoing(
+        self, turn_id: str, outgoing: Outgoing
+    ) -> asyncio.Future[tuple[OutboxPart, ...]]:
         now = self._clock.now().isoformat()
         return self.database.run(lambda db: _insert_outgoing(db, turn_id, (outgoing,), now))
 
@@ -352,11 +354,11 @@ class SqliteJournal:
 
         return await self.database.run(work, until_stored=True)
 
-    async def helper_begun(self, helper_id: str, if_lost: InboundMessage) -> None:
+    async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
         row = (helper_id, self._clock.now().isoformat(), encode_event(if_lost))
         await self._run("INSERT OR REPLACE INTO helper VALUES (?, ?, ?)", *row)
 
-    async def helper_ended(self, helper_id: str) -> None:
+    async def remove_helper(self, helper_id: str) -> None:
         await self._run("DELETE FROM helper WHERE id = ?", helper_id)
 
     async def lost_helpers(self) -> list[tuple[str, InboundMessage]]:
@@ -368,7 +370,7 @@ class SqliteJournal:
         return await self.database.run(queue_counts)
 
     @_transaction
-    def queue(self, db: sqlite3.Connection) -> tuple[list[QueueRow], list[QueueRow]]:
+    def queue_rows(self, db: sqlite3.Connection) -> tuple[list[QueueRow], list[QueueRow]]:
         inbox = db.execute(
             "SELECT payload, 'in-' || id, session_key,"
             " iif(state != 'failed' AND not_before, 'waiting', state), attempts, received_at,"
@@ -384,7 +386,7 @@ class SqliteJournal:
 
         return shown(inbox), shown(outbox)
 
-    async def retry(self, row: str) -> InboxEntry | OutboxPart:
+    async def retry_row(self, row: str) -> InboxEntry | OutboxPart:
         try:
             return await self.database.run(lambda db: _retry_row(db, row))
         except ValueError as error:
@@ -394,7 +396,7 @@ class SqliteJournal:
             ) from error
 
     @_transaction
-    def drop(self, db: sqlite3.Connection, row: str) -> None:
+    def drop_row(self, db: sqlite3.Connection, row: str) -> None:
         table, row_id = _parse(row)
         ended = "state = 'stopped', payload = NULL WHERE state = 'failed'"
         if table == "outbox":
@@ -404,7 +406,7 @@ class SqliteJournal:
             raise _not_retryable(row)
 
     @_transaction
-    def turn(self, db: sqlite3.Connection, turn_id: str) -> TurnRecord:
+    def turn_record(self, db: sqlite3.Connection, turn_id: str) -> TurnRecord:
         row = execute(
             db,
             "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?",
@@ -458,14 +460,14 @@ class SqliteJournal:
         )
         return Usage(*await self._numbers(query, session, since.isoformat() if since else ""))
 
-    async def learning(self, since: date) -> Usage:
+    async def learning_usage(self, since: date) -> Usage:
         query = (
             "SELECT total(calls), total(prompt), total(cached), total(completion) FROM learning"
             " WHERE day >= ?"
         )
         return Usage(*await self._numbers(query, since.isoformat()))
 
-    def add_learning(self, day: date, used: Usage) -> None:
+    def add_learning_usage(self, day: date, used: Usage) -> None:
         self._post(
             "INSERT INTO learning VALUES (?, ?, ?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
             " calls = calls + excluded.calls, prompt = prompt + excluded.prompt,"
@@ -474,12 +476,12 @@ class SqliteJournal:
             can_wait=True,
         )
 
-    async def spent(self, day: date) -> Spent:
+    async def day_tokens(self, day: date) -> Spent:
         query = "SELECT total(tokens), total(warned) FROM spending WHERE day = ?"
         tokens, warned = await self._numbers(query, day.isoformat())
         return Spent(tokens, bool(warned))
 
-    def add_spent(self, day: date, tokens: int, *, warned: bool = False) -> None:
+    def add_day_tokens(self, day: date, tokens: int, *, warned: bool = False) -> None:
         self._post(
             "INSERT INTO spending VALUES (?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
             " tokens = tokens + excluded.tokens, warned = max(warned, excluded.warned)",

@@ -29,7 +29,7 @@ from nanobot.config.values import (
 )
 from nanobot.errors import NanobotError
 from nanobot.text import expanduser
-from nanobot.validation import Check, Checked, Fault, SecretStr, Unfit, fields_of, nearest
+from nanobot.validation import Check, Checked, Fault, InvalidValue, SecretStr, fields_of, nearest
 
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -48,7 +48,7 @@ def _known_zone(name: str) -> str:
         return name
     near = nearest(name, sorted(available_timezones()))
     hint = f"Did you mean '{near}'?" if near else "Write it like Europe/Berlin."
-    raise Unfit("is not the name of a time zone", hint)
+    raise InvalidValue("is not the name of a time zone", hint)
 
 
 class AgentSettings(Checked, frozen=True):
@@ -78,11 +78,11 @@ def _whole_keys(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], .
     for key in keys:
         channel, _, account = key.partition(":")
         if not channel.strip() or not account.strip():
-            raise Unfit("must hold accounts written as channel:id", example)
+            raise InvalidValue("must hold accounts written as channel:id", example)
     if any(len(person) < 2 for person in people):
-        raise Unfit("must give each person at least two accounts", example)
+        raise InvalidValue("must give each person at least two accounts", example)
     if len(set(keys)) < len(keys):
-        raise Unfit("names one account twice", "Put all accounts of a person into one list.")
+        raise InvalidValue("names one account twice", "Put all accounts of a person into one list.")
     return people
 
 
@@ -125,7 +125,7 @@ def _known_schedule(text: str) -> str:
 
     if not isinstance(parse_schedule(text), Every | Cron):
         hint = "Write it like `every 24h` or `0 4 * * *`."
-        raise Unfit("must be a schedule that comes again", hint)
+        raise InvalidValue("must be a schedule that comes again", hint)
     return text.strip()
 
 
@@ -162,7 +162,7 @@ def _usable_interval(text: str) -> str:
     interval = _interval(text)
     if interval is None or not timedelta(minutes=1) <= interval <= timedelta(days=30):
         hint = "Write it like 30m, 2h or 1d, or off."
-        raise Unfit("must be a time between a minute and 30 days, or off", hint)
+        raise InvalidValue("must be a time between a minute and 30 days, or off", hint)
     return text
 
 
@@ -172,7 +172,7 @@ def _usable_hours(text: str) -> str:
         if start != end or "24:00" in text:
             return text.strip()
     hint = "Write it like 08:00-22:00, or 00:00-24:00 for always."
-    raise Unfit("must be two different times of the day", hint)
+    raise InvalidValue("must be two different times of the day", hint)
 
 
 class HeartbeatSettings(Checked, frozen=True):
@@ -280,7 +280,7 @@ def _usable_schedule(text: str) -> str:
     text = " ".join(text.split())
     if text and not isinstance(parse_schedule(text), Cron):
         hint = 'Write it like "30 3 * * *", which is each night at half past three.'
-        raise Unfit("must be the five fields of cron", hint)
+        raise InvalidValue("must be the five fields of cron", hint)
     return text
 
 
@@ -288,7 +288,7 @@ def _usable_recipient(text: str) -> str:
     text = text.strip()
     if text and not (text.startswith("age1") and text.isalnum()):
         hint = "`nanobot backup keygen` makes a pair; the part that begins with age1 goes here."
-        raise Unfit("must be a public key of age", hint)
+        raise InvalidValue("must be a public key of age", hint)
     return text
 
 
@@ -346,7 +346,9 @@ class RetentionSettings(Checked, frozen=True):
 
 def _named(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
     if any("*" in ids for ids in owner.values()):
-        raise Unfit("must name you; `*` would make everyone the owner", "Write your own ids.")
+        raise InvalidValue(
+            "must name you; `*` would make everyone the owner", "Write your own ids."
+        )
     return owner
 
 

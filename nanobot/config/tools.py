@@ -26,7 +26,7 @@ from nanobot.config.values import (
     Variables,
     exposed_path_faults,
 )
-from nanobot.validation import Check, Checked, Fault, SecretStr, Unfit
+from nanobot.validation import Check, Checked, Fault, InvalidValue, SecretStr
 
 if TYPE_CHECKING:
     from nanobot.tooling import Approval, RiskKind
@@ -244,7 +244,7 @@ class McpServerSettings(Checked, frozen=True):
 def _usable_names(servers: Mapping[str, McpServerSettings]) -> Mapping[str, McpServerSettings]:
     if not all(_NAME.fullmatch(name) for name in servers):
         hint = "Use up to 32 letters, digits, `-` and single `_`, such as `files`."
-        raise Unfit("has a name that cannot be part of a tool's name", hint)
+        raise InvalidValue("has a name that cannot be part of a tool's name", hint)
     return servers
 
 

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Meta, Struct
 
 from nanobot.errors import ToolError
-from nanobot.validation import Check, Fault, KeyPath, SecretStr, Unfit
+from nanobot.validation import Check, Fault, InvalidValue, KeyPath, SecretStr
 
 if TYPE_CHECKING:
     from nanobot.cron.schedule import Schedule
@@ -62,9 +62,11 @@ def _checked_address(url: str, example: str, keys: str) -> str:
     parts = _parts(url, "http", "https")
     if parts is None:
         hint = f"Write it like {example}."
-        raise Unfit("must be an address that begins with http:// or https://", hint)
+        raise InvalidValue("must be an address that begins with http:// or https://", hint)
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise Unfit("must hold no user name, no '?' and no '#'", f"Put the key into `{keys}`.")
+        raise InvalidValue(
+            "must hold no user name, no '?' and no '#'", f"Put the key into `{keys}`."
+        )
     return url
 
 
@@ -72,7 +74,9 @@ def _checked_url(text: str) -> str:
     example = f"{OFFICIAL_API} or http://127.0.0.1:11434/v1"
     url = _checked_address(text.strip().rstrip("/"), example, "api_key")
     if url.endswith(("/chat/completions", "/completions", "/responses")):
-        raise Unfit("must stop before the name of the operation", "Leave off what follows /v1.")
+        raise InvalidValue(
+            "must stop before the name of the operation", "Leave off what follows /v1."
+        )
     return url
 
 
@@ -84,14 +88,16 @@ def _checked_proxy(secret: SecretStr) -> SecretStr:
     url = secret.get_secret_value().strip().rstrip("/")
     parts = _parts(url, "http")
     if url and (parts is None or parts.path or parts.query or parts.fragment):
-        raise Unfit("must be the address of an http proxy", "Write it like http://127.0.0.1:3128.")
+        raise InvalidValue(
+            "must be the address of an http proxy", "Write it like http://127.0.0.1:3128."
+        )
     return SecretStr(url)
 
 
 def _checked_key(secret: SecretStr) -> SecretStr:
     key = secret.get_secret_value().strip()
     if not all("!" <= character <= "~" for character in key):
-        raise Unfit(
+        raise InvalidValue(
             "holds a space, a line break or a character beyond ASCII, which no key has",
             "Copy the key again, on its own.",
         )
@@ -106,9 +112,9 @@ def _parsed_by(parse: Callable[[str], str], message: str, hint: str) -> Check:
         try:
             return parse(text.strip())
         except (ValueError, ToolError) as error:
-            if isinstance(error, Unfit):
+            if isinstance(error, InvalidValue):
                 raise
-            raise Unfit(message, hint) from None
+            raise InvalidValue(message, hint) from None
 
     return Check(check)
 
@@ -124,7 +130,9 @@ def _rule(text: str) -> str:
 
     rule = text.lower()
     if any(network.prefixlen == 0 for network, _ in parse_exceptions([rule]).networks):
-        raise Unfit("must not allow every address", "Name the hosts or networks that you mean.")
+        raise InvalidValue(
+            "must not allow every address", "Name the hosts or networks that you mean."
+        )
     return rule
 
 
@@ -135,12 +143,12 @@ def _domain(text: str) -> str:
 
 
 def checked_id(text: str) -> str:
-    """The id of a person or a group as the platform has it. Raises `Unfit`."""
+    """The id of a person or a group as the platform has it. Raises `InvalidValue`."""
     identity = text.strip()
     if not identity:
-        raise Unfit("must not be empty")
+        raise InvalidValue("must not be empty")
     if identity.startswith("@") and ":" not in identity:
-        raise Unfit(
+        raise InvalidValue(
             "must be an id, not a name",
             "Names can change hands. Write the numeric id; `nanobot pair list` shows it after that "
             "person wrote to the bot.",
@@ -228,9 +236,11 @@ def revealed(values: Mapping[str, SecretStr]) -> dict[str, str]:
 def _variables(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     for name in values:
         if not _NAME.fullmatch(name):
-            raise Unfit("must have names of variables as its keys", "Write it like `LANG: C`.")
+            raise InvalidValue(
+                "must have names of variables as its keys", "Write it like `LANG: C`."
+            )
         if name in _RESERVED:
-            raise Unfit(f"cannot hold {name}, which changes every program", "Leave it out.")
+            raise InvalidValue(f"cannot hold {name}, which changes every program", "Leave it out.")
     return {name: _plain_or_secret(name, value) for name, value in values.items()}
 
 
@@ -245,7 +255,7 @@ def _headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     for name, value in revealed(values).items():
         if not _HEADER.fullmatch(name) or not all(" " <= one <= "~" for one in value):
             example = "Write it like `Authorization: Bearer ${MY_TOKEN}`."
-            raise Unfit("must be HTTP headers, in one line of ASCII", example)
+            raise InvalidValue("must be HTTP headers, in one line of ASCII", example)
     return values
 
 
@@ -287,7 +297,7 @@ def _absolute(text: str) -> str:
     path = text.strip()
     if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
         example = "Write it from the root, such as /home/ada/notes or ${HOME}/notes."
-        raise Unfit("must be an absolute path", example)
+        raise InvalidValue("must be an absolute path", example)
     return path.rstrip("/") or "/"
 
 

@@ -89,7 +89,7 @@ class Heartbeat(Periodic):
         if not hours.cover(now):
             self._last -= every  # it may be the one that waits for the hours to begin
 
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         """Beat if it is time."""
         now = self._clock.now()
         beat, last = last_beat(now, self._interval), self._last

@@ -315,7 +315,7 @@ def after_run(job: Job, run: Run) -> Job | None:
     return replace(job, after=run.through, runs=(*job.runs, run.due)[-KEPT_RUNS:], begun=None)
 
 
-def set_back(job: Job, now: datetime) -> Job:
+def after_clock_change(job: Job, now: datetime) -> Job:
     """The job as it goes on where the clock shows a time before `after`; else the same."""
     step = _SMALL_STEP_OF_EVERY if isinstance(job.schedule, Every) else SMALL_STEP
     if job.after - now <= step or now < job.created_at:

@@ -28,6 +28,7 @@ from nanobot.cron.job import (
     Jobs,
     JobStore,
     Run,
+    after_clock_change,
     after_run,
     due_after,
     due_run,
@@ -35,7 +36,6 @@ from nanobot.cron.job import (
     next_due,
     resumed,
     schedule_text,
-    set_back,
     zone_of,
 )
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
@@ -204,11 +204,11 @@ class CronService:
         if job.begun is None:
             if not job.enabled:
                 return None
-            if set_back(job, now) == job and due_run(job, now) is None:
+            if after_clock_change(job, now) == job and due_run(job, now) is None:
                 return next_due(job, now)
             if await self._busy(job.session_key):
                 return None
-            current = await self._change(job, lambda job: _begin(set_back(job, now), now))
+            current = await self._change(job, lambda job: _begin(after_clock_change(job, now), now))
         if current is not None and current.begun is not None:
             current = await self._finish(current, current.begun)
         return next_due(current, now) if current is not None and current.enabled else None

@@ -196,7 +196,7 @@ class CronCommand:
         now, message = self._clock.now(), call.message
         place = JobPlace(message.address, call.scope, message.sender_id)
         wanted = draft_job(schedule, text, place, now, reminder=True)
-        await call.once()
+        await call.begin_effect()
         return Answer(reminder_text(await self._service.add(wanted), now))
 
     async def _run(self, call: CommandCall) -> Answer:

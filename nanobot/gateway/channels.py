@@ -87,7 +87,7 @@ class SenderRateLimit:
         """For those whose messages are dropped."""
         self._senders: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
 
-    def verdict(self, inbound: InboundMessage) -> Literal["accept", "notify", "drop"]:
+    def check(self, inbound: InboundMessage) -> Literal["accept", "notify", "drop"]:
         """Whether to accept a message or drop it, and whether its sender is notified (`notice`):
         not again within a minute."""
         if not self._per_minute or inbound.initiator != "person" or self._is_owner(inbound):
@@ -163,7 +163,7 @@ class Host:
         if not access.permits(self._channel, sender, chat):
             # Who is only not spoken to here keeps what of the same batch was for the agent.
             self._admitted.pop(pair, None)
-        if addressed and access.may_ask(self._channel, sender, chat):
+        if addressed and access.may_request_access(self._channel, sender, chat):
             answering = self._answer_stranger(sender, chat)
             self._parts.background.start(answering, name="a stranger's answer")
         return "refused"
@@ -256,7 +256,7 @@ class Host:
             chat = Chat(message.chat_id, message.is_group, thread_id=message.thread_id)
             if not self._parts.access.permits(self._channel, Sender(message.sender_id), chat):
                 return False
-        verdict = self._parts.rate.verdict(message)
+        verdict = self._parts.rate.check(message)
         if verdict == "notify":
             logger.warning("{}: {} sends too much", self._channel, message.chat_key)
             telling = self._turn_away(message)
@@ -278,7 +278,9 @@ class Host:
         )
         try:
             name = f"rate-{message.channel}-{message.chat_id}-{message.event_id}"
-            await self._parts.bus.send(name, Outgoing("reply", (words,), (message.event_id,)))
+            await self._parts.bus.send_outgoing(
+                name, Outgoing("reply", (words,), (message.event_id,))
+            )
         except StorageError as error:
             logger.warning("a sender was not notified: {}", error)
 
@@ -291,10 +293,10 @@ class Host:
         """
         name = f"stranger-{self._channel}-{chat.id}-{self._parts.clock.now():%y%m%d-%H%M%S}"
         try:
-            if text := await self._parts.access.ask(self._channel, sender, chat):
+            if text := await self._parts.access.request_access(self._channel, sender, chat):
                 logger.info("{}: somebody asks to be let in: `nanobot pair list`", self._channel)
                 message = OutboundMessage(self._channel, chat.id, text, thread_id=chat.thread_id)
-                await self._parts.bus.send(name, Outgoing("reply", (message,)))
+                await self._parts.bus.send_outgoing(name, Outgoing("reply", (message,)))
         except StorageError as error:
             logger.warning("a stranger was not answered: {}", error)
 
@@ -340,8 +342,8 @@ class Supervisor:
         """The operations `channels.…`, as they are called over the socket."""
         return {
             "channels.status": self.status,
-            "channels.borrow": self.borrow,
-            "channels.return": self.take_back,
+            "channels.borrow": self.start_lease,
+            "channels.return": self.end_lease,
         }
 
     async def status(self, _: Mapping[str, object]) -> dict[str, object]:
@@ -349,7 +351,7 @@ class Supervisor:
         now = self._clock.monotonic()
         return {"running": True, "channels": [one.as_json(now) for one in self.states.values()]}
 
-    async def borrow(self, arguments: Mapping[str, object]) -> dict[str, object]:
+    async def start_lease(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Stop a channel for `LEASE_SECONDS`, so that `by` may use its account and its folder;
         where they have it already, for so long from now.
 
@@ -374,7 +376,7 @@ class Supervisor:
             lease.until = self._clock.monotonic() + LEASE_SECONDS
         return {"lent": True}
 
-    async def take_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
+    async def end_lease(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Start a channel that `by` has borrowed again."""
         name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
         if name not in self.states:

@@ -265,7 +265,7 @@ class Watchdog(Periodic):
         self._monitor, self._systemd = monitor, systemd
         self._status = self._logged = ""
 
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         """Look. A time in which the event loop does not come back here is a stall."""
         if sys.__stderr__ is not None:
             faulthandler.dump_traceback_later(_STALL_SECONDS, file=sys.__stderr__)

@@ -46,7 +46,7 @@ class Operations:
 
     async def queue_list(self, _: Mapping[str, object]) -> dict[str, object]:
         """Messages that wait or failed, replies that wait or died."""
-        inbox, outbox = await self._journal.queue()
+        inbox, outbox = await self._journal.queue_rows()
         return {
             "inbox": [
                 {"session": row.place, "received_at": row.since, **_row(row)} for row in inbox
@@ -64,7 +64,7 @@ class Operations:
     async def queue_retry(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Try a failed message or a dead reply again."""
         row = text_argument(arguments, "id")
-        again = await self._journal.retry(row)
+        again = await self._journal.retry_row(row)
         if self._bus is None:
             return {"text": f"{row} will be tried again when the gateway runs."}
         if isinstance(again, InboxEntry):
@@ -76,13 +76,13 @@ class Operations:
     async def queue_drop(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Give a failed message or a dead reply up for good."""
         row = text_argument(arguments, "id")
-        await self._journal.drop(row)
+        await self._journal.drop_row(row)
         return {"text": f"{row} is dropped."}
 
     async def turn_show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """A turn: what it was asked with, what it did, what it cost."""
         turn_id = text_argument(arguments, "id")
-        turn = await self._journal.turn(turn_id)
+        turn = await self._journal.turn_record(turn_id)
         report = turn.report
         first = _number(report, "first_seq")
         try:

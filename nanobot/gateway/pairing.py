@@ -14,7 +14,7 @@ from nanobot.bus.events import Address
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
 from nanobot.errors import NanobotError
 from nanobot.security.access import Access, Approved, OpenRequest, Revoked
-from nanobot.security.pairing import Grant, PairingRequest, address, argument, who
+from nanobot.security.pairing import Grant, PairingRequest, address, label, shell_argument
 
 _NAMES = "Names are what people call themselves: approve the code that somebody gives you."
 
@@ -31,20 +31,20 @@ def _approved_text(approved: Approved, *, has_owner: bool) -> str:
     """Who was let in. Without an owner on that channel, how to become it."""
     grant, owner = approved.grant, ", as the owner" if approved.grant.owner else ""
     everyone = "Everyone in the group " if grant.kind == "group" else ""
-    text = f"{everyone}{who(grant)} can talk to me now{owner}."
+    text = f"{everyone}{label(grant)} can talk to me now{owner}."
     if not approved.news:
-        text = f"{who(grant)} was let in before{owner}; nothing changed."
+        text = f"{label(grant)} was let in before{owner}; nothing changed."
     if approved.namesakes:
         text += f" Careful: {_quoted(approved.namesakes)} goes by the same name."
     if grant.kind == "person" and not has_owner:
-        text += f"\nIf that is you: `nanobot pair approve {argument(grant)} --owner`"
+        text += f"\nIf that is you: `nanobot pair approve {shell_argument(grant)} --owner`"
     return text
 
 
 def _revoked_text(revoked: Revoked) -> str:
     """Who was shut out."""
     group = "The group " if revoked.grant.kind == "group" else ""
-    text = f"{group}{who(revoked.grant)} can no longer talk to me by pairing."
+    text = f"{group}{label(revoked.grant)} can no longer talk to me by pairing."
     still = " But config.yaml lets them in all the same: change it there."
     return f"{text}{still}" if revoked.still_in else text
 
@@ -53,7 +53,7 @@ def _listing(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: 
     """Who asked and who was let in, as Markdown for a chat."""
     lines = [_request_line(one) for one in requests]
     roles = {"group": ", a group", "person": ""}
-    inside = [f"- {who(one)}{', owner' if one.owner else roles[one.kind]}" for one in grants]
+    inside = [f"- {label(one)}{', owner' if one.owner else roles[one.kind]}" for one in grants]
     blocks = [f"Careful: {problem}"] if problem else []
     if lines:
         blocks.append("\n".join(("Asked within the hour:", *lines, "", _NAMES)))
@@ -68,7 +68,7 @@ def _request_line(request: OpenRequest) -> str:
     minutes = max(1, round(request.seconds_left / 60))
     code = f"`{made.code}` ({minutes} min)" if request.seconds_left else "code no longer valid"
     same = f"; {_quoted(request.namesakes)} goes by the same name" if request.namesakes else ""
-    return f"- {group}{who(made)}: {code}{same}"
+    return f"- {group}{label(made)}: {code}{same}"
 
 
 def _quoted(addresses: Iterable[str]) -> str:

@@ -90,7 +90,7 @@ _SIZES_SECONDS = 60.0
 """For so long the sizes of a home hold: they take a look at every file."""
 
 
-class Live(Struct, frozen=True):
+class RuntimeStatus(Struct, frozen=True):
     """What only a running gateway knows; it began at `born` on the monotonic clock."""
 
     born: float
@@ -130,7 +130,7 @@ class Status:
         sessions: SessionManager,
         prices: Prices,
         clock: Clock,
-        live: Live | None,
+        live: RuntimeStatus | None,
     ) -> None:
         self._about, self._journal, self._sessions = about, journal, sessions
         self._prices, self._clock, self._live = prices, clock, live
@@ -183,7 +183,7 @@ class Status:
         prices."""
         midnight = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
         turns = await self._journal.usage(since=midnight)
-        memory = await self._journal.learning(midnight.date())
+        memory = await self._journal.learning_usage(midnight.date())
         return {
             "turns": asdict(await self._journal.turn_counts(midnight)),
             "prompt_tokens": turns.prompt,

@@ -68,7 +68,7 @@ class TokenRatios:
         """What was kept before. Raises `StorageError`."""
         return self._document.load().get(self._model, 1.0)
 
-    def keep(self, ratio: float) -> None:
+    def save(self, ratio: float) -> None:
         """Store it, soon."""
         self._background.start(asyncio.to_thread(self._write, ratio), name="keep the token ratio")
 
@@ -116,7 +116,7 @@ class TokenCounter:
         self._ratio += _WEIGHT * (ratio - self._ratio)
         if self._ratios is not None and abs(self._ratio - self._kept) > _CHANGED * self._kept:
             self._kept = self._ratio
-            self._ratios.keep(self._ratio)
+            self._ratios.save(self._ratio)
 
     async def count(
         self, text: Callable[[], str], estimated: int, budget: int, kind: str = ""
@@ -224,26 +224,26 @@ class DayBudget:
         self._day: date | None = None
         self._used, self._warned, self._reserved = 0, False, 0
 
-    async def begin(self, prompt: int) -> None:
+    async def reserve(self, prompt: int) -> None:
         """Set aside the tokens of a prompt. Raises `BudgetSpent`, or `StorageError` where what was
         used before cannot be read."""
         today = self._clock.now().date()
         async with self._loading:
             if self._day != today:
-                known = await self._journal.spent(today)
+                known = await self._journal.day_tokens(today)
                 self._day, self._used, self._warned = today, known.tokens, known.warned
         if self._used + self._reserved + prompt > self._limit.tokens:
             raise BudgetSpent(self._limit.tokens)
         self._reserved += prompt
 
-    def end(self, prompt: int, used: int) -> None:
+    def settle(self, prompt: int, used: int) -> None:
         """The call is over; it used so many tokens in all, 0 where it failed."""
         self._reserved -= prompt
         if used:
             self._used += used
             near = self._used >= self._limit.warn_at * self._limit.tokens and not self._warned
             self._warned = self._warned or near
-            self._journal.add_spent(self._day or self._clock.now().date(), used, warned=near)
+            self._journal.add_day_tokens(self._day or self._clock.now().date(), used, warned=near)
             if near:
                 text = _WARNING.format(used=self._used, limit=self._limit.tokens)
                 self._background.start(self._warn(text), name="warn of the budget")
@@ -251,7 +251,7 @@ class DayBudget:
     def add_learning(self, usage: Usage) -> None:
         """Add a call of memory's to what is reported of the day."""
         used = TokenUsage(1, usage.prompt, usage.cached, usage.completion)
-        self._journal.add_learning(self._clock.now().date(), used)
+        self._journal.add_learning_usage(self._clock.now().date(), used)
 
 
 class BudgetedProvider:
@@ -266,7 +266,7 @@ class BudgetedProvider:
     ) -> Reply:
         """See `Provider`. Raises `BudgetSpent` as well."""
         if self._budget.is_limited:
-            await self._budget.begin(prompt.tokens)
+            await self._budget.reserve(prompt.tokens)
         used = 0
         try:
             reply = await self._provider.complete(prompt, options, on_text)
@@ -275,7 +275,7 @@ class BudgetedProvider:
             used = counted or prompt.tokens + estimate_tokens(reply.text) + calls
         finally:
             if self._budget.is_limited:
-                self._budget.end(prompt.tokens, used)
+                self._budget.settle(prompt.tokens, used)
         if self._learns:
             self._budget.add_learning(reply.usage)
         return reply

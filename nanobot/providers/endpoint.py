@@ -93,7 +93,7 @@ _HINTS = {
 _REDIRECT_HINT = "Set {0}.base_url to the address the server redirects to."
 
 
-class ServerSaid(Struct, frozen=True):
+class ErrorBody(Struct, frozen=True):
     """What an error answer says, as far as it could be understood."""
 
     message: str = ""
@@ -101,7 +101,7 @@ class ServerSaid(Struct, frozen=True):
     kind: str = ""
 
     @classmethod
-    def of(cls, error: object) -> ServerSaid:
+    def of(cls, error: object) -> ErrorBody:
         """Read the value of an `error` field: an object, or a bare sentence."""
         if isinstance(error, str):
             return cls(error)
@@ -111,7 +111,7 @@ class ServerSaid(Struct, frozen=True):
         return cls(message, "" if code is None else str(code), string(fields.get("type")))
 
     @classmethod
-    def in_body(cls, body: bytes) -> ServerSaid:
+    def in_body(cls, body: bytes) -> ErrorBody:
         """Read the body of an answer with an error status."""
         try:
             parsed = parse_json(body)
@@ -200,14 +200,14 @@ class Endpoint:
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """An answer with an error status."""
-        return self._decide(status, ServerSaid.in_body(body), retry_after(headers))
+        return self._decide(status, ErrorBody.in_body(body), retry_after(headers))
 
     def refused_inside(self, error: object) -> ProviderError:
         """An error in an answer that began with status 200."""
-        said = ServerSaid.of(error)
+        said = ErrorBody.of(error)
         return self._decide(_status_of(said), said, 0.0)
 
-    def _decide(self, status: int, said: ServerSaid, wait: float) -> ProviderError:
+    def _decide(self, status: int, said: ErrorBody, wait: float) -> ProviderError:
         detail = self.shorten(said.message)
         tail = f": {detail}" if detail else ""
         # llama.cpp calls it a failure of its own (500).
@@ -236,7 +236,7 @@ class Endpoint:
         )
 
 
-def _status_of(said: ServerSaid) -> int:
+def _status_of(said: ErrorBody) -> int:
     """The status that an error inside an answer amounts to."""
     if said.code.isdecimal() and len(said.code) == 3 and int(said.code) >= 400:
         return int(said.code)

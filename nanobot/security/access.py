@@ -41,13 +41,13 @@ from nanobot.security.pairing import (
     access_document,
     address,
     age,
-    alike,
-    argument,
     as_code,
+    clean_name,
+    label,
+    lookalike_key,
     new_code,
-    tidy_name,
+    shell_argument,
     usable_id,
-    who,
 )
 from nanobot.text import printable
 
@@ -173,7 +173,7 @@ class Access:
         grant = self._state.grants.get((channel, "person", id))
         return EVERYONE in owners or id in owners or (grant is not None and grant.owner)
 
-    def may_ask(self, channel: str, sender: Sender, chat: Chat) -> bool:
+    def may_request_access(self, channel: str, sender: Sender, chat: Chat) -> bool:
         """Whether a message that is meant for the agent and not permitted asks to be let in, for
         the first time within the hour: a person's in a private chat, or for a group that of
         somebody there who may talk."""
@@ -189,11 +189,11 @@ class Access:
             return False
         return True
 
-    async def ask(self, channel: str, sender: Sender, chat: Chat) -> str:
+    async def request_access(self, channel: str, sender: Sender, chat: Chat) -> str:
         """Note that somebody asks, durably, and give what to say to them; empty where they asked
         meanwhile. Raises `StorageError`; they have not asked then."""
         key, code = _key(channel, sender, chat), self._new_code()
-        name = tidy_name(chat.title if chat.is_group else sender.name)
+        name = clean_name(chat.title if chat.is_group else sender.name)
         request = PairingRequest(*key, name, chat.id, code, self._clock.now(), chat.thread_id)
 
         def noted(state: AccessState) -> AccessState:
@@ -258,9 +258,9 @@ class Access:
                 )
             grant = state.grants[key]
             if grant.owner and not owners_too:
-                command = f"nanobot pair revoke {argument(grant)}"
+                command = f"nanobot pair revoke {shell_argument(grant)}"
                 raise NanobotError(
-                    f"{who(grant)} is the owner",
+                    f"{label(grant)} is the owner",
                     hint=f"Only the terminal can take that back: `{command}`",
                 )
             revoked.append(grant)
@@ -352,10 +352,10 @@ def _key_of(text: str, state: AccessState, now: datetime) -> Key:
         )
     request = ones[-1]
     if request.used:
-        raise NanobotError(f"this code was used already, for {who(request)}")
+        raise NanobotError(f"this code was used already, for {label(request)}")
     if not request.code_seconds(now):
         raise NanobotError(
-            f"this code, of {who(request)}, is older than ten minutes",
+            f"this code, of {label(request)}, is older than ten minutes",
             hint=f"If you are sure who that is, approve `{address(request)}` instead of the code."
             " An hour after the last one they get a new code when they write.",
         )
@@ -368,7 +368,7 @@ def _approved(key: Key, state: AccessState, now: datetime, owner: bool) -> Appro
     shown = request or before
     assert shown is not None
     if owner and shown.kind == "group":
-        raise NanobotError(f"{who(shown)} is a group, and only a person can be the owner")
+        raise NanobotError(f"{label(shown)} is a group, and only a person can be the owner")
     chat_id, thread_id = (request.chat_id, request.thread_id) if request else ("", "")
     if before is not None and before.owner >= owner:
         return Approved(before, chat_id, news=False, thread_id=thread_id)
@@ -398,9 +398,9 @@ def _by_address(text: str, ones: Collection[PairingRequest | Grant]) -> Key | No
 
 def _namesakes(state: AccessState, one: PairingRequest | Grant) -> Iterator[str]:
     others: dict[Key, PairingRequest | Grant] = {**state.requests, **state.grants}
-    name = alike(one.name)
+    name = lookalike_key(one.name)
     for key, other in others.items():
-        if name and key != one.key and alike(other.name) == name:
+        if name and key != one.key and lookalike_key(other.name) == name:
             yield address(other)
 
 

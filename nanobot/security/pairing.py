@@ -114,7 +114,7 @@ def usable_id(text: str) -> bool:
     return 0 < len(text) <= _MOST_ID and text != "*"
 
 
-def tidy_name(name: str) -> str:
+def clean_name(name: str) -> str:
     """What a stranger calls themselves, so that it is safe to show: one short line, without
     characters that are invisible, change the direction of writing, or end a code span."""
     shown = "".join(" " if c.isspace() else c for c in name[: _MOST_NAME * 4])
@@ -122,7 +122,7 @@ def tidy_name(name: str) -> str:
     return shortened(shown.replace("`", "'"), _MOST_NAME)
 
 
-def alike(name: str) -> str:
+def lookalike_key(name: str) -> str:
     """The same for names that look the same but for case, width, marks and spaces."""
     letters = unicodedata.normalize("NFKD", name).casefold()
     return "".join(c for c in letters if c.isalnum())
@@ -133,12 +133,12 @@ def address(one: PairingRequest | Grant) -> str:
     return printable(f"{one.channel}:{one.id}").replace("`", "'")
 
 
-def argument(one: PairingRequest | Grant) -> str:
+def shell_argument(one: PairingRequest | Grant) -> str:
     """The address as it is typed into a shell, so that a strange id is nothing but an id there."""
     return shlex.quote(address(one))
 
 
-def who(one: PairingRequest | Grant) -> str:
+def label(one: PairingRequest | Grant) -> str:
     """Name and address, for people. Neither can end its code span, so a name cannot pretend to be
     more than a name, and is no Markdown."""
     return f"`{one.name}` (`{address(one)}`)" if one.name else f"`{address(one)}`"
@@ -203,9 +203,9 @@ def _decoded(content: bytes) -> AccessState:
         raise InvalidDocument("an entry has an id that nobody can have")
     if any(one.owner and one.kind == "group" for one in file.approved):
         raise InvalidDocument("it makes a group the owner")
-    grants = [replace(one, name=tidy_name(one.name)) for one in file.approved]
+    grants = [replace(one, name=clean_name(one.name)) for one in file.approved]
     requests = [
-        replace(one, name=tidy_name(one.name), code=as_code(one.code)) for one in file.requests
+        replace(one, name=clean_name(one.name), code=as_code(one.code)) for one in file.requests
     ]
     wrong = tuple(file.wrong_codes)
     return AccessState({one.key: one for one in grants}, {one.key: one for one in requests}, wrong)

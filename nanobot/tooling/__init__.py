@@ -169,7 +169,7 @@ class Tool:
         kind. Changes nothing. Raises `ToolError` for a call that cannot be made at all."""
         return None
 
-    def undisturbed(
+    def exclusive(
         self, arguments: Any, caller: TurnContext
     ) -> AbstractAsyncContextManager[Callable[[], Awaitable[None]]] | None:
         """For a tool whose calls do something else once files have changed (a command reads

@@ -168,8 +168,8 @@ class ToolRegistry:
         if isinstance(decision, Ask):
             question = decision
             unchanged: Callable[[], Awaitable[None]] | None = None
-            if caller.attended and (undisturbed := tool.undisturbed(arguments, caller)):
-                unchanged = await held.enter_async_context(undisturbed)
+            if caller.attended and (exclusive := tool.exclusive(arguments, caller)):
+                unchanged = await held.enter_async_context(exclusive)
             decision = await self._asked(call, caller, question)
             asked = {"risk": question.risk.kind, "asked": question.risk.what}
             self._record("answered", call, caller, **_outcome(decision), **asked)

@@ -256,7 +256,7 @@ class BackupRoutine(Periodic):
         self.problem = ""
         """What failed the last time, and why; empty where nothing did."""
 
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         """Make one if it is due."""
         now = self._clock.now()
         self._started = min(self._started, now)  # the clock may have been set back

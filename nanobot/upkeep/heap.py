@@ -46,13 +46,13 @@ class Heap(Periodic):
             self._libc.mallopt(_MMAP_THRESHOLD, _LARGE)
             self._libc.mallopt(_ARENA_MAX, 1)
 
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         """Tidy up, and give pages back if that was worth it."""
-        if self.tidy():
+        if self.release_memory():
             with contextlib.suppress(AttributeError):
                 await asyncio.to_thread(self._libc.malloc_trim, 0)
 
-    def tidy(self) -> bool:
+    def release_memory(self) -> bool:
         """Collect what is in cycles, if enough was made since the last time; whether it was."""
         if _young_collections() - self._seen < _MUCH:
             return False

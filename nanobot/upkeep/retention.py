@@ -84,7 +84,7 @@ class DiskReserve(Periodic):
         """What is wrong, for people; empty where there is room. It is logged with the health."""
         self.hint = f"Free some space on the disk that holds {home}; it goes on by itself then."
 
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         """Look at the disk, and do what follows from it."""
         try:
             free = self._free(self._home)
@@ -101,7 +101,7 @@ class DiskReserve(Periodic):
                 " taken in"
             )
             if not was_low:
-                self._intake.hold_intake(StorageError(self._home, self.text, hint=self.hint))
+                self._intake.pause_intake(StorageError(self._home, self.text, hint=self.hint))
                 await self._notify_owner(
                     "low",
                     f"My disk is nearly full: {left} are left. New messages wait where they are"
@@ -165,7 +165,7 @@ class Retention(Periodic):
         super().__init__(clock, _DAY, _SETTLED_SECONDS)
         self._home, self._limits, self._awaited = home, limits, awaited
 
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         """Remove what has to go. Raises `StorageError`; it is tried again a day later."""
         gone = await asyncio.to_thread(self._sweep, await self._awaited())
         if any(gone.values()):

@@ -37,10 +37,10 @@ class RefusingJournal(SqliteJournal):
 
     refuses = False
 
-    async def helper_ended(self, helper_id: str) -> None:
+    async def remove_helper(self, helper_id: str) -> None:
         if self.refuses:
             raise StorageError("the journal", "it is full")
-        await super().helper_ended(helper_id)
+        await super().remove_helper(helper_id)
 
 
 class Reports(MessageBus):
@@ -212,7 +212,7 @@ async def test_one_that_cannot_be_read_after_a_crash_hides_no_other(bench: Bench
     await bench.journal.database.run(
         lambda db: db.execute("INSERT INTO helper VALUES (?, ?, ?)", broken)
     )
-    await bench.journal.helper_begun(
+    await bench.journal.add_helper(
         "h1", InboundMessage("fake", "1", NANOBOT, "lost", "task:h1", bench.clock.now())
     )
     await bench.helpers.recover()

@@ -116,7 +116,7 @@ async def test_a_restart_forgets_nothing_that_was_used(bench: Bench) -> None:
     _, before = bench.model(bench.budget(1_000, 0.5), (500, 100))
     await before(500)
     await bench.background.drain(5)
-    assert await bench.journal.spent(EVENING.date()) == Spent(600, warned=True)
+    assert await bench.journal.day_tokens(EVENING.date()) == Spent(600, warned=True)
     _, after = bench.model(bench.budget(1_000, 0.5), (300, 0))
     with pytest.raises(BudgetSpent):
         await after(500)
@@ -139,13 +139,13 @@ async def test_the_owner_is_warned_once_before_the_end(bench: Bench) -> None:
 async def test_a_server_that_counts_nothing_is_counted_for(bench: Bench) -> None:
     _, ask = bench.model(bench.budget(1_000), (0, 0))
     await ask(600)
-    assert (await bench.journal.spent(EVENING.date())).tokens > 600
+    assert (await bench.journal.day_tokens(EVENING.date())).tokens > 600
 
 
 async def test_without_a_limit_nothing_is_counted(bench: Bench) -> None:
     _, ask = bench.model(bench.budget(0), (10**9, 0))
     await ask(10**9)
-    assert await bench.journal.spent(EVENING.date()) == Spent()
+    assert await bench.journal.day_tokens(EVENING.date()) == Spent()
 
 
 def test_a_spent_budget_ends_the_turn_with_what_to_do() -> None:
@@ -183,26 +183,26 @@ def rate(per_minute: int, clock: FakeClock) -> SenderRateLimit:
 async def test_a_flood_is_turned_away_and_told_so_once_a_minute() -> None:
     clock = FakeClock()
     limit = rate(3, clock)
-    assert [limit.verdict(message()) for _ in range(6)] == [
+    assert [limit.check(message()) for _ in range(6)] == [
         *["accept"] * 3,
         "notify",
         "drop",
         "drop",
     ]
     await clock.advance(59)
-    assert limit.verdict(message()) == "drop"
+    assert limit.check(message()) == "drop"
     await clock.advance(1)
-    assert [limit.verdict(message()) for _ in range(5)] == [*["accept"] * 3, "notify", "drop"]
+    assert [limit.check(message()) for _ in range(5)] == [*["accept"] * 3, "notify", "drop"]
 
 
 async def test_the_messages_of_any_minute_are_counted_not_those_of_the_clocks() -> None:
     clock = FakeClock()
     limit = rate(2, clock)
-    assert limit.verdict(message()) == "accept"
+    assert limit.check(message()) == "accept"
     await clock.advance(50)
-    assert limit.verdict(message()) == "accept"
+    assert limit.check(message()) == "accept"
     await clock.advance(15)
-    assert [limit.verdict(message()) for _ in range(2)] == ["accept", "notify"]
+    assert [limit.check(message()) for _ in range(2)] == ["accept", "notify"]
 
 
 async def test_what_was_written_over_hours_and_comes_at_once_is_not_too_much() -> None:
@@ -211,48 +211,48 @@ async def test_what_was_written_over_hours_and_comes_at_once_is_not_too_much() -
     await clock.advance(3_600)
     written = [start + timedelta(seconds=seconds) for seconds in (0, 40, 60, 100, 110)]
     backlog = [replace(message(), timestamp=at) for at in written]
-    assert [limit.verdict(each) for each in backlog] == [
+    assert [limit.check(each) for each in backlog] == [
         "accept",
         "accept",
         "accept",
         "accept",
         "notify",
     ]
-    assert [limit.verdict(message()) for _ in range(2)] == ["accept", "accept"]
+    assert [limit.check(message()) for _ in range(2)] == ["accept", "accept"]
 
 
 async def test_what_is_delivered_again_until_it_can_be_stored_counts_once() -> None:
     clock = FakeClock()
     limit, first, second = rate(2, clock), message(), message()
     for _ in range(50):
-        assert [limit.verdict(each) for each in (first, second)] == ["accept", "accept"]
+        assert [limit.check(each) for each in (first, second)] == ["accept", "accept"]
         await clock.advance(1)
-    assert limit.verdict(replace(first, chat_id="2")) == "notify"
+    assert limit.check(replace(first, chat_id="2")) == "notify"
 
 
 def test_one_persons_flood_is_nobody_elses() -> None:
     limit = rate(1, FakeClock())
-    assert [limit.verdict(message("7")) for _ in range(2)] == ["accept", "notify"]
-    assert limit.verdict(message("8")) == "accept"
-    assert limit.verdict(message("7", "whatsapp")) == "accept"
+    assert [limit.check(message("7")) for _ in range(2)] == ["accept", "notify"]
+    assert limit.check(message("8")) == "accept"
+    assert limit.check(message("7", "whatsapp")) == "accept"
 
 
 @pytest.mark.parametrize("by", ["job", "heartbeat"])
 def test_the_owner_and_what_nanobot_begins_itself_are_never_turned_away(by: Initiator) -> None:
     limit = rate(1, FakeClock())
-    assert {limit.verdict(message("owner")) for _ in range(9)} == {"accept"}
-    assert {limit.verdict(message(by=by)) for _ in range(9)} == {"accept"}
+    assert {limit.check(message("owner")) for _ in range(9)} == {"accept"}
+    assert {limit.check(message(by=by)) for _ in range(9)} == {"accept"}
 
 
 def test_without_a_limit_everyone_may_send_any_number() -> None:
     limit = rate(0, FakeClock())
-    assert {limit.verdict(message()) for _ in range(99)} == {"accept"}
+    assert {limit.check(message()) for _ in range(99)} == {"accept"}
 
 
 def test_those_kept_in_mind_are_bounded_and_the_one_who_floods_stays_among_them() -> None:
     limit = rate(1, FakeClock())
-    limit.verdict(message("flood"))
+    limit.check(message("flood"))
     for number in range(25_000):
-        limit.verdict(message(str(number)))
+        limit.check(message(str(number)))
         if number % 5_000 == 0:
-            assert limit.verdict(message("flood")) != "accept"
+            assert limit.check(message("flood")) != "accept"

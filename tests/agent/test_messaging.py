@@ -75,7 +75,7 @@ class RecordingBus(MessageBus):
         super().__init__(SqliteJournal(desk.home / "journal.db", FakeClock()))
         self._desk = desk
 
-    async def send(self, turn_id: str, outgoing: Outgoing) -> None:
+    async def send_outgoing(self, turn_id: str, outgoing: Outgoing) -> None:
         self._desk.sent.append((turn_id, outgoing))
 
     async def publish_internal(self, message: InboundMessage) -> None:

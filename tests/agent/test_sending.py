@@ -161,7 +161,9 @@ async def test_a_message_that_was_sent_before_a_crash_is_not_sent_again(tmp_path
     (entry,) = await journal.receive("fake", [said])
     journal.claim("t-1", "fake:1", [entry.id], at_once=False)
     await journal.add_steps("t-1", 0, steps, [])
-    await journal.send("t-1", Outgoing("message-1", (OutboundMessage("fake", "1", "look"),)))
+    await journal.add_outgoing(
+        "t-1", Outgoing("message-1", (OutboundMessage("fake", "1", "look"),))
+    )
     await journal.close()
     channel, model = FakeChannel(), ScriptedModel(says("I will check"))
     async with running(tmp_path, model, channel):

@@ -173,7 +173,7 @@ async def test_a_reply_that_cannot_be_read_is_dead_and_the_others_go_out(
     path: Path, clock: FakeClock
 ) -> None:
     async with opened(path, clock) as journal:
-        await journal.send("t1", reply("a", "b"))
+        await journal.add_outgoing("t1", reply("a", "b"))
     change(path, "UPDATE outbox SET payload = '{\"media\": 5}' WHERE part = 0")
     async with opened(path, clock) as journal:
         left = await journal.leftovers()

@@ -241,9 +241,9 @@ async def test_runs_are_counted_once_per_turn(process: Process) -> None:
 
 
 async def test_a_reply_is_stored_once_per_call_of_a_turn(journal: Journal) -> None:
-    assert len(await journal.send("t1", reply("please wait", call="waiting"))) == 1
-    assert await journal.send("t1", reply("please wait", call="waiting")) == ()
-    assert len(await journal.send("t1", reply("done"))) == 1
+    assert len(await journal.add_outgoing("t1", reply("please wait", call="waiting"))) == 1
+    assert await journal.add_outgoing("t1", reply("please wait", call="waiting")) == ()
+    assert len(await journal.add_outgoing("t1", reply("done"))) == 1
 
 
 async def test_ids_with_lone_surrogates_are_known_again(journal: Journal) -> None:
@@ -254,7 +254,7 @@ async def test_ids_with_lone_surrogates_are_known_again(journal: Journal) -> Non
 
 async def sent(journal: Journal, message: OutboundMessage = QUESTION) -> tuple[Button, ...]:
     """The buttons as the platform gets them."""
-    (part,) = await journal.send("turn", Outgoing("reply", (message,)))
+    (part,) = await journal.add_outgoing("turn", Outgoing("reply", (message,)))
     return part.part.buttons
 
 
@@ -293,7 +293,7 @@ async def test_the_ids_are_the_same_when_a_part_is_sent_again_after_a_crash(
 
 async def test_a_message_stored_twice_keeps_its_first_buttons(journal: Journal) -> None:
     before = await sent(journal)
-    assert await journal.send("turn", Outgoing("reply", (QUESTION,))) == ()
+    assert await journal.add_outgoing("turn", Outgoing("reply", (QUESTION,))) == ()
     assert await journal.resolve_button(before[0].id, "fake", "1", ()) == "/undo"
 
 
@@ -320,7 +320,7 @@ async def test_counts_name_every_state_that_is_not_an_end(journal: Journal) -> N
     await in_trouble(journal)
     (working, _) = await journal.receive("fake", (said("m3"), said("m4")))
     journal.claim("t3", "fake:1", (working.id,), at_once=True)
-    await journal.send("t3", reply("wait", call="waiting"))
+    await journal.add_outgoing("t3", reply("wait", call="waiting"))
     counts = await journal.counts()
     assert counts == QueueCounts(received=1, working=1, failed=1, outbox_pending=1, dead=1)
 
@@ -339,7 +339,7 @@ async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journa
     await in_trouble(journal)
     told = replace(said("m4", ""), notes=("location: 1, 2",))
     await journal.receive("fake", (said("m3", "many  words\n" * 40), told))
-    inbox, outbox = await journal.queue()
+    inbox, outbox = await journal.queue_rows()
     assert [(row.id, row.state, row.reason) for row in inbox] == [
         ("in-1", "failed", "it broke"),
         ("in-3", "received", ""),
@@ -355,7 +355,7 @@ async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journa
 
 async def test_retry_makes_a_failed_message_new_but_for_its_runs(journal: Journal) -> None:
     failed, _ = await in_trouble(journal)
-    again = await journal.retry(f"in-{failed.id}")
+    again = await journal.retry_row(f"in-{failed.id}")
     assert isinstance(again, InboxEntry)
     assert (again.id, again.message, again.attempts) == (failed.id, failed.message, 0)
     assert [entry.id for entry in (await journal.leftovers()).entries] == [failed.id]
@@ -363,7 +363,7 @@ async def test_retry_makes_a_failed_message_new_but_for_its_runs(journal: Journa
 
 async def test_retry_makes_a_dead_reply_pending(journal: Journal) -> None:
     _, dead = await in_trouble(journal)
-    again = await journal.retry(f"out-{dead.id}")
+    again = await journal.retry_row(f"out-{dead.id}")
     assert again == dead
     assert (await journal.leftovers()).parts == (dead,)
 
@@ -371,10 +371,10 @@ async def test_retry_makes_a_dead_reply_pending(journal: Journal) -> None:
 async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) -> None:
     failed, dead = await in_trouble(journal)
     for row in (f"in-{failed.id}", f"out-{dead.id}"):
-        await journal.drop(row)
+        await journal.drop_row(row)
         with pytest.raises(NanobotError, match="not waiting for a decision"):
-            await journal.drop(row)
-    assert await journal.queue() == ([], [])
+            await journal.drop_row(row)
+    assert await journal.queue_rows() == ([], [])
     assert await journal.receive("fake", (said("m1"),)) == ()
 
 
@@ -383,15 +383,15 @@ async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) 
 )
 async def test_an_id_that_is_none_is_refused_with_an_example(journal: Journal, row: str) -> None:
     with pytest.raises(NanobotError, match="not waiting for a decision") as caught:
-        await journal.retry(row)
+        await journal.retry_row(row)
     assert "in-12" in caught.value.hint
 
 
 async def test_what_is_under_way_can_be_neither_retried_nor_dropped(journal: Journal) -> None:
     await journal.receive("fake", (said("m1"),))
-    await journal.send("t1", reply("on its way"))
+    await journal.add_outgoing("t1", reply("on its way"))
     for row in ("in-1", "out-1", "in-99", "out-99"):
-        for operation in (journal.retry, journal.drop):
+        for operation in (journal.retry_row, journal.drop_row):
             with pytest.raises(NanobotError, match="not waiting for a decision"):
                 await operation(row)
 
@@ -400,10 +400,10 @@ async def test_a_turn_is_shown_with_the_prompt_it_was_asked_with(journal: Journa
     (entry,) = await journal.receive("fake", (said("m1"),))
     journal.claim("t1", "fake:1", (entry.id,), at_once=True)
     journal.remember_prompt("abc", "You are nanobot.")
-    running = await journal.turn("t1")
+    running = await journal.turn_record("t1")
     assert (running.state, running.report, running.system_prompt) == ("running", {}, "")
     await journal.complete(done("t1", entry, report='{"system_id": "abc", "milliseconds": 3}'))
-    turn = await journal.turn("t1")
+    turn = await journal.turn_record("t1")
     assert (turn.session_key, turn.state) == ("fake:1", "done")
     assert turn.report["milliseconds"] == 3
     assert turn.system_prompt == "You are nanobot."
@@ -412,7 +412,7 @@ async def test_a_turn_is_shown_with_the_prompt_it_was_asked_with(journal: Journa
 @pytest.mark.parametrize("turn", ["nope", "caf\udce9"])
 async def test_an_unknown_turn_is_refused(journal: Journal, turn: str) -> None:
     with pytest.raises(NanobotError, match=r"no turn '(nope|caf)"):
-        await journal.turn(turn)
+        await journal.turn_record(turn)
 
 
 async def turn(journal: Journal, name: str, report: str, *, session: str = "fake:1") -> None:
@@ -454,9 +454,9 @@ async def test_only_turns_from_a_moment_on_count_whatever_its_offset(
 async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> None:
     used = journal
     first, second = date(2026, 3, 31), date(2026, 4, 1)
-    used.add_learning(first, Usage(1, 100, 40, 10))
-    used.add_learning(second, Usage(1, 5, 0, 1))
-    used.add_learning(second, Usage(1, 6, 2, 1))
-    assert await used.learning(second) == Usage(2, 11, 2, 2)
-    assert await used.learning(first) == Usage(3, 111, 42, 12)
+    used.add_learning_usage(first, Usage(1, 100, 40, 10))
+    used.add_learning_usage(second, Usage(1, 5, 0, 1))
+    used.add_learning_usage(second, Usage(1, 6, 2, 1))
+    assert await used.learning_usage(second) == Usage(2, 11, 2, 2)
+    assert await used.learning_usage(first) == Usage(3, 111, 42, 12)
     assert await used.usage() == Usage()

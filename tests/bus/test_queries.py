@@ -29,11 +29,11 @@ async def test_rows_that_cannot_be_read_are_shown_and_can_only_be_dropped(
     await in_trouble(journal)
     change(path, "UPDATE inbox SET payload = '{'")
     change(path, "UPDATE outbox SET payload = '{'")
-    inbox, outbox = await journal.queue()
+    inbox, outbox = await journal.queue_rows()
     assert [row.text for row in (*inbox, *outbox)] == ["(unreadable)", "(unreadable)"]
     for row in ("in-1", "out-1"):
         with pytest.raises(NanobotError, match="cannot be read") as caught:
-            await journal.retry(row)
+            await journal.retry_row(row)
         assert f"queue drop {row}" in caught.value.hint
     assert (await journal.counts()).failed == 1
 
@@ -42,5 +42,5 @@ async def test_a_damaged_report_does_not_hide_the_turn(journal: SqliteJournal, p
     journal.claim("t1", "fake:1", (), at_once=True)
     await journal.complete(done("t1", report="{}"))
     change(path, "UPDATE turn SET report = '{'")
-    turn = await journal.turn("t1")
+    turn = await journal.turn_record("t1")
     assert (turn.id, turn.report) == ("t1", {})

@@ -118,6 +118,6 @@ async def test_something_said_during_a_turn_is_stored_before_it_is_sent(
     journal: SqliteJournal, path: Path
 ) -> None:
     ends = Ends(journal)
-    await ends.bus.send("t1", reply("one moment", call="waiting"))
+    await ends.bus.send_outgoing("t1", reply("one moment", call="waiting"))
     assert rows(path, "SELECT state FROM outbox") == [("pending",)]
     assert [item.part.content for item in ends.parts] == ["one moment"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nanobot.cron.job import Job, Run, after_run, due_run, next_due, resumed, set_back
+from nanobot.cron.job import Job, Run, after_clock_change, after_run, due_run, next_due, resumed
 from nanobot.cron.schedule import parse
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -43,7 +43,7 @@ def utc(text: str) -> datetime:
 
 def ran(one: Job, now: datetime) -> tuple[Job, Run | None]:
     """The job after a look at the clock, and what was run for."""
-    one = set_back(one, now)
+    one = after_clock_change(one, now)
     run = due_run(one, now)
     if run is None:
         return one, None

@@ -246,7 +246,9 @@ class MemoryJournal:
             return None
         return found[3] if not found[2] or found[2] in sender_ids else None
 
-    def send(self, turn_id: str, outgoing: Outgoing) -> asyncio.Future[tuple[OutboxPart, ...]]:
+    def add_outgoing(
+        self, turn_id: str, outgoing: Outgoing
+    ) -> asyncio.Future[tuple[OutboxPart, ...]]:
         return _known(self._put(turn_id, outgoing))
 
     def mark_sending(self, part_id: int) -> None:
@@ -283,10 +285,10 @@ class MemoryJournal:
         call = item.part.key.rsplit("/", 2)[1]
         return self._put(f"{_NOTICE}{row.turn_id}", Outgoing(call, (notice,)))
 
-    async def helper_begun(self, helper_id: str, if_lost: InboundMessage) -> None:
+    async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
         self._tables.helpers[helper_id] = if_lost
 
-    async def helper_ended(self, helper_id: str) -> None:
+    async def remove_helper(self, helper_id: str) -> None:
         self._tables.helpers.pop(helper_id, None)
 
     async def lost_helpers(self) -> list[tuple[str, InboundMessage]]:
@@ -342,7 +344,7 @@ class MemoryJournal:
         working = inbox.count(("working", False))
         return QueueCounts(received, working, failed, len(outbox) - dead, dead, put_off)
 
-    async def queue(self) -> tuple[list[QueueRow], list[QueueRow]]:
+    async def queue_rows(self) -> tuple[list[QueueRow], list[QueueRow]]:
         inbox = [
             QueueRow(
                 f"in-{row.entry.id}",
@@ -371,7 +373,7 @@ class MemoryJournal:
         ]
         return inbox, outbox
 
-    async def retry(self, row: str) -> InboxEntry | OutboxPart:
+    async def retry_row(self, row: str) -> InboxEntry | OutboxPart:
         found = self._in_trouble(row)
         if isinstance(found, Received):
             found.state, found.reason = "received", ""
@@ -381,11 +383,11 @@ class MemoryJournal:
         found.item = replace(found.item, attempts=0, next_try_at=0.0, in_doubt=False)
         return found.item
 
-    async def drop(self, row: str) -> None:
+    async def drop_row(self, row: str) -> None:
         found = self._in_trouble(row)
         found.state = "stopped" if isinstance(found, Received) else "sent"
 
-    async def turn(self, turn_id: str) -> TurnRecord:
+    async def turn_record(self, turn_id: str) -> TurnRecord:
         turn = self._tables.turns.get(turn_id)
         if turn is None:
             raise NanobotError(f"no turn {turn_id!r}", hint="`nanobot sessions show KEY`")
@@ -413,19 +415,19 @@ class MemoryJournal:
                 total = _sum(total, Usage(1, *(told.get(name, 0) for name in names)))
         return total
 
-    async def learning(self, since: date) -> Usage:
+    async def learning_usage(self, since: date) -> Usage:
         total = Usage()
         for day, used in self._tables.learning.items():
             total = _sum(total, used) if day >= since else total
         return total
 
-    def add_learning(self, day: date, used: Usage) -> None:
+    def add_learning_usage(self, day: date, used: Usage) -> None:
         self._tables.learning[day] = _sum(self._tables.learning.get(day, Usage()), used)
 
-    async def spent(self, day: date) -> Spent:
+    async def day_tokens(self, day: date) -> Spent:
         return self._tables.spending.get(day, Spent())
 
-    def add_spent(self, day: date, tokens: int, *, warned: bool = False) -> None:
+    def add_day_tokens(self, day: date, tokens: int, *, warned: bool = False) -> None:
         known = self._tables.spending.get(day, Spent())
         self._tables.spending[day] = Spent(known.tokens + tokens, known.warned or warned)
 

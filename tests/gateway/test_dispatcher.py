@@ -34,7 +34,9 @@ class Delivery:
         self.dispatcher = Dispatcher(outlets, journal, self.screen, clock, Random(1))
 
     async def send(self, turn_id: str, *texts: str, chat_id: str = "1") -> None:
-        self.dispatcher.submit(await self.journal.send(turn_id, reply(*texts, chat_id=chat_id)))
+        self.dispatcher.submit(
+            await self.journal.add_outgoing(turn_id, reply(*texts, chat_id=chat_id))
+        )
 
     async def resume(self) -> None:
         self.dispatcher.submit((await self.journal.leftovers()).parts)
@@ -121,7 +123,7 @@ async def test_many_waiting_chats_do_not_delay_another(
 
     channel.hold = hold
     sent = await asyncio.gather(
-        *(delivery.journal.send(f"t{n}", reply("x", chat_id=str(n))) for n in range(1_500))
+        *(delivery.journal.add_outgoing(f"t{n}", reply("x", chat_id=str(n))) for n in range(1_500))
     )
     delivery.dispatcher.submit([part for parts in sent for part in parts])
     await delivery.send("quick", "quick", chat_id="quick")
@@ -261,7 +263,7 @@ async def test_a_refused_file_is_told_where_its_turn_was_asked_for(
         (entry,) = await delivery.journal.receive("fake", (asked,))
         delivery.journal.claim("t1", asked.session_key, (entry.id,), at_once=True)
         to_bob = OutboundMessage("fake", "bob", "", media=(report,))
-        parts = await delivery.journal.send("t1", Outgoing("call-1", (to_bob,)))
+        parts = await delivery.journal.add_outgoing("t1", Outgoing("call-1", (to_bob,)))
         delivery.dispatcher.submit(parts)
         (told,) = await channel.received(1, "7")
     assert told.startswith("⚠️ The file report.pdf could not be delivered to fake:bob: too large.")
@@ -416,8 +418,8 @@ async def test_while_the_disk_refuses_the_mark_nothing_more_goes_to_the_chat(
     path: Path, clock: FakeClock, channel: FakeChannel
 ) -> None:
     async with process(path, clock, channel) as delivery:
-        parts = await delivery.journal.send("t1", reply("a", "b"))
-        await delivery.journal.send("filler", reply("x" * 500_000, channel="off"))
+        parts = await delivery.journal.add_outgoing("t1", reply("a", "b"))
+        await delivery.journal.add_outgoing("filler", reply("x" * 500_000, channel="off"))
         with no_file_may_grow_beyond(200_000):
             delivery.dispatcher.submit(parts)
             await channel.received(1)
@@ -450,7 +452,7 @@ async def test_the_parts_of_a_long_text_arrive_with_only_the_last_marked(
     outgoing = reply("word " * 100)
     parts = split_message(outgoing.parts[0], Limits(text=200))
     delivery.dispatcher.submit(
-        await delivery.journal.send("t1", type(outgoing)("reply", parts, ("m1",)))
+        await delivery.journal.add_outgoing("t1", type(outgoing)("reply", parts, ("m1",)))
     )
     await channel.received(3)
     assert [part.last for part in channel.sent] == [False, False, True]

@@ -98,7 +98,7 @@ async def test_one_who_was_shut_out_again_is_refused_at_once(
     journal: Journal, tmp_path: Path
 ) -> None:
     core = Core(journal, tmp_path)
-    await core.access.ask("fake", Sender("person"), Chat("1"))
+    await core.access.request_access("fake", Sender("person"), Chat("1"))
     await core.access.approve("fake:person")
     assert core.host.admit(Sender("person"), Chat("1")) == "allowed"
     await core.access.revoke("fake", "person")
@@ -195,7 +195,7 @@ async def test_who_writes_while_intake_is_held_is_told_why(
     journal: Journal, tmp_path: Path
 ) -> None:
     core = Core(journal, tmp_path, "person")
-    core.bus.hold_intake(StorageError(tmp_path, "only 10 MB are left"))
+    core.bus.pause_intake(StorageError(tmp_path, "only 10 MB are left"))
     waiting = asyncio.create_task(core.host.publish((said("m1"),)))
     await asyncio.sleep(0)
     assert "only 10 MB are left" in core.shown[0].text
@@ -210,7 +210,7 @@ async def test_publishing_excuses_a_silence_no_longer_than_it_takes(
     await core.host.publish((said("m1"),))
     assert core.state.due is None
     core.host.report_alive(60.0)
-    core.bus.hold_intake(StorageError(tmp_path, "only 10 MB are left"))
+    core.bus.pause_intake(StorageError(tmp_path, "only 10 MB are left"))
     waiting = asyncio.create_task(core.host.publish((said("m2"),)))
     await asyncio.sleep(0)
     assert (core.state.heard_at, core.state.due) == (0.0, None)

@@ -15,7 +15,7 @@ from nanobot.bus.journal import Completion
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.gateway.channels import ChannelState
 from nanobot.gateway.health import Concern, HealthMonitor
-from nanobot.gateway.status import HealthEndpoint, Live, Status
+from nanobot.gateway.status import HealthEndpoint, RuntimeStatus, Status
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
 from nanobot.providers.counter import Prices
@@ -52,7 +52,7 @@ class House:
             self.background,
             (lambda: filter(None, (self.concern,)),),
         )
-        self.live = Live(
+        self.live = RuntimeStatus(
             born=0.0,
             turns_running=lambda: 2,
             monitor=self.monitor,

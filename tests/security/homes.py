@@ -45,9 +45,9 @@ def code_in(text: str) -> str:
 
 async def answer_to(access: Access, sender: Sender = ANNA, chat: Chat = PRIVATE) -> str:
     """What a stranger is told; empty for nothing."""
-    if not access.may_ask("telegram", sender, chat):
+    if not access.may_request_access("telegram", sender, chat):
         return ""
-    return await access.ask("telegram", sender, chat)
+    return await access.request_access("telegram", sender, chat)
 
 
 async def asks(access: Access, sender: Sender = ANNA) -> str:

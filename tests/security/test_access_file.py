@@ -58,7 +58,7 @@ async def test_who_asks_while_another_one_is_let_in_is_not_forgotten(house: Hous
 
 async def test_of_two_messages_at_once_one_is_answered(house: House) -> None:
     access = house.start()
-    both = [access.ask("telegram", BOB, Chat(BOB.id)) for _ in range(2)]
+    both = [access.request_access("telegram", BOB, Chat(BOB.id)) for _ in range(2)]
     assert [bool(text) for text in await asyncio.gather(*both)] == [True, False]
 
 

@@ -37,13 +37,13 @@ def test_where_much_was_made_what_refers_to_itself_is_let_go() -> None:
     gone = weakref.ref(circle)
     much_is_made()
     del circle
-    assert heap.tidy()
+    assert heap.release_memory()
     assert gone() is None
 
 
 def test_where_little_was_made_nothing_is_done() -> None:
     heap = Heap(FakeClock())
-    assert not heap.tidy()
+    assert not heap.release_memory()
     much_is_made()
-    assert heap.tidy()
-    assert not heap.tidy()
+    assert heap.release_memory()
+    assert not heap.release_memory()

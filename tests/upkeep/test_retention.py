@@ -83,7 +83,7 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
     async with opened(tmp_path / "journal.db", CLOCK) as journal:
         part = reply("see").parts[0]
         sent = replace(part, media=(Media(f"media/{to_send.name}", "image"),))
-        await journal.send("t1", Outgoing("reply", (sent,)))
+        await journal.add_outgoing("t1", Outgoing("reply", (sent,)))
         kept = Media(f"kept:{to_run_again.name}", "image")
         await journal.receive("fake", [replace(said("m1"), media=(kept,))])
         retention = Retention(
@@ -92,7 +92,7 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
             CLOCK,
             partial(journal.find_mentions, MEDIA_NAME),
         )
-        await retention.once()
+        await retention.run_once()
     assert not old.exists()
     assert not long.exists()
     stay = (to_send, to_run_again, young, mine, damaged, notes, linked)

@@ -39,7 +39,7 @@ from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.values import checked_id
 from nanobot.config.yamltext import Change, Setting
 from nanobot.errors import ConfigError, NanobotError
-from nanobot.validation import Invalid, Unfit, build
+from nanobot.validation import Invalid, InvalidValue, build
 from nanobot_cli.text import one_line
 from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reply
 
@@ -250,7 +250,7 @@ def _part_of_channel(name: str, result: SetupResult, before: Before) -> Part:
     if result.owners:
         try:
             owners = tuple(map(checked_id, result.owners))
-        except Unfit as error:
+        except InvalidValue as error:
             raise NanobotError(f"your id {error}", hint=error.hint) from None
         changes.insert(0, Change(("owner", name), owners))
         owner = f", you are {', '.join(owners)}"

@@ -100,7 +100,7 @@ class MemoryConsolidator:
             with self._summariser.limited(session.key) if coming else nullcontext():
                 await self._one_by_one(session, lambda: self._make_room(session, coming))
 
-    async def shrink(self, session: Session) -> bool:
+    async def consolidate_half(self, session: Session) -> bool:
         """Consolidate the older half whatever the estimate says; False when there is none."""
         if is_own(session.key):
             return False
@@ -113,7 +113,7 @@ class MemoryConsolidator:
         line what was consolidated, or why nothing was."""
         return await self._one_by_one(session, lambda: self._compact(session))
 
-    async def seal(self, session: Session) -> None:
+    async def consolidate_sealed(self, session: Session) -> None:
         """Consolidate what `/new` sealed, read from disk; where the model is out, `idle` tries
         on."""
         self._left_behind.add(session.key)
@@ -129,12 +129,12 @@ class MemoryConsolidator:
         await self._apply_waiting()
         self._background.start(self._find_left_behind(), name="consolidate what was left behind")
 
-    async def idle(self) -> None:
+    async def consolidate_idle(self) -> None:
         """Each minute: what was sealed and still waits, changes that wait, sessions that rest."""
         if self._summariser.is_resting:
             return
         await self._apply_waiting()
-        await self._for_each(sorted(self._left_behind), self.seal)
+        await self._for_each(sorted(self._left_behind), self.consolidate_sealed)
         if self._gauge.limits.idle_minutes > 0:
             await self._consolidate_resting()
 
@@ -271,7 +271,7 @@ class MemoryConsolidator:
             }
 
         self._left_behind |= await asyncio.to_thread(left_behind)
-        await self._for_each(sorted(self._left_behind), self.seal)
+        await self._for_each(sorted(self._left_behind), self.consolidate_sealed)
 
     async def _consolidate_resting(self) -> None:
         """Sessions in which nothing was said for long enough, each once while it rests."""

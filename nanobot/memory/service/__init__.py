@@ -267,7 +267,7 @@ class MemoryService:
         done = plan if plan_only else await self._forgetter.apply(plan)
         return Report(done.text, {"found": not plan.is_empty, **done.data})
 
-    async def strike(self, text: str) -> Report:
+    async def erase_text(self, text: str) -> Report:
         """Erase a text alone, in all scopes: nothing that was said with it is forgotten."""
         done = await self._eraser.apply(text, forgets=False)
         return Report(done.text, {"found": True, **done.data})

@@ -206,13 +206,13 @@ class MemoryCommands:
     ) -> Answer:
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
-        await call.once()  # the numbers are others afterwards
+        await call.begin_effect()  # the numbers are others afterwards
         return Answer((await self._service.decide(decision, names, call.scope)).text)
 
     async def _note(self, call: CommandCall) -> Answer:
         if not call.arguments:
             return Answer("Say what to note: /note the key is under the mat")
-        await call.once()
+        await call.begin_effect()
         # In a group a note is taken for true only where the owner wrote it.
         origin = "" if self._may_decide(call) else f"person:{call.message.sender_id[:80]}"
         return Answer((await self._service.note(call.arguments, call.scope, origin)).text)
@@ -264,12 +264,12 @@ class MemoryCommands:
             ("today", await self._journal.usage(session=key, since=today)),
             ("this month", await self._journal.usage(session=key, since=month)),
         ]
-        learning = await self._journal.learning(month.date()) if all_of_it else None
+        learning = await self._journal.learning_usage(month.date()) if all_of_it else None
         return Answer(views.usage_text(rows, learning))
 
     async def _dream(self, call: CommandCall) -> Answer:
         # A /new just before is to be learned from, too.
-        await self._consolidator.seal(call.session)
+        await self._consolidator.consolidate_sealed(call.session)
         return Answer((await self._service.dream(call.scope)).text)
 
     async def _log(self, call: CommandCall) -> Answer:

@@ -121,7 +121,7 @@ Entered = Callable[[int, str], None]
 """Told of each folder before it is listed: its descriptor, and its path with a `/` at the end."""
 
 
-def survey(
+def find_triggers(
     tree: str, start: str = "", entered: Entered | None = None, *, without: Collection[str] = ()
 ) -> list[Trigger]:
     """All that there is of it in the folder `start` of `tree` and below, `without` some paths.
@@ -158,7 +158,7 @@ def retire(
     tried: set[Trigger] = set()
 
     def new() -> list[Trigger]:
-        found = (one for one in survey(tree, without=without) if one not in known)
+        found = (one for one in find_triggers(tree, without=without) if one not in known)
         found = (one for one in found if one.mark != _CLOSED)  # what is in it has no new name
         return [one for one in found if one not in tried and not (git and one.kind == _REPOSITORY)]
 
@@ -291,7 +291,7 @@ class AutorunWatch:
         self._blind = self._missed = False
         self._look_at = 0.0
         self.descriptor = kernel.inotify()
-        self.known = {tree: set(self._survey(tree, "")) for tree in spec.trees}
+        self.known = {tree: set(self._find_triggers(tree, "")) for tree in spec.trees}
         # No mount protects what is made in the place of these, or of a folder above.
         self._mounted = set[tuple[str, str]]()
         if spec.kind == "bubblewrap":
@@ -353,10 +353,12 @@ class AutorunWatch:
 
     def _new(self, tree: str, folder: str) -> str:
         known = self.known[tree]
-        new = (found for found in self._survey(tree, folder.rstrip("/")) if found not in known)
+        new = (
+            found for found in self._find_triggers(tree, folder.rstrip("/")) if found not in known
+        )
         return next((_APPEARED.format(found.path) for found in new if found.kind != "late"), "")
 
-    def _survey(self, tree: str, folder: str) -> list[Trigger]:
+    def _find_triggers(self, tree: str, folder: str) -> list[Trigger]:
         def watch(descriptor: int, path: str) -> None:
             try:
                 number = kernel.watch(self.descriptor, descriptor, _MADE)
@@ -365,7 +367,7 @@ class AutorunWatch:
             else:
                 self._watched[number] = (tree, path)
 
-        found = survey(tree, folder, watch, without=self._guarded)
+        found = find_triggers(tree, folder, watch, without=self._guarded)
         return [one for one in found if not (self._git and one.kind == "repository")]
 
     def _events(self) -> Iterator[tuple[int, int, str]]:

@@ -189,7 +189,7 @@ class Sandbox:
             spec = spec._replace(temporary=str(self.temporary))
         elif self.kind == "bubblewrap":
             spec = spec._replace(
-                borrowed=tuple(map(str, unseen(_PROGRAM))),
+                borrowed=tuple(map(str, program_folders(_PROGRAM))),
                 links=links(),
                 bubblewrap=self.program,
                 relay=str(relay or ""),
@@ -221,7 +221,7 @@ class Sandbox:
         return own
 
 
-def unseen(*programs: Path) -> tuple[Path, ...]:
+def program_folders(*programs: Path) -> tuple[Path, ...]:
     """What programs of ours run on, as far as commands do not see it anyway."""
     paths = (Path(os.path.realpath(sys.base_prefix)), *programs)
     return tuple(path for path in paths if not path.is_relative_to("/usr"))

@@ -19,7 +19,7 @@ from msgspec import Struct
 from nanobot.errors import ToolError
 from nanobot.security.confine.seccomp import MACHINES
 from nanobot.security.confine.stage import landlock_lack, landlock_version
-from nanobot.security.sandbox import PATH, Confined, Sandbox, interpreter, readable, unseen
+from nanobot.security.sandbox import PATH, Confined, Sandbox, interpreter, program_folders, readable
 
 _PROBE = Path(__file__).parent.parent / "confine" / "probe.py"
 _SECONDS = 30.0
@@ -55,7 +55,10 @@ async def verify_sandbox(sandbox: Sandbox) -> str:
             listener.listen()
         arguments = (str(outside), str(workspace), _myself(), str(port), abstract)
         confined = Confined(
-            workspace, read_only=("protected",), extra_read_only=unseen(_PROBE), cwd=workspace
+            workspace,
+            read_only=("protected",),
+            extra_read_only=program_folders(_PROBE),
+            cwd=workspace,
         )
         command = (interpreter(), "-E", "-s", "-S", str(_PROBE), *arguments)
         child = await sandbox.launch(command, confined).spawn(stdin=DEVNULL, stdout=PIPE)

@@ -142,7 +142,7 @@ class Exec(Tool, Struct, frozen=True):
         return Risk("exec", f"run a command {how}", f"({where}{when})\n{arguments.command}")
 
     @asynccontextmanager
-    async def undisturbed(
+    async def exclusive(
         self, arguments: ExecArguments, caller: TurnContext
     ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
         """See `Tool`."""

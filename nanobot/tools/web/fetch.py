@@ -168,7 +168,7 @@ _CONVERSATIONS = 1_000
 _Answer = EgressResponse | ToolError
 
 
-class KeptPages:
+class PageCache:
     """Pages that conversations have fetched, in memory, and which addresses each has asked for. At
     most `_BYTES` of bodies; those go first that were not used for longest. A failure is kept
     like a page: trying again would be a request more."""
@@ -185,7 +185,7 @@ class KeptPages:
             self._answers[key] = self._answers.pop(key)  # it is about to be read
         return key in self._answers
 
-    def takes_place(self, conversation: str, url: str, before: Iterable[str], most: int) -> bool:
+    def may_fetch(self, conversation: str, url: str, before: Iterable[str], most: int) -> bool:
         """Whether `url` is among the first `most` addresses of a conversation, which is noted.
         `before` are those of earlier steps, which an earlier process may have fetched."""
         asked = self._asked[conversation] = self._asked.pop(conversation, set())
@@ -244,7 +244,7 @@ class WebFetch(Tool, Struct, frozen=True):
     seconds: float = 30.0
     megabytes: float = 10.0
     for_others: Egress | None = None
-    pages: KeptPages = field(default_factory=KeptPages)
+    pages: PageCache = field(default_factory=PageCache)
     name = FETCH
     description = "Fetch a URL: a page as Markdown, a PDF as text, an image."
     arguments = WebFetchArguments
@@ -263,7 +263,7 @@ class WebFetch(Tool, Struct, frozen=True):
             return Risk("fetch", "fetch an address again in the same conversation", url)
         places = [*addresses.called, url][:MOST_UNASKED]
         before = [address for address, _ in addresses.earlier]
-        place = self.pages.takes_place(caller.conversation, url, before, MOST_UNASKED)
+        place = self.pages.may_fetch(caller.conversation, url, before, MOST_UNASKED)
         if url not in places or not place:
             return Risk("fetch", f"fetch more than {MOST_UNASKED} addresses in a conversation", url)
         return None

@@ -291,12 +291,12 @@ async def test_new_seals_a_range_that_is_consolidated_from_disk(
     session.clear("42")
     await home.sessions.save(session)
     assert session.messages == ()
-    await home.consolidator.seal(session)
+    await home.consolidator.consolidate_sealed(session)
     assert "I like tea" in conversation_in(model.prompts[0])
     assert "cake" not in conversation_in(model.prompts[0])
     assert [(entry.first, entry.last) for entry in home.entries] == [(1, 4)]
     assert session.last_consolidated == session.epoch_seq == 4
-    await home.consolidator.seal(session)
+    await home.consolidator.consolidate_sealed(session)
     assert len(home.entries) == 1
 
 
@@ -305,7 +305,7 @@ async def test_a_long_range_becomes_several_entries_that_join(tmp_path: Path) ->
     session = await home.talk(*(f"message {n}" for n in range(125)))
     session.clear("42")
     await home.sessions.save(session)
-    await home.consolidator.seal(session)
+    await home.consolidator.consolidate_sealed(session)
     assert [(entry.first, entry.last) for entry in home.entries] == [
         (1, 100), (101, 200), (201, 250),
     ]  # fmt: skip
@@ -317,7 +317,7 @@ async def test_an_empty_sealed_range_is_only_marked(home: Home) -> None:
     session = await home.talk("a slip")
     session.discard("42")
     await home.sessions.save(session)
-    await home.consolidator.seal(session)
+    await home.consolidator.consolidate_sealed(session)
     assert home.entries == []
     assert session.last_consolidated == 2
 
@@ -341,9 +341,9 @@ async def test_what_was_sealed_waits_for_a_model_that_is_out(
     session = await home.talk("I like tea")
     session.clear("42")
     await home.sessions.save(session)
-    await home.consolidator.seal(session)
+    await home.consolidator.consolidate_sealed(session)
     assert home.entries == []
-    await home.consolidator.idle()
+    await home.consolidator.consolidate_idle()
     assert [entry.type for entry in home.entries] == ["consolidation"]
 
 
@@ -351,11 +351,11 @@ async def test_a_resting_session_is_put_away_once(tmp_path: Path) -> None:
     model = ScriptedModel(saves("They spoke of tea."))
     home = Home(tmp_path, model, Limits(budget=3_000, idle_minutes=30))
     session = await home.talk("I like tea")
-    await home.consolidator.idle()
+    await home.consolidator.consolidate_idle()
     assert model.prompts == []
     home.clock.jump(31 * 60)
-    await home.consolidator.idle()
-    await home.consolidator.idle()
+    await home.consolidator.consolidate_idle()
+    await home.consolidator.consolidate_idle()
     assert len(home.entries) == 1
     assert session.messages == ()
     await home.close()
@@ -398,7 +398,7 @@ async def test_shrinking_puts_the_older_half_away_until_nothing_is_left(
     model.then(*[saves()] * 10)
     session = await home.talk(*(f"message {n}" for n in range(8)))
     sizes = [len(session.messages)]
-    while await home.consolidator.shrink(session):
+    while await home.consolidator.consolidate_half(session):
         sizes.append(len(session.messages))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[1] == 8
@@ -452,9 +452,9 @@ async def test_a_resting_session_is_tried_again_after_the_model_failed(tmp_path:
     home = Home(tmp_path, model, Limits(budget=3_000, idle_minutes=30))
     await home.talk("I like tea")
     home.clock.jump(31 * 60)
-    await home.consolidator.idle()
+    await home.consolidator.consolidate_idle()
     assert (home.entries, model.left) == ([], 1)
     home.clock.jump(60)
-    await home.consolidator.idle()
+    await home.consolidator.consolidate_idle()
     assert [entry.type for entry in home.entries] == ["consolidation"]
     await home.close()

@@ -229,7 +229,7 @@ async def test_changes_that_the_disk_refuses_are_made_when_it_is_mended(tmp_path
     assert session.messages == ()
     assert "tea" not in home.long_term
     home.store.broken = False
-    await home.consolidator.idle()
+    await home.consolidator.consolidate_idle()
     assert "- likes tea" in home.long_term
     await home.close()
 
@@ -335,7 +335,7 @@ async def test_changes_that_an_editor_kept_out_are_made_later(tmp_path: Path) ->
     await home.consolidator.compact(await home.talk("I like tea"))
     assert "tea" not in home.long_term
     home.store.saving = False
-    await home.consolidator.idle()
+    await home.consolidator.consolidate_idle()
     assert "- likes tea" in home.long_term
     await home.close()
 

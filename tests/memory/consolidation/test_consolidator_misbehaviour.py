@@ -208,7 +208,7 @@ async def test_after_three_failures_the_model_is_left_alone_for_five_minutes(
     for _ in range(6):
         await home.consolidator.maybe_consolidate_by_tokens(session)
     assert len(model.prompts) == 3
-    await home.consolidator.idle()
+    await home.consolidator.consolidate_idle()
     await home.clock.advance(301)
     await home.consolidator.maybe_consolidate_by_tokens(session)
     await home.consolidator.maybe_consolidate_by_tokens(session)

@@ -66,7 +66,7 @@ async def test_a_prompt_that_was_refused_is_shrunk_in_time(tmp_path: Path) -> No
     gate = Gate()
     home = Home(tmp_path, ScriptedModel(saves(), hold=gate))
     session = await home.talk(*THREE)
-    turn = asyncio.ensure_future(home.consolidator.shrink(session))
+    turn = asyncio.ensure_future(home.consolidator.consolidate_half(session))
     await gate.reached.wait()
     await home.clock.advance(30)
     assert await turn

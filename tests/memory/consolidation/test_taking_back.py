@@ -80,7 +80,7 @@ async def test_a_conversation_that_is_discarded_while_its_entry_waits_its_turn(
     await asyncio.gather(first, second)
     assert [entry.session for entry in home.entries] == [OTHER]
     await home.sessions.save(session)
-    await home.consolidator.seal(session)
+    await home.consolidator.consolidate_sealed(session)
     assert [entry.session for entry in home.entries] == [OTHER]
     await home.close()
 

@@ -89,7 +89,7 @@ def test_each_that_was_not_there_gets_another_name(tmp_path: Path) -> None:
     (tmp_path / "a/b/.git").symlink_to("..")
     (tmp_path / "shut").chmod(0o500)
     list(autorun.retire(str(tmp_path), (), git=False))
-    assert autorun.survey(str(tmp_path)) == []
+    assert autorun.find_triggers(str(tmp_path)) == []
     assert (tmp_path / "a/dot-git-2").is_dir()
     assert (tmp_path / "b/c/dot-git/d/dot-git").is_dir()
     assert (tmp_path / "dot-git/dot-HEAD").exists()
@@ -123,7 +123,7 @@ def test_one_in_a_folder_that_cannot_be_listed_is_found(tmp_path: Path) -> None:
             os.chmod(f"{name}/inner", 0o500 if name == "still" else 0)
         os.chmod("closed", 0)
         os.chmod("shut", 0o300)
-        found = autorun.survey(".")
+        found = autorun.find_triggers(".")
         assert {"closed/inner/.git", "still/inner/.git"} <= {one.path for one in found}
         known = [one for one in found if one.path == "still/inner/.git"]
         print(len(list(autorun.retire(".", known, git=False))))
@@ -150,7 +150,7 @@ def test_one_in_a_folder_that_is_closed_again_and_again_is_found(tmp_path: Path)
         while not closing:
             for path, mode in (("a/b", 0), ("a", 0), ("a", 0o700), ("a/b", 0o700)):
                 os.chmod(path, mode)
-        found = [{one.path for one in autorun.survey(".")} for _ in range(60)]
+        found = [{one.path for one in autorun.find_triggers(".")} for _ in range(60)]
         os.kill(closing, 9)
         print(sum(not one & {"a", "a/b", "a/b/.git"} for one in found))
     """

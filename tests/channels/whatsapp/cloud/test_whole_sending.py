@@ -152,7 +152,7 @@ async def test_a_button_is_good_after_a_restart_and_only_in_its_chat(
     (tmp_path / "state").mkdir()
     journal = SqliteJournal(tmp_path / "state" / "journal.db", clock)
     await journal.open()
-    await journal.send("t-1", Outgoing("reply", (question,)))
+    await journal.add_outgoing("t-1", Outgoing("reply", (question,)))
     await journal.close()
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, graph, model, clock):
