@@ -70,7 +70,7 @@ class Surface:
             self._at_prompt = False
             self.console.out()
 
-    def invite(self) -> None:
+    def show_prompt(self) -> None:
         """It is the person's turn."""
         if not self.moves and not self._at_prompt:
             self._at_prompt = True

@@ -212,7 +212,7 @@ class Terminal:
         else:
             self._leaving = True
             self._transcript.line("Ctrl-D leaves, or press Ctrl-C again")
-            self._surface.invite()
+            self._surface.show_prompt()
 
     def _text_changed(self, buffer: Buffer) -> None:
         self._leaving = False
@@ -280,7 +280,7 @@ class Terminal:
             self._questions = deque(one for one in self._questions if not one[1])
         self._show_question()
         if not self._busy.is_set():
-            self._surface.invite()
+            self._surface.show_prompt()
 
     def _show_question(self) -> None:
         """Show the question that is open now, once."""
@@ -288,7 +288,7 @@ class Terminal:
         if question is not None and question is not self._shown:
             self._transcript.said(question.said, self._clock.now())
             self._was_seen = not get_app().current_buffer.text
-            self._surface.invite()
+            self._surface.show_prompt()
         self._shown = question
 
 

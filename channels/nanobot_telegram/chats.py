@@ -86,7 +86,9 @@ class Chats:
         if latest == new and old != new:
             return
         if new in self._came_from or self.canonical(old) == self.canonical(new):
-            logger.warning("telegram: chat {} does not move to {}, which is another's", old, new)
+            logger.warning(
+                "telegram: chat {} does not move to {}, the id of another chat", old, new
+            )
             return
         self._moved[latest] = new
         self._came_from[new] = latest

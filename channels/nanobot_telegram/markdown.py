@@ -63,7 +63,7 @@ def render(markdown: str) -> Rendered:
             page.add(line)
         rendered: Rendered | None = page.finish()
     except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
-        logger.warning("Markdown is shown as it is: {}", type(error).__name__)
+        logger.warning("Markdown is sent unformatted: {}", type(error).__name__)
         rendered = None
     return rendered if rendered and rendered.text else Rendered(source.strip())
 

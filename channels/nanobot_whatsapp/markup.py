@@ -48,7 +48,7 @@ def render(markdown: str) -> str:
     try:
         rendered = "\n".join(map(_shown, lay_out(source, _DIALECT))).strip("\n")
     except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
-        logger.warning("Markdown is shown as it is: {}", type(error).__name__)
+        logger.warning("Markdown is sent unformatted: {}", type(error).__name__)
         rendered = ""
     return rendered or "\n".join(write_line([Span(line)]) for line in source.strip().split("\n"))
 

@@ -79,7 +79,7 @@ class ConversationCommands:
                 ordered=True,
             ),
             Command("stop", "Stop what is running", self._stop, immediate=True),
-            Command("status", "Show how things stand", self._status, immediate=True),
+            Command("status", "Show the status", self._status, immediate=True),
             Command("history", "Show the latest messages", self._history, usage="[n]"),
             Command("undo", "Take back the last turn, files included", self._undo, ordered=True),
             Command("retry", "Take back the last turn and run it again", self._retry, ordered=True),
@@ -182,7 +182,7 @@ class ConversationCommands:
         return Answer(f"This conversation now uses {name}.{doubt}")
 
     async def _restart(self, _: CommandCall) -> Answer:
-        text = "Restarting. Whatever is under way goes on afterwards."
+        text = "Restarting. Unfinished work continues afterwards."
         return Answer(text, afterwards=self._process.request_restart)
 
 

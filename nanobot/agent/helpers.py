@@ -180,7 +180,7 @@ class Helpers:
                 await self._bus.publish_internal(message)
                 await self._journal.remove_helper(helper_id)
             except StorageError as error:
-                logger.error("what became of a helper waits for the disk: {}", error)
+                logger.error("a helper's result waits for the disk: {}", error)
                 await self._clock.sleep(DISK_PAUSE)
             else:
                 return

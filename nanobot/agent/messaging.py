@@ -128,7 +128,11 @@ class SendMessage(Tool, Struct, frozen=True):
             try:
                 await self.bus.publish_internal(_note(message, name, self.clock, origin))
             except NanobotError as error:  # it is on its way, and must not be sent again
-                logger.warning("{} does not know what was sent to it: {}", there.key, error)
+                logger.warning(
+                    "{}: the note about a message sent there could not be stored: {}",
+                    there.key,
+                    error,
+                )
                 result += " It could not be noted in the conversation there."
         return ToolResult(result, trusted=True)
 

@@ -70,7 +70,7 @@ class MessageSplitter:
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
-            logger.opt(exception=error).error("{} could not judge a text", message.channel)
+            logger.opt(exception=error).error("{} could not measure a text", message.channel)
             return self._split(message, replace(limits, fits=None))
 
     def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
@@ -246,7 +246,7 @@ class Notifier:
             else:
                 await self.notify(scope, pending_notice(facts), buttons)
         except StorageError as error:
-            logger.warning("{}: nobody was told what waits for their word: {}", scope, error)
+            logger.warning("{}: nobody could be notified of unconfirmed facts: {}", scope, error)
 
     async def _notify(
         self,

@@ -154,7 +154,7 @@ class Turns:
             first = turn.messages[0]
             said = first.own_words if first.origin else first.content
             skills = self._parts.sources.skills_mentioned(turn.caller.scope, said)
-            await turn.begin("\n".join(filter(None, (self._context.news(session), skills))))
+            await turn.load_message("\n".join(filter(None, (self._context.news(session), skills))))
             await self._make_room(session, turn.messages)
             result = await self._run(session, turn)
         except asyncio.CancelledError as error:

@@ -112,7 +112,7 @@ class RunningTurn(TurnLog):
         """All that the model has read so far."""
         return (*self.before(), *self.messages)
 
-    async def begin(self, notice: str = "") -> None:
+    async def load_message(self, notice: str = "") -> None:
         """Fetch the files of the person's message, and take in what belongs to it: the rest of its
         album, corrections of its text. `notice` goes into its header."""
         if notice:

@@ -259,9 +259,11 @@ class Base:
         self.splitter = MessageSplitter(self.outlets, stores.media)
         configured = [name for name, one in settings.channels.items() if one.enabled]
         self.reachable = sorted({*self.outlets, *configured} - {cli.name})
-        self.known = KnownChats(stores.sessions, scopes, self.access, self.reachable, (cli.name,))
+        self.known_chats = KnownChats(
+            stores.sessions, scopes, self.access, self.reachable, (cli.name,)
+        )
         self.notifier = Notifier(
-            self.bus, self.screen, self.splitter, self.known, clock, self.background
+            self.bus, self.screen, self.splitter, self.known_chats, clock, self.background
         )
         self.processes = Processes(clock)
 

@@ -64,7 +64,7 @@ def build_operations(
         **memory.service.table(),
         **pairing.table(),
         **toolbox.skills.table(),
-        **CronOperations(toolbox.cron, base.known, base.clock).table(),
+        **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
         **toolbox.mcp.table(),
         **upkeep.operations.table(),
         **platforms.supervisor.table(),
@@ -108,20 +108,20 @@ def register_commands(
         ),
     ).register(commands)
     register_approvals(commands, toolbox.approvals)
-    SendCommand(base.splitter, base.bus, base.known, base.clock).register(commands)
+    SendCommand(base.splitter, base.bus, base.known_chats, base.clock).register(commands)
 
     CronCommand(toolbox.cron, base.clock, runs=base.settings.cron.enabled).register(commands)
 
 
 _BUTTONS = (Button("Move it", "/secret move"), Button("Leave it", "/secret keep"))
 _OFFER = (
-    "That holds what looks like {}. Shall I move it into secrets.env and strike it from the"
+    "That holds what looks like {}. Shall I move it into secrets.env and remove it from the"
     " conversation, from memory and from the logs? `/secret move` does so. The model may have read"
     " it already."
 )
 _MOVED = (
     "Moved into secrets.env: {names}. In config.yaml `${{{first}}}` stands for it after a restart."
-    " It is struck here. Delete your message in the chat as well. What the chat platform and the"
+    " It is removed here. Delete your message in the chat as well. What the chat platform and the"
     " model's provider keep of it is out of my reach, so a new key is safer."
 )
 
@@ -186,7 +186,7 @@ class TypedKeys:
             left += [str(one) for one in still if not str(one).startswith(SECRETS_FILE)]
         lines = [_MOVED.format(names=", ".join(names), first=names[0])]
         if left:
-            lines += ["It still stands here:", *(f"- {one}" for one in dict.fromkeys(left))]
+            lines += ["It is still in:", *(f"- {one}" for one in dict.fromkeys(left))]
         return Answer("\n".join(lines))
 
     def _typed(self, session: Session) -> dict[str, str]:
@@ -209,7 +209,7 @@ class TypedKeys:
             if changed != text:
                 replace_file(self._path, changed.encode())
         except (OSError, ValueError) as error:
-            hint = "Nothing was struck from the conversation."
+            hint = "Nothing was removed from the conversation."
             raise NanobotError(f"{SECRETS_FILE} cannot be changed: {error}", hint=hint) from error
         return list(new)
 

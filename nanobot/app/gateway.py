@@ -182,7 +182,7 @@ class Gateway:
 
     async def _resume(self, entries: Sequence[InboxEntry]) -> None:
         if entries:
-            logger.info("messages that were under way: {}", len(entries))
+            logger.info("resuming {} unfinished messages", len(entries))
         self._base.bus.count_open(entries)
         await self._agent.loop.resume(entries)
 

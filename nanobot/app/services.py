@@ -180,7 +180,7 @@ def build_routines(
         yield Heartbeat(
             partial(document.read, HEARTBEAT),
             document.template_of(HEARTBEAT),
-            base.known.owners_latest,
+            base.known_chats.owners_latest,
             base.bus.publish_internal,
             base.clock,
             every,
@@ -230,11 +230,11 @@ def clear_backup(home: Path) -> None:
 
     try:
         with exclusive_backup(home):
-            logger.info("what a backup that was cut short left is cleared")
+            logger.info("the leftovers of an interrupted backup are removed")
     except BackupUnderWay:
         return
     except StorageError as error:
-        logger.warning("what a backup left cannot be cleared: {}", error)
+        logger.warning("leftovers of a backup cannot be removed: {}", error)
 
 
 def order_of(settings: Settings) -> BackupOrder:

@@ -162,7 +162,7 @@ class Toolbox:
             clock,
             remind=partial(remind, base.bus, base.splitter),
             busy=stores.journal.is_busy,
-            may_reach=base.known.may_reach,
+            may_reach=base.known_chats.may_reach,
         )
         egress = build_egress(settings, wanted.web.allow_hosts, wanted.web.domains)
         searching = build_egress(settings, wanted.web.reachable)
@@ -181,7 +181,7 @@ class Toolbox:
                 stores.media,
                 base.splitter,
                 base.bus,
-                base.known,
+                base.known_chats,
                 clock,
                 self._files.received,
             )

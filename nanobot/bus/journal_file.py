@@ -419,7 +419,7 @@ def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
     try:
         return decode_inbound(if_lost)
     except ValueError as error:
-        logger.warning("what is to be said of helper {} cannot be read: {}", helper_id, error)
+        logger.warning("the notice about lost helper {} cannot be read: {}", helper_id, error)
         return None
 
 

@@ -375,7 +375,7 @@ def _report(job: _Job, error: BaseException | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             job.future.get_loop().call_soon_threadsafe(_resolve, job.future, job.result, error)
     elif error is not None:
-        logger.opt(exception=error).error("journal: a mark could not be made")
+        logger.opt(exception=error).error("journal: a mark could not be written")
 
 
 def _resolve(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:

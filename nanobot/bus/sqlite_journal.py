@@ -276,7 +276,7 @@ class SqliteJournal:
         try:
             await self._run("UPDATE turn SET progress = 1, asked = 0 WHERE state = 'running'")
         except StorageError as error:
-            logger.warning("the clean end could not be noted: {}", error)
+            logger.warning("the clean shutdown could not be recorded: {}", error)
 
     @_transaction
     def leftovers(self, db: sqlite3.Connection) -> Leftovers:

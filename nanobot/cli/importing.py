@@ -67,7 +67,7 @@ def _import(options: argparse.Namespace) -> int:
     target = path_of(options.to) if options.to else options.home
     workspace = path_of(options.workspace) if options.workspace else None
     clock = SystemClock()
-    print_text(f"Looking at {source} …\n", sys.stderr)
+    print_text(f"Reading {source} …\n", sys.stderr)
     plan = prepare(source, target, workspace, tuple(options.owner), clock)
     if options.dry_run:
         return print_result(options, plan.report.as_json(), lambda _: _plan_text(plan))

@@ -77,7 +77,7 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
         **memory.service.table(),
         **Pairing(base.access).table(),
         **toolbox.skills.table(),
-        **CronOperations(toolbox.cron, base.known, clock, runs=False).table(),
+        **CronOperations(toolbox.cron, base.known_chats, clock, runs=False).table(),
         **toolbox.mcp.table(),
         **BackupOperations(settings.home, journal, clock, live=False).table(),
         "channels.status": partial(_channels_at_rest, base.reachable),

@@ -156,7 +156,7 @@ async def _listed(service: CronService, scope: str, now: datetime) -> str:
         where = one_line(job.address.key)
         lines.append(f"- `{job.id}` {kind}{one_line(job.name)}: {when}, {where}")
     problem = service.problem if scope == OWNER else ""
-    head = [f"Careful: {problem}", ""] if problem else []
+    head = [f"Warning: {problem}", ""] if problem else []
     return "\n".join([*head, *(lines or ["Nothing is scheduled."])])
 
 

@@ -258,7 +258,7 @@ class Host:
                 return False
         verdict = self._parts.rate.check(message)
         if verdict == "notify":
-            logger.warning("{}: {} sends too much", self._channel, message.chat_key)
+            logger.warning("{}: {} exceeds the message limit", self._channel, message.chat_key)
             telling = self._turn_away(message)
             self._parts.background.start(telling, name="too many messages")
         return verdict == "accept"
@@ -294,7 +294,7 @@ class Host:
         name = f"stranger-{self._channel}-{chat.id}-{self._parts.clock.now():%y%m%d-%H%M%S}"
         try:
             if text := await self._parts.access.request_access(self._channel, sender, chat):
-                logger.info("{}: somebody asks to be let in: `nanobot pair list`", self._channel)
+                logger.info("{}: somebody requests access: `nanobot pair list`", self._channel)
                 message = OutboundMessage(self._channel, chat.id, text, thread_id=chat.thread_id)
                 await self._parts.bus.send_outgoing(name, Outgoing("reply", (message,)))
         except StorageError as error:

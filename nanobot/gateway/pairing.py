@@ -35,7 +35,7 @@ def _approved_text(approved: Approved, *, has_owner: bool) -> str:
     if not approved.news:
         text = f"{label(grant)} was let in before{owner}; nothing changed."
     if approved.namesakes:
-        text += f" Careful: {_quoted(approved.namesakes)} goes by the same name."
+        text += f" Warning: {_quoted(approved.namesakes)} goes by the same name."
     if grant.kind == "person" and not has_owner:
         text += f"\nIf that is you: `nanobot pair approve {shell_argument(grant)} --owner`"
     return text
@@ -54,7 +54,7 @@ def _listing(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: 
     lines = [_request_line(one) for one in requests]
     roles = {"group": ", a group", "person": ""}
     inside = [f"- {label(one)}{', owner' if one.owner else roles[one.kind]}" for one in grants]
-    blocks = [f"Careful: {problem}"] if problem else []
+    blocks = [f"Warning: {problem}"] if problem else []
     if lines:
         blocks.append("\n".join(("Asked within the hour:", *lines, "", _NAMES)))
     if inside:

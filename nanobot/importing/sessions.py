@@ -254,7 +254,7 @@ def _convert(files: Transfer, found: SourceFile, conversation: Conversation) -> 
     broken = conversation.broken
     notes = [f"{counted(broken, 'broken line')} left out"] if broken else []
     if conversation.head.unfinished:
-        notes.append("a turn that was under way does not go on")
+        notes.append("an unfinished turn is not resumed")
     why = "; ".join(notes)
     files.record("conversations", found, "converted", target, why=why, count=conversation.messages)
     return True

@@ -267,7 +267,7 @@ def erase_report(
     gone = {one.path for one in before} - {one.path for one in left}
     lines = [f"Erased from {counted(len(gone), 'file')}; {ERASED} stands in its place."]
     if reasons:
-        lines += ["It still stands here:", *bullet_list(reasons)]
+        lines += ["It is still in:", *bullet_list(reasons)]
     else:
         lines.append("I looked at every byte of every file in my home: none holds it any more.")
     lines += ["This does not reach:", *bullet_list(BEYOND)]

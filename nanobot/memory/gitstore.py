@@ -211,7 +211,7 @@ class GitStore:
             if self.repository.tip() == intent["parent"]:
                 content = self._current(path)
                 if content is not None and _sha(content) == intent["after"]:
-                    logger.info("a change of {} gets the version it missed", path)
+                    logger.info("a change of {} that had no version gets one", path)
                     self._commit({path: content}, intent["message"], when)
                 elif _sha(content) != intent["before"]:
                     self._record(path, content)

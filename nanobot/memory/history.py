@@ -354,7 +354,7 @@ class HistoryLog:
             if last and last != mark:
                 self._place(_CURSOR).write_bytes(b"%d\n" % last)
         except NanobotError as error:
-            logger.warning("HISTORY.md is behind: {}", error)
+            logger.warning("HISTORY.md is out of date: {}", error)
 
     def _read(self, after: int, most: int | None = None) -> list[HistoryEntry]:
         with self._lock:

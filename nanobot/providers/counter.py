@@ -76,7 +76,7 @@ class TokenRatios:
         try:
             self._document.change(lambda ratios: {**ratios, self._model: round(ratio, 4)})
         except NanobotError as error:
-            logger.warning("what was learned about token counts is not kept: {}", error)
+            logger.warning("token ratios could not be saved: {}", error)
 
 
 def _encoded(ratios: Mapping[str, float]) -> bytes:

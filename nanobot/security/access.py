@@ -317,7 +317,7 @@ class Access:
 
 
 class _WrongCode(NanobotError):
-    """Somebody guesses."""
+    """Somebody may be guessing codes."""
 
 
 def _key_of(text: str, state: AccessState, now: datetime) -> Key:
@@ -328,7 +328,7 @@ def _key_of(text: str, state: AccessState, now: datetime) -> Key:
         if key is None:
             raise NanobotError(
                 f"nobody with the id {printable(text)} has asked within the hour",
-                hint="They have to write to me first, or stand in `allow_from` in config.yaml.",
+                hint="They have to write to me first, or be listed in `allow_from` in config.yaml.",
             )
         return key
     if not (code := as_code(text)):

@@ -294,5 +294,5 @@ def details(skill: Skill) -> str:
     if skill.header.triggers:
         lines.append(f"Triggers: {', '.join(map(escape_invisible, skill.header.triggers))}")
     lines.append(f"Files: {', '.join(file.path for file in skill.files) or 'none'}")
-    lines += [f"Careful: {warning}." for warning in skill.warnings]
+    lines += [f"Warning: {warning}." for warning in skill.warnings]
     return "\n".join(line for line in lines if line)

@@ -259,7 +259,7 @@ class ToolRegistry:
                 line = head.count("\n") + 1
                 where = f"Read on with read_file, path {path}, start_line={line}"
             except StorageError as error:
-                logger.warning("a long result of {} was not kept: {}", name, error)
+                logger.warning("a long result of {} could not be saved: {}", name, error)
         left_out = len(text) - len(head) - len(tail)
         return (
             f"{head}\n[… {left_out:,} of {len(text):,} characters are left out here. {where}. "

@@ -167,7 +167,7 @@ class WorkspaceWriter(Struct, frozen=True):
         except UnicodeEncodeError as error:
             raise ToolError(
                 f"the text holds a broken character at position {error.start}",
-                hint="Half of a surrogate pair stands there; write the character itself.",
+                hint="It has half of a surrogate pair; write the character itself.",
             ) from error
         if len(new) > MAX_CHANGED:
             raise ToolError(f"{len(new):,} bytes are too much for one file")

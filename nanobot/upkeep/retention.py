@@ -90,7 +90,9 @@ class DiskReserve(Periodic):
             free = self._free(self._home)
         except OSError as error:  # unknown: nothing changes
             if not self._untold:
-                logger.warning("the free disk cannot be told: {}", error.strerror or error)
+                logger.warning(
+                    "the free disk space cannot be determined: {}", error.strerror or error
+                )
             self._untold = True
             return
         self._untold, was_low = False, bool(self.text)
@@ -118,7 +120,7 @@ class DiskReserve(Periodic):
         try:
             await self._tell(text, f"disk-{what}-{self._clock.now():%y%m%d-%H}")
         except NanobotError as error:
-            logger.warning("the owner was not told of the disk: {}", error)
+            logger.warning("the owner could not be warned about the disk: {}", error)
 
 
 class Limits(Struct, frozen=True):

@@ -95,7 +95,7 @@ async def test_where_secrets_env_cannot_be_written_nothing_is_struck(tmp_path: P
         (tmp_path / "secrets.env").mkdir()
         told = await channel.answer_to(await channel.say("/secret move", sender_id="1"))
     assert "cannot be changed" in told
-    assert "Nothing was struck" in told
+    assert "Nothing was removed" in told
     assert holding(tmp_path, OTHER)
 
 

@@ -62,7 +62,7 @@ class ScriptedConsolidator(MemoryConsolidator):
     async def compact(self, session: Session) -> str:
         return f"Consolidated 4 messages of {session.key}."
 
-    async def seal(self, session: Session) -> None:
+    async def consolidate_sealed(self, session: Session) -> None:
         """Nothing was ended."""
 
 

@@ -39,7 +39,7 @@ class Ratios(TokenRatios):
     def load(self) -> float:
         return self.kept[-1]
 
-    def keep(self, ratio: float) -> None:
+    def save(self, ratio: float) -> None:
         self.kept.append(ratio)
 
 

@@ -99,7 +99,9 @@ async def test_a_disk_that_does_not_tell_its_room_is_logged_once_until_it_does(
         await disk.clock.until_sleeping()
         assert not disk.room.text
     logger.remove(sink)
-    assert [line.partition(":")[0] for line in log] == ["the free disk cannot be told"] * 2
+    assert [line.partition(":")[0] for line in log] == [
+        "the free disk space cannot be determined"
+    ] * 2
 
 
 async def test_a_gateway_on_a_full_disk_lets_platforms_wait_and_tells_the_terminal(

@@ -162,7 +162,7 @@ class Outbound:
             except Refused as error:
                 if error.kind != "no":
                     raise
-                logger.info("whatsapp: {} is not taken as {}: {}", form.name, form.mime, error)
+                logger.info("whatsapp: {} is not accepted as {}: {}", form.name, form.mime, error)
                 continue
             except HttpFault as error:
                 raise as_send_error(error, is_idempotent=True) from None
@@ -172,7 +172,7 @@ class Outbound:
             except Refused as error:
                 if error.code != _BAD_FILE:
                     raise
-                logger.info("whatsapp: {} is not taken as {}: {}", form.name, form.kind, error)
+                logger.info("whatsapp: {} is not accepted as {}: {}", form.name, form.kind, error)
         raise SendRefused(
             f"WhatsApp takes no such file from a business: {upload.name} ({upload.mime})",
             hint="It takes JPEG, PNG, MP4, Ogg, MP3, PDF, text and office documents.",

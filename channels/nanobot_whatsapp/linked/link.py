@@ -26,7 +26,6 @@ from nanobot_whatsapp.linked.protocol import (
     Event,
     Failure,
     FromHelper,
-    Garbage,
     Hello,
     Identity,
     Log,
@@ -34,6 +33,7 @@ from nanobot_whatsapp.linked.protocol import (
     Method,
     PairCode,
     Pong,
+    ProtocolViolation,
     Qr,
     State,
     Welcome,
@@ -145,7 +145,7 @@ class BridgeLink:
             number = next(self._numbers)
             try:
                 line = request_line(number, method, params)
-            except Garbage as error:
+            except ProtocolViolation as error:
                 raise SendRefused(str(error)) from None
             self._waiting[number] = future = asyncio.get_running_loop().create_future()
             try:
@@ -282,7 +282,7 @@ def _parsed(line: bytes) -> FromHelper | None:
     """`parse` with its errors as `HelperFailed`; None for an unknown type."""
     try:
         received = parse(line)
-    except Garbage as error:
+    except ProtocolViolation as error:
         raise HelperFailed(f"the WhatsApp helper does not keep to the protocol: {error}") from None
     if received is None:
         logger.debug("the WhatsApp helper sent a line of an unknown type")

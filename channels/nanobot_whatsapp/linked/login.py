@@ -128,7 +128,7 @@ class _Dialogue:
             self._say(f"{_WHERE}\nScan this; the newest one counts. {_TOO_LARGE}")
         try:
             coloured = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-            self._say(drawn(data, coloured=coloured))
+            self._say(draw_qr(data, coloured=coloured))
         except ValueError as error:
             raise HelperFailed("the WhatsApp helper sent what no QR code can hold") from error
 
@@ -193,7 +193,7 @@ yourself, write whatsapp: ["{number}"] under owner, and self_chat: true beside e
 Then start `nanobot gateway`; one that runs needs a restart for new settings."""
 
 
-def drawn(data: str, *, coloured: bool) -> str:
+def draw_qr(data: str, *, coloured: bool) -> str:
     """The lines of a QR code that holds `data`: `coloured` with the terminal's black and white,
     else by leaving out what is dark. Raises `ValueError` for more than a code can hold."""
     import segno

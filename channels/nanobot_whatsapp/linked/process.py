@@ -149,7 +149,7 @@ async def _end(process: Process, clock: Clock) -> None:
             await with_timeout(clock, STOP_SECONDS, process.communicate())
     finally:
         if process.returncode is None:
-            logger.warning("whatsapp: the helper does not leave; killing it")
+            logger.warning("whatsapp: the helper does not exit; killing it")
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
             await process.communicate()

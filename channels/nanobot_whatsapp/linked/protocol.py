@@ -43,7 +43,7 @@ class Words(str):
         return super().__new__(cls, shown[:_DETAIL_CHARACTERS])
 
 
-class Garbage(NanobotError):
+class ProtocolViolation(NanobotError):
     """A line that does not follow the protocol."""
 
 
@@ -168,26 +168,27 @@ def welcome_line(welcome: Welcome) -> bytes:
 
 
 def request_line(number: int, method: Method, params: Mapping[str, object]) -> bytes:
-    """A request. Raises `Garbage` if it is longer than a line may be."""
+    """A request. Raises `ProtocolViolation` if it is longer than a line may be."""
     line = encode("request", id=number, method=method, params=params)
     if len(line) > MAX_LINE:
-        raise Garbage(f"a request to {method} is longer than {MAX_LINE:,} bytes")
+        raise ProtocolViolation(f"a request to {method} is longer than {MAX_LINE:,} bytes")
     return line
 
 
 def parse(line: bytes) -> FromHelper | None:
-    """What the helper said; None for a type that this version does not know. Raises `Garbage`."""
+    """What the helper said; None for a type that this version does not know. Raises
+    `ProtocolViolation`."""
     try:
         fields = document_of(line)
     except ValueError as error:
-        raise Garbage(f"a line is not JSON: {type(error).__name__}") from None
+        raise ProtocolViolation(f"a line is not JSON: {type(error).__name__}") from None
     kind = fields.get("type") if isinstance(fields, dict) else None
     if not isinstance(kind, str):
-        raise Garbage("a line is not an object with a type")
+        raise ProtocolViolation("a line is not an object with a type")
     if kind not in _TYPES:
         return None
     try:
         said: FromHelper = convert(fields, FromHelper, dec_hook=lambda words, text: words(text))
     except ValidationError:  # its text may repeat a value, which may be what somebody wrote
-        raise Garbage(f"a {kind} with an unexpected value") from None
+        raise ProtocolViolation(f"a {kind} with an unexpected value") from None
     return said

@@ -221,7 +221,7 @@ class Summariser:
             if not memory.store.facts(LONG_TERM):
                 return text, ""
         except NanobotError as error:
-            logger.warning("a consolidation goes without the memory so far: {}", error)
+            logger.warning("consolidating without the current memory: {}", error)
             return "", ""
         cost, most = estimate_tokens(text), self._gauge.request_tokens() // 2
         if cost <= most:

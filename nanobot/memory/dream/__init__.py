@@ -152,7 +152,7 @@ class Dream:
                 content = isinstance(error, ProviderRejected) and error.blames_content
                 whom = _EVERYONE if isinstance(error, ProviderError) and not content else scope
             except Exception as error:  # noqa: BLE001 - the boundary: a run that fails leaves all as it was
-                logger.opt(exception=error).error("Dream of {} broke", scope)
+                logger.opt(exception=error).error("Dream for {} crashed", scope)
                 report.problem = f"an error of mine, {type(error).__name__}: {error}"
             if report.problem:
                 await self._failed(report, whom)
@@ -177,7 +177,7 @@ class Dream:
         try:
             await self._read_on(reader, memory, run, report)
         except BudgetSpent as spent:
-            logger.info("Dream of {} goes on another time: {}", memory.scope, spent)
+            logger.info("Dream for {} is postponed: {}", memory.scope, spent)
         async with self._writing:
             await self._remember(memory, last_run=self._clock.now().isoformat())
 
@@ -240,7 +240,7 @@ class Dream:
 
     async def _failed(self, report: DreamReport, whom: str) -> None:
         """Wait longer the next time; the third time in a row the owner is told."""
-        logger.warning("Dream of {} failed: {}", report.scope, report.problem)
+        logger.warning("Dream for {} failed: {}", report.scope, report.problem)
         failures = self._failures.get(whom, (0, self._clock.now()))[0] + 1
         seconds = pause_after(failures, _FIRST_PAUSE, _LONGEST_PAUSE.total_seconds())
         self._failures[whom] = (failures, self._clock.now() + timedelta(seconds=seconds))

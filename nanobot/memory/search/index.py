@@ -202,7 +202,7 @@ class Embedding:
             found = await self._each(texts, patient)
         except NanobotError as error:
             if not self._failed:
-                logger.warning("search goes by words alone: {}", error)
+                logger.warning("searching by words only: {}", error)
             self._failed = True
             return []
         self._failed = False
@@ -218,7 +218,9 @@ class Embedding:
             if len(texts) > 1:
                 return [one for text in texts for one in await self._each([text], patient)]
             await self._embedder.embed([_PLAIN], patient=patient)
-            logger.warning("a passage of {:,} characters gets no vector: refused", len(texts[0]))
+            logger.warning(
+                "the embedding model refused a passage of {:,} characters", len(texts[0])
+            )
             return [None]
         if len(vectors) != len(texts):
             raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")

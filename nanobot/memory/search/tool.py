@@ -105,7 +105,7 @@ class SearchMemory(Tool, Struct, frozen=True):
         if not passages:
             raise ToolError(
                 f"there is nothing with the id {id[:200]!r}",
-                hint="Ids stand in the results of search_memory; search again to get one.",
+                hint="Ids are in the results of search_memory; search again to get one.",
             )
         return _around_text(id, passages)
 

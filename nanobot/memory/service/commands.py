@@ -126,7 +126,7 @@ class Questions:
             elif self._place.stat() is not None:
                 self._place.remove()
         except NanobotError as error:
-            logger.warning("open questions are not kept: {}", error)
+            logger.warning("open questions could not be saved: {}", error)
 
 
 def _asker(message: InboundMessage) -> str:

@@ -89,7 +89,7 @@ class Overview(Struct):
             wait = counted(self.pending, "fact waits", "facts wait")
             blocks.append(f"{wait} for your word: `/memory pending`.")
         if self.problem:
-            blocks.append(f"Not all is well: {self.problem}")
+            blocks.append(f"Problem: {self.problem}")
         return Report.about("\n\n".join(blocks), self)
 
     def _counts(self) -> Iterator[str]:

@@ -151,7 +151,7 @@ def parse_url(text: str) -> Url:
     if match is None:
         raise EgressRefused(
             f"{printable(text)} is not a URL that can be fetched",
-            hint="Give it whole, with http:// or https://.",
+            hint="Write the full URL, with http:// or https://.",
         )
     if len(text) > MAX_URL or _UNUSABLE.search(text):
         raise _not_plain(text)

@@ -231,9 +231,7 @@ class McpServers:
         if listing is None or not listing.waiting:
             raise NanobotError(f"nothing waits to be accepted at the MCP server {name}")
         if listing.digest != digest:
-            raise NanobotError(
-                f"the tools of {name} have changed again", hint="Look at them once more."
-            )
+            raise NanobotError(f"the tools of {name} have changed again", hint="Review them again.")
         before, self._listings[name] = listing, listing.accept()
         try:
             await self._save()
@@ -265,7 +263,7 @@ class McpServers:
             if listing.waiting and self._tell is not None:
                 await self._tell(_waiting(name, listing), f"mcp-{name}-{listing.digest}")
         except NanobotError as error:
-            logger.warning("the MCP server {} was not looked at: {}", name, error)
+            logger.warning("the MCP server {} could not be checked: {}", name, error)
 
     def _listed(self, name: str, tools: tuple[ToolDescription, ...]) -> None:
         """A server has said which tools it has."""
@@ -317,7 +315,7 @@ class McpServers:
         try:
             await self._save()
         except StorageError as error:
-            logger.warning("what MCP servers offer was not written down: {}", error)
+            logger.warning("the tool lists of MCP servers could not be saved: {}", error)
         return self._running[name]
 
 

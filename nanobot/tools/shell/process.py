@@ -70,7 +70,7 @@ class Output:
     def __bool__(self) -> bool:
         return bool(self._begun or self._head)
 
-    def take(self) -> str:
+    def take_unread(self) -> str:
         """What came since the last time; a note stands where the middle is left out. It begins
         and ends between words where there are any near: half of a secret would not be found."""
         begun, self._begun = self._begun, ""

@@ -177,7 +177,7 @@ class Processes:
             else "There is none; one that ended is kept an hour.",
         )
 
-    def forget(self, running: Running) -> None:
+    def remove(self, running: Running) -> None:
         """Its end was told."""
         self._table.pop(running.id, None)
 
@@ -263,7 +263,7 @@ class Processes:
         past = self._clock.monotonic() - _KEPT_SECONDS
         for running in list(self._table.values()):
             if running.over.is_set() and (running.ended_at <= past or not running.background):
-                self.forget(running)
+                self.remove(running)
         whose = (caller.scope, caller.session_key)
         return [
             one
@@ -284,7 +284,7 @@ class Processes:
         if len(alive) >= self._in_all:
             raise ToolError("too many commands run at the moment", hint="Try again later.")
         for running in [one for one in mine if one not in alive][: -self._per_session]:
-            self.forget(running)
+            self.remove(running)
 
     async def _run(self, running: Running, prepared: Prepared) -> None:
         try:

@@ -180,7 +180,7 @@ class Exec(Tool, Struct, frozen=True):
             await running.over.wait()
             raise
         finally:
-            self.processes.forget(running)
+            self.processes.remove(running)
 
     async def _checked(self, wanted: ExecArguments, caller: TurnContext) -> Sandbox:
         """The sandbox for a command that can be run. Raises `ToolError` where it cannot."""
@@ -275,9 +275,9 @@ class ExecRead(Tool, Struct, frozen=True):
     async def __call__(self, arguments: ExecReadArguments, caller: TurnContext) -> ToolResult:
         running = self.processes.find(arguments.id.strip(), caller)
         if await _ends_within(running, min(arguments.wait, _LONGEST_WAIT), self.clock):
-            self.processes.forget(running)
+            self.processes.remove(running)
             return await _final_result(running)
-        output = running.process.output.take()
+        output = running.process.output.take_unread()
         return ToolResult(_with_state(output, "still running"), trusted=not output)
 
 
@@ -296,13 +296,13 @@ class ExecKill(Tool, Struct, frozen=True):
         try:
             return await _final_result(running)
         finally:
-            self.processes.forget(running)
+            self.processes.remove(running)
 
 
 async def _final_result(running: Running) -> ToolResult:
     """How a command ended and what it printed since it was last read."""
     ending = await running.ended()
-    output = running.process.output.take()
+    output = running.process.output.take_unread()
     state = str(ending)
     if ending.how == "timed out" and not running.background:
         state += ". Give it more time with timeout, or run it with background=true"

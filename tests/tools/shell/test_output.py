@@ -11,7 +11,7 @@ def plain(*parts: bytes) -> str:
     for part in parts:
         output.feed(part)
     output.feed(b"", final=True)
-    return output.take()
+    return output.take_unread()
 
 
 def test_output_is_plain_text_wherever_it_was_cut() -> None:
@@ -40,10 +40,10 @@ def test_the_beginning_and_the_end_are_kept_and_the_middle_is_counted() -> None:
         for start in range(0, len(whole), size):
             output.feed(whole[start : start + size].encode())
         note = "\n[… 980 characters are left out here …]\n"
-        assert output.take() == f"{whole[:10]}{note}{whole[-10:]}"
-        assert output.take() == ""
+        assert output.take_unread() == f"{whole[:10]}{note}{whole[-10:]}"
+        assert output.take_unread() == ""
         output.feed(b"x" * 20)
-        assert output.take() == "x" * 20
+        assert output.take_unread() == "x" * 20
 
 
 def test_only_whole_lines_are_shown_until_the_end() -> None:

@@ -15,13 +15,13 @@ from nanobot_whatsapp.linked.protocol import (
     Event,
     Failure,
     FromHelper,
-    Garbage,
     Hello,
     Identity,
     Log,
     Me,
     PairCode,
     Pong,
+    ProtocolViolation,
     Qr,
     State,
     Words,
@@ -95,10 +95,10 @@ def test_what_the_helper_says_is_understood(line: str, said: FromHelper | None) 
     )
 )
 def test_nothing_that_can_be_said_is_worse_than_garbage(line: bytes) -> None:
-    with contextlib.suppress(Garbage):
+    with contextlib.suppress(ProtocolViolation):
         parse(line)
 
 
 def test_a_request_longer_than_a_line_is_refused_here() -> None:
-    with pytest.raises(Garbage):
+    with pytest.raises(ProtocolViolation):
         request_line(1, "send", {"text": "x" * MAX_LINE})

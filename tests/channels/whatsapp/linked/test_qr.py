@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import segno
 
-from nanobot_whatsapp.linked.login import drawn
+from nanobot_whatsapp.linked.login import draw_qr
 
 DATA = "2@" + "kV3x" * 40 + ",abc=,def=,ghi="
 """As long as those of WhatsApp are."""
@@ -27,18 +27,18 @@ def expected(data: str, margin: int) -> list[list[bool]]:
 def test_every_module_is_drawn_in_its_colour_whatever_the_terminal_has() -> None:
     bare = tuple(
         line.removeprefix("\x1b[38;5;16;48;5;231m").removesuffix("\x1b[0m")
-        for line in drawn(DATA, coloured=True).splitlines()
+        for line in draw_qr(DATA, coloured=True).splitlines()
     )
     wanted = expected(DATA, 2)
     assert modules(bare, ink_is_dark=True)[: len(wanted)] == wanted
 
 
 def test_without_colours_it_is_drawn_for_a_dark_background_and_has_no_litter() -> None:
-    lines = tuple(drawn(DATA, coloured=False).splitlines())
+    lines = tuple(draw_qr(DATA, coloured=False).splitlines())
     assert set("".join(lines)) <= set(" █▀▄")
     wanted = expected(DATA, 2)
     assert modules(lines, ink_is_dark=False)[: len(wanted)] == wanted
 
 
 def test_it_fits_a_window_of_eighty_columns() -> None:
-    assert len(drawn(DATA, coloured=False).splitlines()[0]) <= 80
+    assert len(draw_qr(DATA, coloured=False).splitlines()[0]) <= 80
