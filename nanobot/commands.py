@@ -104,7 +104,7 @@ class CommandRegistry:
         return self._is_owner(message.channel, message.sender_id)
 
     def offered_to(self, message: InboundMessage) -> list[Command]:
-        """The commands that whoever sent `message` may give."""
+        """The commands that the sender of `message` may give."""
         owner = self.is_owner(message)
         return [command for command in self if owner or command.allowed == "anyone"]
 

@@ -186,7 +186,7 @@ class Helpers:
                 return
 
     async def _report(self, helper: _Helper) -> InboundMessage:
-        """What the conversation hears of it, whatever becomes of it."""
+        """The report to its conversation, however it ends."""
         working = Background()
         run = working.start(self._work(helper), name=helper.key)
         timer = working.start(self._clock.sleep(self._minutes * 60), name="its time")

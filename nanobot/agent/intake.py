@@ -1,6 +1,6 @@
 """From what a channel delivered to a message of the conversation: marks, quotes, files and speech.
 
-What nanobot adds stands in lines in brackets, and nothing that is told in one can end it. What a
+What nanobot adds is in lines in brackets, and nothing that is told in one can end it. What a
 person recorded for the chat are their own words like what they type; of any other sound, what is
 said in it is only told about.
 """

@@ -99,7 +99,7 @@ def kept_name(data: bytes, mime: str, name: str = "") -> str:
 
 
 class MediaStore:
-    """The folder `media/` of a home. A name never leaves it, whoever wrote it."""
+    """The folder `media/` of a home. A name never leads out of it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

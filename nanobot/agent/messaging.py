@@ -87,7 +87,7 @@ class SendMessage(Tool, Struct, frozen=True):
     effects = True
 
     async def risk(self, arguments: MessageArguments, caller: TurnContext) -> Risk | None:
-        """Another chat than the caller's hears of it."""
+        """A chat other than the caller's gets it."""
         there = await asyncio.to_thread(self._address, arguments.chat.strip(), caller)
         if there == caller.address:
             return None

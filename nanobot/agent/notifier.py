@@ -272,14 +272,14 @@ def is_silent(text: str) -> bool:
 
 
 def failed_text(inbound: InboundMessage, text: str) -> str:
-    """What the chat hears of a run that failed; nothing of a heartbeat's."""
+    """The text for a chat about a run that failed; empty for a heartbeat's."""
     if inbound.initiator == "heartbeat":
         return ""
     return f"The scheduled job “{_name(inbound)}” could not run. {text}"
 
 
 def job_waiting_text(inbound: InboundMessage) -> str:
-    """What it hears of a run that has to wait for the model; of a job's only."""
+    """The text about a run that has to wait for the model; for a job's only."""
     if inbound.initiator != "job":
         return ""
     return (

@@ -85,7 +85,7 @@ class Lanes:
             try:
                 if job is not None:
                     await job()
-            except Exception as failure:  # noqa: BLE001 - handed to whoever waits for the job
+            except Exception as failure:  # noqa: BLE001 - raised where the job is awaited
                 error = failure
             if not ended.done():
                 ended.set_exception(error) if error else ended.set_result(None)

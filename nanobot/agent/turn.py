@@ -278,7 +278,7 @@ class Turns:
         await self._commit(None, Completion(turn_id, key, (entry.id,), "stopped", report=report))
 
     async def notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
-        """A message is behind one that waits: tell whoever watches, and its person once."""
+        """A message is behind one that waits: notify those who watch, and its person once."""
         await self._notify_waiting(
             RunningTurn(entry, self._parts), f"behind-{held.id}", BEHIND_ANOTHER
         )
@@ -331,8 +331,8 @@ class Turns:
         return scope
 
     async def _notify_waiting(self, turn: RunningTurn, name: str, text: str) -> None:
-        """The turn goes on later: tell whoever watches, and once the person; of a job whoever reads
-        its chat."""
+        """The turn goes on later: notify those who watch, and once the person; for a job the
+        readers of its chat."""
         self._hook(self._ended(turn, "waiting"))
         inbound = turn.inbound
         if text := text if inbound.expects_answer else job_waiting_text(inbound):

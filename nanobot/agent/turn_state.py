@@ -71,7 +71,7 @@ class RunningTurn(TurnLog):
     """A turn under way: whom it answers, what it has said and done. The runner's `TurnLog`.
 
     `messages` are at every moment what the conversation gains if the turn ends now: the person's
-    message is there before its files are fetched, without them. `ending` is held by whoever ends
+    message is there before its files are fetched, without them. `ending` is held by what ends
     the turn, until that is on disk: behind it, `open` says whether the turn goes on. `before` gives
     the conversation that the turn goes on with; `caller`, on whose behalf its tools run, is worked
     out once, when it begins. `has_asked` is set when the model is about to be asked, or the turn is
@@ -229,7 +229,7 @@ class RunningTurn(TurnLog):
 
     def includes(self, entry: InboxEntry) -> bool:
         """Whether a message is part of what is being answered, however busy we are: of its album,
-        or a correction of it by whoever wrote it."""
+        or a correction of it by its author."""
         album, message = self.inbound.group_id, entry.message
         in_album = bool(album) and message.group_id == album
         joined = {(each.message.event_id, each.message.sender_id) for each in self.entries}

@@ -190,8 +190,8 @@ def build_routines(
 
 
 class Upkeep:
-    """What keeps a home for years: room on the disk, what is not kept for ever, backups; those by
-    themselves where a schedule is set."""
+    """What keeps a home for years: room on the disk, retention, backups; on their own where a
+    schedule is set."""
 
     def __init__(self, base: Base) -> None:
         settings, clock, home = base.settings, base.clock, base.settings.home

@@ -104,7 +104,7 @@ class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     """Something a person said, as a channel understood it. Raises `TypeError` where a field has
     another type than it should.
 
-    `event_id` identifies the event for ever within its channel and chat (message id plus edit
+    `event_id` identifies the event permanently within its channel and chat (message id plus edit
     stamp, `callback:<id>`, `cron:<job>:<due>`, `cli:<uuid>`): a second message with the same one is
     dropped. `timestamp` is aware. `group_id` marks the items of an album. `session_override`
     replaces the default session key, as scheduled jobs need. `answers` is the event that a reply
@@ -197,9 +197,9 @@ _TEXTS = tuple(name for name, type in InboundMessage.__annotations__.items() if 
 class Button(Struct, frozen=True, array_like=True):
     """A choice under a message; pressing it sends `value` back as text, as if typed.
 
-    `only` is the sender who may press it; empty: whoever may talk in the chat. The journal gives it
-    its `id`, which is all that the platform gets to know of it (see `ChannelHost.resolve_button`).
-    """
+    `only` is the sender who may press it; empty: everyone who may talk in the chat. The journal
+    gives it its `id`, which is all that the platform gets to know of it (see
+    `ChannelHost.resolve_button`)."""
 
     label: str
     value: str

@@ -2,7 +2,7 @@
 as a file (backups, restores, `doctor`, erasing). Who works with messages knows the port `Journal`.
 
 Documents of a home: after each change all of them are written to `state/documents.json` as well. A
-database that is made anew, because the one before was damaged and moved away, takes them from
+database that is made again, because the one before was damaged and moved away, takes them from
 there. A file `state/NAME.json` with the name of a document is taken in when the database is opened,
 and called `NAME.json.imported` then. That is how documents of earlier versions come in, within the
 transaction that brings the database forward, and how a person puts one in place by hand.
@@ -459,7 +459,7 @@ def redact_rows(db: sqlite3.Connection, redact: Redact) -> int:
 
 
 def compact(db: sqlite3.Connection) -> None:
-    """Make the file anew without free pages, and empty the log. Outside any transaction."""
+    """Rebuild the file without free pages, and empty the log. Outside any transaction."""
     db.execute("PRAGMA secure_delete=ON")
     try:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

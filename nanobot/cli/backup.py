@@ -1,8 +1,7 @@
 """`nanobot backup …` and `nanobot restore`: the whole home in one file, and a home out of it.
 
-The snapshot is taken by whoever owns the home, in a moment; packing it, which takes longer, is done
-here, so that neither the gateway's work nor what it may write to limits it.
-"""
+The snapshot is taken by the process that owns the home, in a moment; packing it, which takes
+longer, is done here, so that neither the gateway's work nor what it may write to limits it."""
 
 from __future__ import annotations
 

@@ -133,13 +133,13 @@ def lent(home: Path, name: str) -> Iterator[bool]:
     finally:
         over.set()
         renewing.join()
-        with suppress(NanobotError):  # it ended meanwhile, and starts its channels anew
+        with suppress(NanobotError):  # it ended meanwhile, and starts its channels again
             tell_gateway("channels.return")
 
 
 def _renew(tell_gateway: Callable[[str], None], over: threading.Event) -> None:
     while not over.wait(_RENEW_SECONDS):
-        with suppress(NanobotError):  # it starts anew, say: asked again, it lets go again
+        with suppress(NanobotError):  # it restarts, say: asked again, it lets go again
             tell_gateway("channels.borrow")
 
 

@@ -262,7 +262,7 @@ class HealthSettings(Checked, frozen=True):
     metrics: bool = False
     """Whether `/metrics` is served beside it, for Prometheus."""
     token: ApiKey = SecretStr("")
-    """What whoever asks has to send, as `Authorization: Bearer …`; empty: nothing, which only the
+    """What a client has to send, as `Authorization: Bearer …`; empty: nothing, which only the
     default address may have."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
@@ -329,7 +329,7 @@ class BackupSettings(Checked, frozen=True):
 
 
 class RetentionSettings(Checked, frozen=True):
-    """What is not kept for ever. Conversations and memory always are. 0: no limit."""
+    """What is removed after a while: never conversations, never memory. 0: no limit."""
 
     media_days: WholeFrom0 = 0
     """Days for which files that were sent and received are kept."""

@@ -245,7 +245,8 @@ class Host:
         return self._state_folder
 
     def _expect(self, within: float) -> None:
-        """It is heard of now, and will be again within so many seconds (for ever: infinity)."""
+        """The channel is alive, and will report so again within so many seconds (infinity:
+        never)."""
         now = self._parts.clock.monotonic()
         self._state.heard_at = now
         self._state.due = now + within if math.isfinite(within) else None

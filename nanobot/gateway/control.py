@@ -5,11 +5,10 @@ bytes each. A request names its operation in `op` and may carry an `id`, which e
 carries back. `chat` answers with events for as long as the turn runs; every other operation answers
 with one line, `{"ok": true, "data": …}` or `{"ok": false, "error": …, "hint": …}`.
 
-Invariants: only a peer with our own user id is heard; a bad request costs that request an error and
-nothing else, and one beyond the cap its connection; a connection may have many requests under way;
-a client that does not read is dropped rather than waited for. The socket is reached through
-`/proc/self/fd`, because its address may be no longer than 107 bytes and a home's path may be.
-"""
+Invariants: only a peer with our own user id is accepted; a bad request costs that request an error
+and nothing else, and one beyond the cap its connection; a connection may have many requests under
+way; a client that does not read is dropped rather than waited for. The socket is reached through
+`/proc/self/fd`, because its address may be no longer than 107 bytes and a home's path may be."""
 
 from __future__ import annotations
 

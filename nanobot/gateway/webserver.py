@@ -1,13 +1,12 @@
 """The HTTP server, for webhooks of platforms, and for `/health` and `/metrics`.
 
 `WebServer` listens from the first `serve` on, by default for this machine alone; a reverse proxy in
-front of it brings the encryption and the public name. Invariants: a request is heard only under a
-name that was configured, or under an address or `localhost` (so that no web page can reach it under
-a name of its own), and not at all from within a web page (those name their `Origin`); a body is
-never larger than `MAX_BODY`, arrives in time or not at all, and is passed on as it came; a failing
-handler costs its request a status 500. Being reachable is no permission: each handler checks that
-the platform made the request. Nothing of a request is logged but its path.
-"""
+front of it brings the encryption and the public name. Invariants: a request is accepted only under
+a name that was configured, or under an address or `localhost` (so that no web page can reach it
+under a name of its own), and not at all from within a web page (those name their `Origin`); a body
+is never larger than `MAX_BODY`, arrives in time or not at all, and is passed on as it came; a
+failing handler costs its request a status 500. Being reachable is no permission: each handler
+checks that the platform made the request. Nothing of a request is logged but its path."""
 
 from __future__ import annotations
 

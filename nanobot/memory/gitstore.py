@@ -215,7 +215,7 @@ class GitStore:
                     self._commit({path: content}, intent["message"], when)
                 elif _sha(content) != intent["before"]:
                     self._record(path, content)
-        with suppress(NotADirectoryError):  # whoever writes a version says so
+        with suppress(NotADirectoryError):  # writing a version reports it
             self._intent.unlink(missing_ok=True)
 
     def _record(self, path: str, content: bytes | None, author: Author = "you") -> int:

@@ -30,7 +30,7 @@ LONGEST = 4096
 _WHOLE_WORD = 6
 
 _SLASHES = r"(?<!\\)\\+"
-"""A whole run of backslashes: a search that began anew within one would take quadratic time."""
+"""A whole run of backslashes: a search that began again within one would take quadratic time."""
 
 _CONTROL = r"\s\x00-\x1f\x7f-\x9f"
 _BLANKS = (

@@ -9,7 +9,7 @@ network), the estimate decides with a margin.
 
 Counting moves thresholds, never the bytes of a prompt.
 
-No model call begins whose prompt would take the day over its limit, whoever makes it: turns, jobs,
+No model call begins whose prompt would exceed the day's limit, from any caller: turns, jobs,
 helpers and memory pass the same `DayBudget`. The limit of one turn is the runner's.
 """
 

@@ -152,7 +152,7 @@ LENGTH = 8
 
 
 def new_code() -> str:
-    """A code that nobody can foresee."""
+    """An unpredictable code."""
     return "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
 
 

@@ -190,7 +190,8 @@ def _digest(raw: bytes) -> bytes:
 
 
 def _raw(line: Line) -> bytes:
-    """The line as it stood; a message that had no number gets its own, lest it count anew."""
+    """The line as it stood; a message that had no number gets its own, so that it is not counted
+    again."""
     fields = decode_fields(line.raw) if line.counted else None
     if fields is None or not isinstance(line.record, Message):
         return line.raw

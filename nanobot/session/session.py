@@ -107,7 +107,7 @@ class Session:
         self.revision = 0
         """Changes whenever visible messages change other than by appending."""
         self.removal_lock = asyncio.Lock()
-        """Held while messages become memory's for good, and by whoever takes some back."""
+        """Held while messages become memory's for good, and while some are taken back."""
         self._clock = clock
         self._staged: list[Message | Metadata | Epoch | Retraction] = []
         self._lines: list[str] = []

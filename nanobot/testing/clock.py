@@ -17,7 +17,7 @@ DEFAULT_START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 class FakeClock:
     """Implements `nanobot.clock.Clock`.
 
-    `start` is the civil time at the beginning; its time zone stays. With `auto`, whoever sleeps
+    `start` is the civil time at the beginning; its time zone stays. With `auto`, a task that sleeps
     moves the clock and goes on at once. `slept` lists the seconds that were asked for, in order.
     """
 
@@ -67,7 +67,8 @@ class FakeClock:
             await change
 
     async def advance(self, seconds: float) -> None:
-        """Move on, waking whoever is due on the way in order of time, each at its own time."""
+        """Move on, waking the tasks that are due on the way in order of time, each at its own
+        time."""
         target = self._seconds + seconds
         await self._settle()
         while self._sleepers and self._sleepers[0][0] <= target:

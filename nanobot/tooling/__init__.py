@@ -37,8 +37,8 @@ class TurnContext(Struct, frozen=True):
     `origins` names where the untrusted text among them came from, empty where there is none.
     `initiator` is who began the turn: for anything but a person nobody is there to be asked, and
     `job` names the scheduled job whose run it is. `conversation` stands for the messages since the
-    last `/new`; a helper has that of whoever asked for it. `show_output` shows a piece of a call's
-    output to whoever watches; best effort, cheap.
+    last `/new`; a helper has that of the turn that made it. `show_output` shows a piece of a
+    call's output to those who watch; best effort, cheap.
     """
 
     channel: str

@@ -4,7 +4,7 @@ Invariants:
 
 - A question shows everything that decides what would happen, written by code from the call's
   parsed arguments, which are also what runs: the model words nothing of it.
-- An answer counts for the one call that asked, through a code that nobody can guess, in the chat
+- An answer counts for the one call that asked, through an unguessable code, in the chat
   where it was asked, and only while that call waits. Nothing of it is on disk: after a restart, a
   stop or ten minutes an answer finds no question.
 - A yes without the code is not taken for a question that came just now, in the place of another.

@@ -1,1 +1,1 @@
-"""Looking after a home that is in use for years: room on its disk, what is not kept for ever."""
+"""Looking after a home that is in use for years: room on its disk, retention."""

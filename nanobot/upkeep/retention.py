@@ -1,4 +1,4 @@
-"""Keeps room on the disk, and removes what is not kept for ever.
+"""Keeps room on the disk, and removes what is past its retention.
 
 `DiskReserve`: when less is free, intake stops, so that the journal can still be written: messages
 wait at their platforms, and a terminal is told. The owner is told when it begins and ends. Running

@@ -105,7 +105,7 @@ class LinkedTransport:
             await backoff.wait()
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Deliver one part; see `nanobot.channel`. Waits for a connection, but not for ever."""
+        """Deliver one part; see `nanobot.channel`. Waits for a connection, for a limited time."""
         async with self._slot.used() as connection:
             await connection.until_open()
             return await connection.outbound.send(part)

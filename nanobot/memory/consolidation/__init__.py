@@ -5,14 +5,14 @@ range.
 
 Invariants: a message is in the prompt or behind a history entry; the prompt is brought under its
 budget before a turn, whatever the model does; there is one consolidation per session at a time, as
-a task of its own that survives whoever waits for it. A second caller waits, looks again, and mostly
-finds the work done.
+a task of its own that survives its caller. A second caller waits, looks again, and mostly finds the
+work done.
 
-A model that is out delays nobody and loses nothing: what can wait stays in the prompt, and when
+An outage of the model delays no turn and loses nothing: what can wait stays in the prompt, and when
 room must be made for a turn the range is archived raw, for Dream to read. A range without any
 content is only marked.
 
-Sessions that nobody uses are looked after as well, each minute: those that were left behind, and
+Unused sessions are looked after as well, each minute: those that were left behind, and
 those that rest, each once.
 """
 

@@ -23,7 +23,7 @@ names count more, so do messages from the days that it names and the two weeks a
 (people tell afterwards). A message that ends as a question answers little, and the output of a tool
 was usually said again by the one who called it.
 
-The numbers are round ones from the middle of a broad plateau. Chosen anew on any four of the five
+The numbers are round ones from the middle of a broad plateau. Chosen again on any four of the five
 development conversations of LoCoMo, they come out nearly the same, and serve the fifth as well.
 """
 

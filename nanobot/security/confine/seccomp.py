@@ -106,7 +106,7 @@ def _unless(
 
 
 COMMON = (
-    # What belongs to whoever runs the machine.
+    # What is the administrator's.
     *_all("acct adjtimex chroot clock_adjtime clock_settime create_module delete_module fsconfig"),
     *_all("finit_module fsmount fsopen fspick get_kernel_syms init_module ioperm iopl kexec_load"),
     *_all("kexec_file_load lookup_dcookie mount mount_setattr move_mount nfsservctl open_tree"),

@@ -309,8 +309,8 @@ def landlock_lack(version: int) -> str:
 class Layout(NamedTuple):
     """What of a folder is held fast while a command may write in it, as paths in it, upper ones
     first. What is `locked` cannot be changed, and what is `hidden` cannot be seen either. All
-    folders above are `pinned`: they cannot be renamed or replaced, for whoever moves a folder away
-    can put another one, with whatever in it, in its place."""
+    folders above are `pinned`: they cannot be renamed or replaced, or a command could put another
+    folder, with any contents, in its place."""
 
     pinned: tuple[str, ...]
     locked: tuple[str, ...]

@@ -52,7 +52,7 @@ async def network_relay(egress: Egress) -> AsyncIterator[Path]:
 
 
 class _Relay:
-    """Serves whoever comes to the listener that is handed in at the door."""
+    """Serves the connections to the listener that is handed in at the door."""
 
     def __init__(self, egress: Egress) -> None:
         self._egress = egress

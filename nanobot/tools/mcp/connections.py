@@ -3,10 +3,9 @@
 Invariants: a program runs shut in, with what its entry lists and nothing else, and does not outlive
 the connection to it. Nothing is parsed that is larger than the bounds allow, and a program that
 says more than it was asked for is ended. At an address each question has one answer of bounded
-size; there is no stream beside that, which a server could keep busy for ever. The SDK is imported
-when the first server is started, off the event loop, and whatever it raises leaves here as an
-`McpError`. The text and the images of an answer are bounded, and nothing in it is trusted.
-"""
+size; there is no stream beside that, which a server could keep busy without end. The SDK is
+imported when the first server is started, off the event loop, and whatever it raises leaves here as
+an `McpError`. The text and the images of an answer are bounded, and nothing in it is trusted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """All of the owner's MCP servers, which tools they give the agent, and what people ask of them.
 
 Invariant: exactly the tools are registered that are as the owner accepted them; known ones are
-offered without their server being started; a server is never awaited by whoever starts nanobot.
+offered without their server being started; nothing waits for a server when nanobot starts.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Invariant: the command and what it starts are a process group of their own. When
 in whatever way, the rest of its group is killed, and so is all of it when this is cancelled.
 
 What it prints becomes plain text, without colours, cursor movements and other orders to a terminal.
-However much that is, what is kept in memory stays small, and whoever watches sees it at a pace that
+However much that is, what is kept in memory stays small, and viewers see it at a pace that
 a screen can follow. A flood is read slowly, so that there is time left for everything else: it
 makes its program wait.
 """
@@ -194,7 +194,7 @@ async def _piped(
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
     """A process, and what it prints. Its group is dead afterwards.
 
-    The pipe is ours and not asyncio's, which would wait for it to be closed by whoever inherited
+    The pipe is ours and not asyncio's, which would wait for it to be closed by what inherited
     it, however long that lives.
     """
     reader = asyncio.StreamReader(limit=_CHUNK)

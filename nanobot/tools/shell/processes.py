@@ -1,7 +1,7 @@
 """All commands that run, whose they are, and times in which none runs for a scope.
 
-A command runs on its own, whoever waits for it: so one call can start it and another read it.
-Invariant: it belongs to the conversation and the scope that started it, and does not exist for
+A command runs independently of the call that started it: so one call can start it and another read
+it. Invariant: it belongs to the conversation and the scope that started it, and does not exist for
 others; there are only so many; and `close` leaves none.
 
 What a command will read cannot be known before it runs, so where the owner is asked about one, all

@@ -211,7 +211,7 @@ class Exec(Tool, Struct, frozen=True):
         return sandbox
 
     def _seconds(self, wanted: ExecArguments) -> int | None:
-        """How long it may run, None for ever. Raises `ToolError` for more than is allowed."""
+        """How long it may run, None without limit. Raises `ToolError` for more than is allowed."""
         most = LONGEST_IN_BACKGROUND if wanted.background else self.limits.most_seconds
         if wanted.timeout is not None and not 1 <= wanted.timeout <= most:
             raise ToolError(
