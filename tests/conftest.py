@@ -20,6 +20,7 @@ from loguru import logger
 
 from tests import encodings
 from tests.privileges import without_privileges
+from tests.scratch import scratch
 
 EXAMPLES = 25
 """Each run tries others, except where a test says that they are always the same."""
@@ -38,6 +39,20 @@ settings.register_profile(
     "nanobot", max_examples=int(os.environ.get("NANOBOT_EXAMPLES", EXAMPLES)), deadline=None
 )
 settings.load_profile("nanobot")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """An empty folder, in memory where there is room. pytest's own is on the disk."""
+    with scratch() as path:
+        yield path
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """An empty folder on the disk, for commands in a sandbox."""
+    with scratch(on_disk=True) as path:
+        yield path
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""A folder for a test that is about files and not about a disk: in memory, where a sync takes no
-time. Waiting for disks took a third of what tests of memory and of sessions took.
+"""The folder of a test: in memory, where a sync takes no time. Waiting for disks took a third of
+what tests of memory and of sessions took.
 
-The sandboxes of commands hide `/dev`, so tests of them have their folders where pytest puts them.
+Sandboxes hide `/dev`, so tests that run commands in one have their folders on the disk.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ _ENOUGH = 256 * 1024 * 1024
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
-    """A new folder, until the end. Instead of pytest's where a `conftest.py` says so."""
-    with tempfile.TemporaryDirectory(dir=_place(), ignore_cleanup_errors=True) as name:
+def scratch(*, on_disk: bool = False) -> Iterator[Path]:
+    """A new folder, until the end."""
+    place = None if on_disk else _place()
+    with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 

@@ -15,7 +15,7 @@ def turn(*steps: Reply, answer: str = "Done.") -> tuple[Reply, ...]:
     return (*steps, says(answer))
 
 
-async def test_nobody_is_asked_for_an_approval_on_an_ordinary_day(tmp_path: Path) -> None:
+async def test_nobody_is_asked_for_an_approval_on_an_ordinary_day(disk_path: Path) -> None:
     channel, model = FakeChannel(), ScriptedModel()
     async with FakeWeb() as web:
         rolls = web.put("/rolls", b"<html><body><h1>Rolls</h1><p>Flour, yeast.</p></body></html>")
@@ -48,7 +48,7 @@ async def test_nobody_is_asked_for_an_approval_on_an_ordinary_day(tmp_path: Path
         }
         web.put("/plain", b"hello there", "text/plain")
         async with running(
-            tmp_path,
+            disk_path,
             model,
             channel,
             NANOBOT_TOOLS__WEB__ALLOW_HOSTS=f'["{web.place}"]',

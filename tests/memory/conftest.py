@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from nanobot.memory.documents import install_template, load_template, template_folder
 from nanobot.memory.store import MemoryStore
 from nanobot.security.paths import Root
-from tests.scratch import scratch
 
 
 @dataclass
@@ -29,12 +27,6 @@ class StoppedClock:
 
     async def sleep(self, seconds: float) -> None:
         return
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with scratch() as path:
-        yield path
 
 
 @pytest.fixture

@@ -10,14 +10,7 @@ from loguru import logger
 
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
-from tests.scratch import scratch
 from tests.session.support import FailingDisk, Open
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with scratch() as path:
-        yield path
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ def bubblewrap(every_sandbox: dict[str, FoundSandbox]) -> Sandbox:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
-    return Ground(tmp_path)
+def ground(disk_path: Path) -> Ground:
+    return Ground(disk_path)
 
 
 def working(found: FoundSandbox) -> Sandbox:

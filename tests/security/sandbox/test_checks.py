@@ -13,11 +13,11 @@ KINDS = (Sandbox("bubblewrap", program="/usr/bin/bwrap"), Sandbox("landlock"))
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(disk_path: Path) -> Path:
     for name in ("home/state", "home/workspace/inner", "other", "other/inner"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "home")
-    return tmp_path
+        (disk_path / name).mkdir(parents=True)
+    (disk_path / "link").symlink_to(disk_path / "home")
+    return disk_path
 
 
 @pytest.mark.parametrize(

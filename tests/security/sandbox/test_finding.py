@@ -68,7 +68,7 @@ async def test_a_home_that_every_command_would_see_is_refused(place: str) -> Non
     assert "move nanobot's home elsewhere" in found.problem
 
 
-async def test_nothing_of_ours_is_in_the_environment(bubblewrap: Sandbox, tmp_path: Path) -> None:
-    launch = bubblewrap.launch(("true",), Confined(tmp_path, environment={"KEY": "secret"}))
+async def test_nothing_of_ours_is_in_the_environment(bubblewrap: Sandbox, disk_path: Path) -> None:
+    launch = bubblewrap.launch(("true",), Confined(disk_path, environment={"KEY": "secret"}))
     assert not set(launch.env) & set(os.environ)
     assert "secret" not in " ".join(launch.argv)

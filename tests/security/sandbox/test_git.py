@@ -68,31 +68,31 @@ def test_in_what_else_can_be_written_it_is_the_same(aftermath: Aftermath) -> Non
 
 
 async def test_one_made_in_what_else_can_be_written_ends_the_command(
-    sandbox: Sandbox, ground: Ground, tmp_path: Path
+    sandbox: Sandbox, ground: Ground, disk_path: Path
 ) -> None:
-    other = tmp_path / "other"
+    other = disk_path / "other"
     other.mkdir()
     end = await ground.run(sandbox, f"mkdir {other}/.git; sleep 600", writable=(other,))
     assert "stopped: '.git' appeared" in end.complaints
     assert [path.name for path in other.iterdir()] == ["dot-git"]
 
 
-def test_each_that_was_not_there_gets_another_name(tmp_path: Path) -> None:
+def test_each_that_was_not_there_gets_another_name(disk_path: Path) -> None:
     """Those inside others, and inside what has got another name just then, too."""
     made = "a/.git a/dot-git b/c/.GIT/d/.git new/objects new/refs .git/objects .git/refs tree shut"
     for name in made.split():
-        (tmp_path / name).mkdir(parents=True)
+        (disk_path / name).mkdir(parents=True)
     for name in ("new/HEAD", "tree/HEAD", "tree/commondir", ".git/HEAD", "shut/.git"):
-        (tmp_path / name).write_text("x\n")
-    (tmp_path / "link").symlink_to("a")
-    (tmp_path / "a/b").mkdir()
-    (tmp_path / "a/b/.git").symlink_to("..")
-    (tmp_path / "shut").chmod(0o500)
-    list(autorun.retire(str(tmp_path), (), git=False))
-    assert autorun.find_triggers(str(tmp_path)) == []
-    assert (tmp_path / "a/dot-git-2").is_dir()
-    assert (tmp_path / "b/c/dot-git/d/dot-git").is_dir()
-    assert (tmp_path / "dot-git/dot-HEAD").exists()
+        (disk_path / name).write_text("x\n")
+    (disk_path / "link").symlink_to("a")
+    (disk_path / "a/b").mkdir()
+    (disk_path / "a/b/.git").symlink_to("..")
+    (disk_path / "shut").chmod(0o500)
+    list(autorun.retire(str(disk_path), (), git=False))
+    assert autorun.find_triggers(str(disk_path)) == []
+    assert (disk_path / "a/dot-git-2").is_dir()
+    assert (disk_path / "b/c/dot-git/d/dot-git").is_dir()
+    assert (disk_path / "dot-git/dot-HEAD").exists()
 
 
 async def test_the_owner_may_allow_repositories(sandbox: Sandbox, ground: Ground) -> None:
@@ -108,10 +108,10 @@ async def test_one_that_is_a_link_is_not_run_beside(sandbox: Sandbox, ground: Gr
     assert "work/.git is a link" in end.complaints
 
 
-def test_one_in_a_folder_that_cannot_be_listed_is_found(tmp_path: Path) -> None:
+def test_one_in_a_folder_that_cannot_be_listed_is_found(disk_path: Path) -> None:
     """By somebody who is not root, whom no mode keeps from anything."""
     if os.getuid() == 0:
-        os.chown(tmp_path, 65_534, 65_534)
+        os.chown(disk_path, 65_534, 65_534)
     script = """if True:
         import os, sys
         from nanobot.security.confine import autorun
@@ -128,15 +128,15 @@ def test_one_in_a_folder_that_cannot_be_listed_is_found(tmp_path: Path) -> None:
         known = [one for one in found if one.path == "still/inner/.git"]
         print(len(list(autorun.retire(".", known, git=False))))
     """
-    arguments = (sys.executable, "-S", "-c", script, str(tmp_path))
+    arguments = (sys.executable, "-S", "-c", script, str(disk_path))
     ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("2\n", "")
 
 
-def test_one_in_a_folder_that_is_closed_again_and_again_is_found(tmp_path: Path) -> None:
+def test_one_in_a_folder_that_is_closed_again_and_again_is_found(disk_path: Path) -> None:
     """A command could do that while another one starts, which must not have the repository."""
     if os.getuid() == 0:
-        os.chown(tmp_path, 65_534, 65_534)
+        os.chown(disk_path, 65_534, 65_534)
     script = """if True:
         import os, sys
         from nanobot.security.confine import autorun
@@ -154,6 +154,6 @@ def test_one_in_a_folder_that_is_closed_again_and_again_is_found(tmp_path: Path)
         os.kill(closing, 9)
         print(sum(not one & {"a", "a/b", "a/b/.git"} for one in found))
     """
-    arguments = (sys.executable, "-S", "-c", script, str(tmp_path))
+    arguments = (sys.executable, "-S", "-c", script, str(disk_path))
     ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("0\n", "")

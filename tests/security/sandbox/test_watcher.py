@@ -30,11 +30,11 @@ class _Behind:
 
 
 @pytest.fixture
-def watcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watcher:
+def watcher(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watcher:
     """Beside this process, which does not end meanwhile."""
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
     limits = Limits(1_000_000, 1_000_000, 1, 0)
-    spec = Spec("none", str(tmp_path), str(tmp_path), (), True, (), {}, limits)
+    spec = Spec("none", str(disk_path), str(disk_path), (), True, (), {}, limits)
     return Watcher(spec, cast(AutorunWatch, _Behind()))
 
 

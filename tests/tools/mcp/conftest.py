@@ -118,5 +118,5 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def house(disk_path: Path) -> House:
+    return House(disk_path)

@@ -122,13 +122,13 @@ def installed(name: str) -> tuple[str, tuple[Path, ...]]:
     return program, (modules,) if modules else ()
 
 
-async def test_the_public_file_server_works_in_the_sandbox(tmp_path: Path) -> None:
-    papers = tmp_path / "papers"
+async def test_the_public_file_server_works_in_the_sandbox(disk_path: Path) -> None:
+    papers = disk_path / "papers"
     papers.mkdir()
     (papers / "a.txt").write_text("hello papers")
     program, needed = installed("mcp-server-filesystem")
     files = McpServer("files", program, (str(papers),), paths=needed, writable=(papers,))
-    async with shut_in(tmp_path / "home", files) as (servers, registry):
+    async with shut_in(disk_path / "home", files) as (servers, registry):
         await accept(servers, "files")
         path = str(papers / "a.txt")
         assert (await called(registry, "files__read_text_file", path=path)).text == "hello papers"
@@ -141,11 +141,11 @@ async def test_the_public_file_server_works_in_the_sandbox(tmp_path: Path) -> No
         assert outside.is_error
 
 
-async def test_the_public_memory_server_works_in_the_sandbox(tmp_path: Path) -> None:
-    file = tmp_path / "home" / "mcp" / "graph" / "memory.jsonl"
+async def test_the_public_memory_server_works_in_the_sandbox(disk_path: Path) -> None:
+    file = disk_path / "home" / "mcp" / "graph" / "memory.jsonl"
     program, needed = installed("mcp-server-memory")
     graph = McpServer("graph", program, env={"MEMORY_FILE_PATH": str(file)}, paths=needed)
-    async with shut_in(tmp_path / "home", graph) as (servers, registry):
+    async with shut_in(disk_path / "home", graph) as (servers, registry):
         await accept(servers, "graph")
         ada = {"name": "Ada", "entityType": "person", "observations": ["likes tea"]}
         assert not (await called(registry, "graph__create_entities", entities=[ada])).is_error

@@ -160,11 +160,11 @@ NewDesk = Callable[[Clock], Desk]
 
 
 @pytest.fixture
-async def new_desk(tmp_path: Path) -> AsyncIterator[NewDesk]:
+async def new_desk(disk_path: Path) -> AsyncIterator[NewDesk]:
     desks: list[Desk] = []
 
     def make(clock: Clock) -> Desk:
-        desks.append(Desk(tmp_path / f"home{len(desks)}", clock))
+        desks.append(Desk(disk_path / f"home{len(desks)}", clock))
         return desks[-1]
 
     yield make
