@@ -254,20 +254,24 @@ async def test_what_putting_away_and_dream_hold_back_is_shown_to_the_owner(tmp_p
     clock = FakeClock()
     channel, model = FakeChannel(clock=clock), ScriptedModel()
     await met_in_chat_2(tmp_path, channel, clock)
-    async with owned(tmp_path, model, channel, clock=clock, learner=inverting("Owns a boat")):
+    learner = inverting("Owns a boat")
+    async with owned(tmp_path, model, channel, clock=clock, learner=learner):
         for _ in range(2):
             model.then(calls("read_file", path="page.txt"), says("read"))
             await channel.answer_to(await channel.say("read page.txt", sender_id=ME))
         await channel.answer_to(await channel.say("/compact", sender_id=ME))
-        (consolidated,) = _notices(channel.sent)
+        consolidated = await notice_in(channel)
         assert "MEMORY.md: - Owns a boat" in consolidated.content
+    # In another life: where they were last is known from what is written.
+    async with owned(tmp_path, model, channel, clock=clock, learner=learner):
         await channel.answer_to(await channel.say("/dream", sender_id=ME))
-        (_, dreamt) = _notices(channel.sent)
+        dreamt = await notice_in(channel)
         assert "USER.md: - Owns a boat" in dreamt.content
         for notice in (consolidated, dreamt):
             assert notice.chat_id == "1"
             pressed = await channel.say(notice.buttons[0].value, sender_id=ME)
             assert "Remembered now" in await channel.answer_to(pressed)
+    assert _notices(channel.sent) == [consolidated, dreamt]
     assert facts_in(tmp_path).count("- Owns a boat") == 2
 
 
@@ -290,6 +294,14 @@ async def question_in(channel: FakeChannel) -> OutboundPart:
     while True:
         part = await channel.next_with_buttons()
         if part.buttons[1:] and part.buttons[1].label == "Deny":
+            return part
+
+
+async def notice_in(channel: FakeChannel) -> OutboundPart:
+    """The next notice of facts that wait."""
+    while True:
+        part = await channel.next_with_buttons()
+        if _notices([part]):
             return part
 
 
