@@ -23,7 +23,7 @@ from nanobot.agent.turn_state import AgentParts, RunningTurn
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
-from nanobot.session.records import is_own
+from nanobot.session.records import is_internal
 
 LONGEST_PAUSE = 3600.0
 """Seconds that a start waits at most for a model that was out: a stored time further away tells of
@@ -174,7 +174,7 @@ class AgentLoop:
             try:
                 session = await self._sessions.get_or_create(key)
                 await self._turns.respond(session, turn)
-                if is_own(session.key):
+                if is_internal(session.key):
                     bounding = self._sessions.trim(session)
                     self._background.start(bounding, name=f"bound {session.key}")
             except (TurnStopped, StorageError) as error:

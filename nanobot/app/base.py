@@ -24,7 +24,7 @@ from nanobot.config.model import ModelSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
 from nanobot.config.values import secrets_in
 from nanobot.errors import NanobotError
-from nanobot.gateway.lock import expect_whole
+from nanobot.gateway.lock import refuse_half_restored
 from nanobot.io import storage_errors
 from nanobot.memory.documents import install_template, template_folder
 from nanobot.memory.scopes import Scopes
@@ -100,7 +100,7 @@ class Stores:
 def make_home(home: Path) -> None:
     """Make the home and its folders, readable by their owner only. Raises `StorageError`, also
     where a restore was cut short: what is made there would be taken for some of a home."""
-    expect_whole(home)
+    refuse_half_restored(home)
     for folder in (home, home / "state", home / "sessions", home / "media", home / "logs"):
         Root(folder, name="home").create()
     with storage_errors(home):

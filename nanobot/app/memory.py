@@ -114,7 +114,7 @@ class MemoryParts:
 
     def on_disk(self) -> list[Memory]:
         """The memories that there are."""
-        return [self.memories.of(scope) for scope in self.memories.existing()]
+        return [self.memories.of(scope) for scope in self.memories.existing_scopes()]
 
     async def recover(self) -> None:
         """Finish what a crash cut short; for the start, before anything else is done.

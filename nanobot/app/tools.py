@@ -21,7 +21,7 @@ from nanobot.app.base import Base, Closable, Models
 from nanobot.app.memory import MemoryParts
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
-from nanobot.config.values import revealed
+from nanobot.config.values import plain_values
 from nanobot.cron.job import JobStore
 from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronTool
@@ -126,7 +126,7 @@ class CallerFiles(Struct, frozen=True):
             hide_git=not wanted.allow_git,
             extra_read_only=tuple(map(Path, wanted.paths)) if mine else (),
             network="relay" if network else "none",
-            environment=revealed(wanted.environment) if mine else {},
+            environment=plain_values(wanted.environment) if mine else {},
             memory_megabytes=wanted.memory_megabytes,
             processes=wanted.processes,
             ledger=ledger,
@@ -314,13 +314,13 @@ def _server(name: str, entry: McpServerSettings) -> McpServer:
         name,
         command=entry.command,
         args=entry.args,
-        env=revealed(entry.env),
+        env=plain_values(entry.env),
         paths=tuple(map(Path, entry.paths)),
         writable=tuple(map(Path, entry.writable)),
         network=entry.network,
         sandbox=entry.sandbox,
         url=entry.url,
-        headers=revealed(entry.headers),
+        headers=plain_values(entry.headers),
         tools=entry.tools,
         people=entry.people,
         trust_read_only=entry.trust_read_only,

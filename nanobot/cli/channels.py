@@ -86,7 +86,7 @@ def login(home: Path, name: str, number: str) -> None:
     is_set_up = enabled and bool(settings.owner.get(name))
     request = LoginRequest(options, folder, _say, clock, number, is_set_up)
     with ExitStack() as stack:
-        if not stack.enter_context(lent(home, name)):
+        if not stack.enter_context(leased(home, name)):
             stack.enter_context(home_lock(home / "state"))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         asyncio.run(_sign_in(sign_in, request))
@@ -111,7 +111,7 @@ def _login_of(name: str) -> Login:
 
 
 @contextmanager
-def lent(home: Path, name: str) -> Iterator[bool]:
+def leased(home: Path, name: str) -> Iterator[bool]:
     """A running gateway lets go of the channel while inside; says whether one runs."""
 
     me = os.urandom(8).hex()

@@ -40,7 +40,7 @@ from nanobot.clock import Clock
 from nanobot.config import not_imported
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
-from nanobot.config.values import revealed
+from nanobot.config.values import plain_values
 from nanobot.errors import NanobotError
 from nanobot.io import storage_errors
 
@@ -51,7 +51,7 @@ _FOLDERS = ("", "state", "sessions", "logs", "media", "spill", "workspace", "wor
 _SHOWN = 5
 
 
-class Case(Struct, frozen=True):
+class CheckContext(Struct, frozen=True):
     """What is examined. `ask_model`: the models are to answer something."""
 
     settings: Settings
@@ -74,7 +74,7 @@ def safely(findings: Iterable[Finding]) -> Iterator[Finding]:
         yield Finding("fail", f"this could not be checked: {type(error).__name__}")
 
 
-def check_home(case: Case) -> Iterator[Finding]:
+def check_home(case: CheckContext) -> Iterator[Finding]:
     """Whether the home is the user's, theirs alone, and can be written."""
     home = case.home
     with storage_errors(home):
@@ -110,7 +110,7 @@ def _unusable(home: Path) -> Iterator[Finding]:
             yield Finding("fail", f"{folder} cannot be written, or is no folder", hint)
 
 
-def check_disk(case: Case) -> Iterator[Finding]:
+def check_disk(case: CheckContext) -> Iterator[Finding]:
     """How much room there is, as `retention.disk_reserve_megabytes` asks for it."""
     from nanobot.upkeep.retention import free_bytes
 
@@ -129,13 +129,13 @@ def check_disk(case: Case) -> Iterator[Finding]:
         yield Finding("ok", f"{free / 1_000:.1f} GB are free")
 
 
-def check_packages(_: Case) -> Iterator[Finding]:
+def check_packages(_: CheckContext) -> Iterator[Finding]:
     """What nanobot runs on."""
     versions = f"nanobot {__version__}, Python {platform.python_version()}"
     yield Finding("ok", f"{versions}, SQLite {sqlite3.sqlite_version}")
 
 
-def check_configuration(case: Case) -> Iterator[Finding]:
+def check_configuration(case: CheckContext) -> Iterator[Finding]:
     """What is wrong or doubtful in the configuration."""
     path = case.home / "config.yaml"
     if hint := not_imported(case.home):
@@ -146,7 +146,7 @@ def check_configuration(case: Case) -> Iterator[Finding]:
     yield from (Finding("warn", warning) for warning in warnings)
 
 
-def check_gateway(case: Case) -> Iterator[Finding]:
+def check_gateway(case: CheckContext) -> Iterator[Finding]:
     """What a running gateway says about its health."""
     data = of_gateway(case.home)
     if data is None:
@@ -165,7 +165,7 @@ def check_gateway(case: Case) -> Iterator[Finding]:
         yield Finding("warn", text, hint)
 
 
-def check_service(case: Case) -> Iterator[Finding]:
+def check_service(case: CheckContext) -> Iterator[Finding]:
     """Whether the units for this home start this nanobot, also when nobody is logged in."""
     for system in (False, True):
         for path in sorted(Place(system=system).file.parent.glob("nanobot*.service")):
@@ -192,7 +192,7 @@ _PROBE_SECONDS = 8.0
 _QUESTION = "This is a test. Answer with the one word: ready"
 
 
-def check_model(case: Case) -> Iterator[Finding]:
+def check_model(case: CheckContext) -> Iterator[Finding]:
     """The main model, then its fallbacks; without a fallback the agent still works."""
     model = case.settings.model
     if model.provider == "offline":
@@ -209,7 +209,7 @@ def check_model(case: Case) -> Iterator[Finding]:
             yield replace(found, state=state, text=f"fallback {other.name}: {found.text}")
 
 
-def _answers(case: Case, model: Candidate) -> Iterator[Finding]:
+def _answers(case: CheckContext, model: Candidate) -> Iterator[Finding]:
     try:
         yield asyncio.run(_served(model))
         if case.ask_model:
@@ -229,7 +229,7 @@ async def _served(model: Candidate) -> Finding:
     return Finding("warn", f"the server does not list {model.name}", f"It offers {offers}.")
 
 
-async def _answering(case: Case, model: Candidate) -> Finding:
+async def _answering(case: CheckContext, model: Candidate) -> Finding:
     reply, took = await answer(model, case.clock, _QUESTION)
     said = " ".join(reply.text.split())[:40]
     tokens = f"{reply.usage.prompt} tokens in, {reply.usage.completion} out"
@@ -238,7 +238,7 @@ async def _answering(case: Case, model: Candidate) -> Finding:
     return Finding("ok", f"it answers “{said}” after {took:.1f} s ({tokens})")
 
 
-def _window(case: Case, model: Candidate) -> Iterator[Finding]:
+def _window(case: CheckContext, model: Candidate) -> Iterator[Finding]:
     """Whether the server takes as much as the settings say, and whether that is enough to talk."""
     from nanobot.config.model import SMALL_WINDOW
     from nanobot.providers.discovery import detect_window
@@ -263,7 +263,7 @@ def _window(case: Case, model: Candidate) -> Iterator[Finding]:
 _SANDBOXES = "docs/security.md, “Which sandbox, and how to get it”, says what to do."
 
 
-def check_sandbox(case: Case) -> Iterator[Finding]:
+def check_sandbox(case: CheckContext) -> Iterator[Finding]:
     """Whether commands are sandboxed, which is tried and not assumed."""
     settings = case.settings.tools.exec
     if not settings.enabled:
@@ -284,14 +284,14 @@ def check_sandbox(case: Case) -> Iterator[Finding]:
     yield Finding("warn" if found.problem else "ok", text, hint)
 
 
-def check_mcp(case: Case) -> Iterator[Finding]:
+def check_mcp(case: CheckContext) -> Iterator[Finding]:
     """Whether servers can be started; none is."""
     servers = {name: one for name, one in case.settings.mcp.servers.items() if one.enabled}
     if servers and find_spec("mcp") is None:
         hint = f"`{sys.executable} -m pip install mcp`"
         yield Finding("fail", "the package for MCP servers is not installed", hint)
     for name, server in servers.items():
-        path = revealed(server.env).get("PATH")
+        path = plain_values(server.env).get("PATH")
         if server.url or (program := shutil.which(server.command, path=path)):
             yield Finding("ok", f"{name}: {f'at {server.url}' if server.url else program}")
         else:
@@ -302,7 +302,7 @@ def check_mcp(case: Case) -> Iterator[Finding]:
 _CHANNEL_SECONDS = 10.0
 
 
-def check_channels(case: Case) -> Iterator[Finding]:
+def check_channels(case: CheckContext) -> Iterator[Finding]:
     """What is enabled, whether it can work, and who is the owner there."""
     enabled = [name for name, channel in case.settings.channels.items() if channel.enabled]
     yield Finding("ok", ", ".join([TERMINAL, *enabled]))
@@ -320,7 +320,7 @@ def check_channels(case: Case) -> Iterator[Finding]:
             yield Finding("warn", f"{name}: it does not know you as its owner", hint)
 
 
-def _channel(case: Case, point: EntryPoint) -> Iterator[Finding]:
+def _channel(case: CheckContext, point: EntryPoint) -> Iterator[Finding]:
     check: Check = point.load()
     folder = case.home / "state" / "channels" / point.name
     options = case.settings.channels[point.name].options
@@ -331,7 +331,7 @@ def _channel(case: Case, point: EntryPoint) -> Iterator[Finding]:
     yield from asyncio.run(look())
 
 
-def _paired_owners(case: Case) -> Iterator[str]:
+def _paired_owners(case: CheckContext) -> Iterator[str]:
     """The channels on which pairing has made somebody the owner."""
     journal = inspect_journal(case.home / "state" / "journal.db")
     with suppress(ValueError):
@@ -341,7 +341,7 @@ def _paired_owners(case: Case) -> Iterator[str]:
                 yield field(one, "channel")
 
 
-def check_journal(case: Case) -> Iterator[Finding]:
+def check_journal(case: CheckContext) -> Iterator[Finding]:
     """Whether the journal is whole, of a format that is known, and has nothing that failed."""
     path = case.home / "state" / "journal.db"
     if not path.exists():
@@ -370,7 +370,7 @@ def check_journal(case: Case) -> Iterator[Finding]:
             yield Finding("warn", text, "`nanobot queue list` shows them and how to fix it.")
 
 
-def check_conversations(case: Case) -> Iterator[Finding]:
+def check_conversations(case: CheckContext) -> Iterator[Finding]:
     """Read each conversation as the next message in it would."""
     from nanobot.session.manager import conversations_in
 
@@ -391,7 +391,7 @@ def check_conversations(case: Case) -> Iterator[Finding]:
     yield Finding("ok", f"{len(checked) - len(errors)} can be read")
 
 
-def check_versions(case: Case) -> Iterator[Finding]:
+def check_versions(case: CheckContext) -> Iterator[Finding]:
     """Whether the newest version of memory is there with all that is in it."""
     from nanobot.memory.gitstore import read_newest
 
@@ -409,7 +409,7 @@ _GRACE = timedelta(days=1)
 """How late a backup may be: a machine that was off makes it soon after its start."""
 
 
-def check_backups(case: Case) -> Iterator[Finding]:
+def check_backups(case: CheckContext) -> Iterator[Finding]:
     """Whether a backup is there that is as new as the schedule promises."""
     from nanobot.cron.schedule import parse
     from nanobot.upkeep.backups import backup_folder, list_backups
@@ -432,7 +432,7 @@ def check_backups(case: Case) -> Iterator[Finding]:
     yield Finding("warn", text, hint) if late else Finding("ok", text)
 
 
-def check_time(case: Case) -> Iterator[Finding]:
+def check_time(case: CheckContext) -> Iterator[Finding]:
     """What time it is for nanobot."""
     zone, now = case.settings.agent.timezone, case.clock.now()
     shown = f"{now:%Y-%m-%d %H:%M} {now.isoformat()[-6:]}"
@@ -443,7 +443,7 @@ def check_time(case: Case) -> Iterator[Finding]:
         yield Finding("warn", f"{shown}: the system has no time zone of its own", hint)
 
 
-CHECKS: Mapping[str, Callable[[Case], Iterable[Finding]]] = {
+CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {
     "home": check_home,
     "disk": check_disk,
     "packages": check_packages,

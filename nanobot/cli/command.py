@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
     """Suggests the command that was probably meant; what it prints fits the terminal."""
 
     def format_help(self) -> str:
-        return fitted(super().format_help())
+        return fit_width(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         if wrong := _WRONG_WORD.fullmatch(message):
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
             hint = suggestion(wrong[1], re.findall("'(.*?)'", wrong[2]))
             message = f"there is no command {wrong[1]!r}. {hint}"
         self.print_usage(sys.stderr)
-        self.exit(2, fitted(f"{self.prog}: error: {message}\n", sys.stderr))
+        self.exit(2, fit_width(f"{self.prog}: error: {message}\n", sys.stderr))
 
     def argument(self, name: str, metavar: str, summary: str, **more: Any) -> Self:
         """A word at its place."""
@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
         return self.flag("--json", "print JSON")
 
     def yes(self, summary: str = "do not ask") -> Self:
-        """The option of commands that call `agreed`."""
+        """The option of commands that call `ask_consent`."""
         return self.flag("--yes", summary)
 
     def count(self, default: int, what: str) -> Self:
@@ -192,7 +192,7 @@ def log_errors_only() -> None:
     log_to_console("error", Redactor())
 
 
-def put(output: str) -> int:
+def write_stdout(output: str) -> int:
     """Print a result as it is; returns the exit code of success."""
     sys.stdout.write(output)
     return 0
@@ -201,7 +201,7 @@ def put(output: str) -> int:
 def print_text(text: str, to: TextIO | None = None) -> int:
     """Print a text for people: nothing in it controls the terminal, and it fits."""
     stream = to or sys.stdout
-    stream.write(fitted(clean(text), stream))
+    stream.write(fit_width(clean(text), stream))
     stream.flush()
     return 0
 
@@ -209,7 +209,7 @@ def print_text(text: str, to: TextIO | None = None) -> int:
 def print_json(data: object) -> int:
     """Print JSON for machines that people can read too; ASCII, so that no terminal is moved. Times
     in UTC end in `Z`, whoever wrote them."""
-    return put(_UTC.sub(r'\1Z"', json.dumps(data, indent=2)) + "\n")
+    return write_stdout(_UTC.sub(r'\1Z"', json.dumps(data, indent=2)) + "\n")
 
 
 def print_result(
@@ -231,7 +231,7 @@ def expect_consent(options: argparse.Namespace, hint: str = "") -> None:
         raise WrongUsage("this has to be confirmed", hint=hint)
 
 
-def agreed(options: argparse.Namespace, shown: str, question: str) -> bool:
+def ask_consent(options: argparse.Namespace, shown: str, question: str) -> bool:
     """Whether the person agrees, by --yes or having seen what is `shown`. Raises `WrongUsage`
     where nobody can be asked."""
     expect_consent(options)
@@ -247,7 +247,7 @@ def said_yes(question: str) -> bool:
     sys.stdout.flush()
     is_yes = sys.stdin.readline().strip().lower() in {"y", "yes"}
     if not is_yes:
-        put("Nothing was changed.\n")
+        write_stdout("Nothing was changed.\n")
     return is_yes
 
 
@@ -275,7 +275,7 @@ def table(rows: Iterable[Sequence[str]], *header: str, margin: int = 0) -> str:
     return "".join(lines)
 
 
-def fitted(shown: str, to: TextIO | None = None) -> str:
+def fit_width(shown: str, to: TextIO | None = None) -> str:
     """Text in lines that a terminal holds (`to`: standard output by default); elsewhere as it is,
     because programs and files want whole lines."""
     is_terminal = (to or sys.stdout).isatty()

@@ -31,7 +31,7 @@ def _doctor(options: argparse.Namespace) -> int:
     """Print what each check finds, at once: a server that is not there takes seconds. Where the
     configuration is wrong, that is the last finding."""
     from nanobot.app.base import secret_values
-    from nanobot.cli.checks import CHECKS, Case, safely
+    from nanobot.cli.checks import CHECKS, CheckContext, safely
     from nanobot.clock import SystemClock
     from nanobot.config.load import load_settings
     from nanobot.config.settings import Settings
@@ -42,7 +42,7 @@ def _doctor(options: argparse.Namespace) -> int:
         settings = load_settings(options.home)
     except ConfigError:
         settings = Settings(home=options.home)
-    case = Case(settings, SystemClock(settings.agent.timezone), options.ask_model)
+    case = CheckContext(settings, SystemClock(settings.agent.timezone), options.ask_model)
     redactor = Redactor(secret_values(settings))
     found: list[dict[str, str]] = []
     for name, check in CHECKS.items():

@@ -16,7 +16,7 @@ from nanobot.cli.command import (
     add,
     add_group,
     add_operation,
-    agreed,
+    ask_consent,
     expect_consent,
     field,
     indent,
@@ -99,7 +99,7 @@ def _agree(
     options: argparse.Namespace, operation: str, skill: Data, question: str, **given: object
 ) -> int:
     """Show a skill, and do what the question asks about with just what was shown."""
-    if not agreed(options, _skill_text(skill), question):
+    if not ask_consent(options, _skill_text(skill), question):
         return 1
     given |= {"digest": text(skill, "digest"), "everyone": options.everyone}
     return print_result(options, operate(options.home, operation, **given), _status_text)

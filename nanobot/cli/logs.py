@@ -14,7 +14,16 @@ from collections.abc import Iterable
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import Data, add, field, print_json, print_text, put, table, zone_of
+from nanobot.cli.command import (
+    Data,
+    add,
+    field,
+    print_json,
+    print_text,
+    table,
+    write_stdout,
+    zone_of,
+)
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
@@ -70,13 +79,13 @@ def _logs(options: argparse.Namespace) -> int:
     with storage_errors(path):
         reader = LogReader(path)
         lines = reader.newest_lines(is_wanted, options.n)
-    put(_shown(lines, as_json=options.json))
+    write_stdout(_shown(lines, as_json=options.json))
     while options.follow:
         sys.stdout.flush()
         time.sleep(_PAUSE)
         with storage_errors(path):
             new = [line for line in reader.new_lines() if is_wanted(line)]
-        put(_shown(new, as_json=options.json))
+        write_stdout(_shown(new, as_json=options.json))
     if not lines and not options.json:
         print_text(_NOTHING.format("logged") if path.exists() else _NO_LOG.format(path))
     return 0

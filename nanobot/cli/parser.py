@@ -11,7 +11,7 @@ from nanobot import __version__
 from nanobot.cli.agent import add_agent
 from nanobot.cli.backup import add_backup
 from nanobot.cli.channels import add_channels, add_pair
-from nanobot.cli.command import Parser, add, add_group, print_json, print_text, put
+from nanobot.cli.command import Parser, add, add_group, print_json, print_text, write_stdout
 from nanobot.cli.cron import add_cron
 from nanobot.cli.doctor import add_doctor
 from nanobot.cli.extensions import add_mcp, add_skills
@@ -105,7 +105,7 @@ def _config_schema(_: argparse.Namespace) -> int:
 def _complete(options: argparse.Namespace) -> int:
     import shtab
 
-    return put(str(shtab.complete(build_parser(), options.shell)) + "\n")
+    return write_stdout(str(shtab.complete(build_parser(), options.shell)) + "\n")
 
 
 _COMMANDS = (

@@ -25,10 +25,10 @@ from nanobot.cli.command import (
     indent,
     print_result,
     print_text,
-    put,
     record,
     records,
     table,
+    write_stdout,
 )
 from nanobot.cli.gateway import expect_free
 from nanobot.cli.status import of_gateway
@@ -176,7 +176,7 @@ def _install(options: argparse.Namespace) -> int:
     text = unit.text
     if options.dry_run:
         print_text(f"This would be {place.file}:\n\n", sys.stderr)
-        return put(text)
+        return write_stdout(text)
     systemd, before = Systemd(place), _expect_ours(place)
     systemd.call("daemon-reload")
     _expect_free(place, before, unit.home, systemd)

@@ -23,11 +23,11 @@ from nanobot.cli.command import (
     number,
     print_json,
     print_text,
-    put,
     record,
     records,
     size,
     table,
+    write_stdout,
 )
 from nanobot.cli.gateway import operate
 from nanobot.config import not_imported
@@ -69,10 +69,10 @@ def _show(options: argparse.Namespace) -> int:
         raise StorageError(path, found.damage, hint="`nanobot doctor` says what to do.")
     names = ", ".join(sorted(found.documents)) or "none"
     if options.name is None:
-        return put(f"Documents: {names}\n")
+        return write_stdout(f"Documents: {names}\n")
     if options.name not in found.documents:
         raise NanobotError(f"no document {options.name!r} is stored", hint=f"There are: {names}.")
-    return put(found.documents[options.name].decode("utf-8", "replace").rstrip() + "\n")
+    return write_stdout(found.documents[options.name].decode("utf-8", "replace").rstrip() + "\n")
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -228,7 +228,7 @@ _PLAIN = re.compile(
 _RESERVED = frozenset({"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})
 
 
-def revealed(values: Mapping[str, SecretStr]) -> dict[str, str]:
+def plain_values(values: Mapping[str, SecretStr]) -> dict[str, str]:
     """The bare values, to start the program or make the request with."""
     return {name: value.get_secret_value() for name, value in values.items()}
 
@@ -252,7 +252,7 @@ def _plain_or_secret(name: str, value: SecretStr) -> SecretStr:
 
 
 def _headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
-    for name, value in revealed(values).items():
+    for name, value in plain_values(values).items():
         if not _HEADER.fullmatch(name) or not all(" " <= one <= "~" for one in value):
             example = "Write it like `Authorization: Bearer ${MY_TOKEN}`."
             raise InvalidValue("must be HTTP headers, in one line of ASCII", example)

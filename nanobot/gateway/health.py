@@ -189,7 +189,7 @@ class HealthMonitor:
         self._asked_at = 0.0
         self._queue = QueueCounts()
 
-    async def look(self) -> Health:
+    async def check_health(self) -> Health:
         """How things stand now. Returns within seconds, whatever hangs."""
         waiting, refusal = await self._ask_journal()
         others = [concern for other in self._others for concern in other()]
@@ -269,7 +269,7 @@ class Watchdog(Periodic):
         """Look. A time in which the event loop does not come back here is a stall."""
         if sys.__stderr__ is not None:
             faulthandler.dump_traceback_later(_STALL_SECONDS, file=sys.__stderr__)
-        health = await self._monitor.look()
+        health = await self._monitor.check_health()
         if not health.stuck and self._systemd.watchdog_seconds is not None:
             self._systemd.send("WATCHDOG=1")
         text = "; ".join(concern.text for concern in health.concerns)

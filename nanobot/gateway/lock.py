@@ -23,7 +23,7 @@ def home_lock(state_folder: Path) -> Iterator[None]:
     """Own the home while inside; programs that are run do not inherit that. Raises `HomeLocked`,
     with the pid that has it, and `StorageError`."""
     home, path = state_folder.parent, state_folder / LOCK_NAME
-    expect_whole(home)
+    refuse_half_restored(home)
     with ExitStack() as stack:
         try:
             descriptor = stack.enter_context(locked(path))
@@ -38,7 +38,7 @@ def home_lock(state_folder: Path) -> Iterator[None]:
             os.ftruncate(descriptor, 0)
 
 
-def expect_whole(home: Path) -> None:
+def refuse_half_restored(home: Path) -> None:
     """Raise `StorageError` where the entries of a home have not all changed places with those of a
     backup."""
     unfinished = home / UNFINISHED

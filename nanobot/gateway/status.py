@@ -144,7 +144,7 @@ class Status:
     async def status(self, _: Mapping[str, object]) -> dict[str, object]:
         """All of it, for programs. Returns within seconds, whatever hangs: where the journal does
         not answer there is no `today`, and `queue` is from its last answer."""
-        health = await self._live.monitor.look() if self._live else Health()
+        health = await self._live.monitor.check_health() if self._live else Health()
         answers, now = health.journal_answers, self._clock.monotonic()
         if now >= self._sizes_until:
             self._sizes = await asyncio.to_thread(sizes, Path(self._about["home"]))
@@ -163,7 +163,7 @@ class Status:
     async def text(self, call: CommandCall) -> str:
         """The least of it, while a gateway runs: a few lines for a chat."""
         assert self._live is not None
-        health, session = await self._live.monitor.look(), call.session
+        health, session = await self._live.monitor.check_health(), call.session
         queue = health.queue
         uptime = round(self._clock.monotonic() - self._live.born)
         model = session.metadata.get("model") or self._about["model"]
@@ -302,7 +302,7 @@ class HealthEndpoint:
     async def _health(self, request: WebhookRequest) -> WebhookReply:
         if refusal := self._refusal(request):
             return refusal
-        health = await self._monitor.look()
+        health = await self._monitor.check_health()
         status = 503 if health.state == "failing" else 200
         body = json.dumps(health.as_json()).encode()
         return WebhookReply(status, body, {"Content-Type": "application/json"})

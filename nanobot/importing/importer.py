@@ -55,7 +55,7 @@ from nanobot.io import sync_folder
 from nanobot.memory.documents import RULES
 from nanobot.memory.history import STAMP, HistoryEntry, decode, encode
 from nanobot.memory.scopes import Scopes
-from nanobot.session.records import is_own
+from nanobot.session.records import is_internal
 from nanobot.upkeep.restoring import STAGING, staging_in
 
 _SYSTEM = ("dream", "heartbeat")
@@ -105,7 +105,7 @@ def _address(payload: Fields) -> Address:
     channel = payload.text("origin_channel") or payload.text("channel")
     chat = payload.text("origin_chat_id") or payload.text("to")
     address = key_of(payload.text("session_key"))
-    if address.partition(":")[0] != channel or is_own(address):
+    if address.partition(":")[0] != channel or is_internal(address):
         address = key_of(f"{channel}:{chat}") if channel and chat else ""
     return address_of(address or f"{TERMINAL}:direct")
 

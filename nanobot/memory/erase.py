@@ -339,7 +339,7 @@ class Eraser:
         for _ in range(_PASSES):
             for info in await asyncio.to_thread(self._sessions.list_sessions):
                 await _trying(matcher, self._sessions.rewrite(info.key, matcher.redact))
-            for scope in await asyncio.to_thread(self._memories.existing):
+            for scope in await asyncio.to_thread(self._memories.existing_scopes):
                 memory = self._memories.of(scope)
                 history = asyncio.to_thread(memory.history.rewrite, matcher.redact_plain)
                 await _trying(matcher, history)

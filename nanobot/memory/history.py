@@ -47,7 +47,7 @@ from nanobot.memory.files import (
 from nanobot.memory.lines import Operation
 from nanobot.providers.endpoint import items, string
 from nanobot.security.paths import Place, Root
-from nanobot.session.records import decode_fields, natural
+from nanobot.session.records import decode_fields, natural_number
 
 HISTORY = "memory/history.jsonl"
 _READABLE = "memory/HISTORY.md"
@@ -138,7 +138,7 @@ def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
     text = fields.get("content") or fields.get("summary")
     if not isinstance(text, str) or not text.strip():
         return None
-    cursor = natural(fields.get("cursor"))
+    cursor = natural_number(fields.get("cursor"))
     cursor = cursor if cursor < NUMBER_LIMIT else 0
     when = _time(fields.get("timestamp"), now).replace(microsecond=0)
     session = string(fields.get("session_key") or fields.get("session"))

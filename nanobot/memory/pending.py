@@ -123,7 +123,7 @@ class Pending:
         """What waits, the oldest first."""
         return [fact for _, fact in _blocks(self._store.read(PENDING)) if fact]
 
-    async def hold(
+    async def add(
         self,
         lines: Sequence[str | Operation],
         path: str,

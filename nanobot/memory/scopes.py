@@ -188,7 +188,7 @@ class Memories:
                 self._made[scope] = self._make(scope)
             return self._made[scope]
 
-    def existing(self) -> list[str]:
+    def existing_scopes(self) -> list[str]:
         """The scopes that have anything on disk, the owner first."""
         found = [OWNER]
         for kind in ("people", "groups"):
@@ -201,11 +201,11 @@ class Memories:
 
     def folders(self) -> list[tuple[str, Path]]:
         """Each scope that has anything on disk, and the folder of its memory."""
-        return [(scope, self.of(scope).root.path / "memory") for scope in self.existing()]
+        return [(scope, self.of(scope).root.path / "memory") for scope in self.existing_scopes()]
 
     def recover(self) -> None:
         """Finish what a crash cut short in the history of each scope. Blocks; for the start."""
-        for scope in self.existing():
+        for scope in self.existing_scopes():
             try:
                 self.of(scope).history.recover()
             except NanobotError as error:

@@ -201,7 +201,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
                 before=partial(self.before_change, caller.turn_id),
             )
         if held:
-            waiting = await memory.pending.hold(held, path, origins, _by_agent(caller, "held back"))
+            waiting = await memory.pending.add(held, path, origins, _by_agent(caller, "held back"))
             await memory.pending.notify(waiting, caller.address.key)
             lines = [(step.new or f"without: {step.old}")[:_SHOWN] for step in held]
             report += _WAITS.format("\n".join(lines))

@@ -91,7 +91,7 @@ class Model:
         self.skip_until = 0.0
         self.last_error: ProviderError | None = None
 
-    def note(self, error: ProviderError | None, now: float) -> None:
+    def record_outcome(self, error: ProviderError | None, now: float) -> None:
         """It answered a call, or failed it."""
         blamed = error is not None and (
             not isinstance(error, ProviderRejected) or error.status in _ABOUT_THE_MODEL
@@ -165,12 +165,12 @@ class RetryingProvider:
             except ContextTooLong:
                 raise
             except ProviderError as error:
-                model.note(error, self._clock.monotonic())
+                model.record_outcome(error, self._clock.monotonic())
                 if len(self._models) > 1:
                     logger.warning("{} did not answer: {}", model.name, error)
                 errors.append(error)
             else:
-                model.note(None, self._clock.monotonic())
+                model.record_outcome(None, self._clock.monotonic())
                 return reply
         raise combined(errors).with_traceback(None)
 

@@ -166,8 +166,9 @@ class SessionManager:
             await self._archive(session)
 
     async def trim(self, session: Session) -> None:
-        """Keep a conversation that no memory takes (`records.is_own`) from growing without bound:
-        what is past goes to the archive, of which the newest part stays. Raises StorageError."""
+        """Keep a conversation that no memory takes (`records.is_internal`) from growing without
+        bound: what is past goes to the archive, of which the newest part stays. Raises
+        StorageError."""
         if session.next_seq - session.first_seq <= self._live_limit:
             return
         await self.mark_consolidated(session, session.next_seq - 1)

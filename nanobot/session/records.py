@@ -152,9 +152,11 @@ def record_of(fields: Mapping[str, JsonValue]) -> Record:
         case "metadata":
             return _metadata(fields)
         case "epoch":
-            return Epoch(natural(fields.get("seq")), _text(fields.get("inbox_id")), _moment(fields))
+            return Epoch(
+                natural_number(fields.get("seq")), _text(fields.get("inbox_id")), _moment(fields)
+            )
         case "retract":
-            first, last = natural(fields.get("first")), natural(fields.get("last"))
+            first, last = natural_number(fields.get("first")), natural_number(fields.get("last"))
             return Retraction(_text(fields.get("turn_id")), first, last, _moment(fields))
         case _:
             return Foreign(numbered=False)
@@ -169,7 +171,7 @@ def moment(value: JsonValue) -> datetime | None:
         return None
 
 
-def natural(value: JsonValue) -> int:
+def natural_number(value: JsonValue) -> int:
     """A count from JSON; 0 for whatever is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
@@ -206,7 +208,7 @@ def _message(fields: Mapping[str, JsonValue]) -> Message | Foreign:
         role=cast("Role", role),
         content=_content(fields.get("content")),
         timestamp=_moment(fields),
-        seq=natural(fields.get("seq")),
+        seq=natural_number(fields.get("seq")),
         tool_calls=_calls(fields["tool_calls"]) if "tool_calls" in fields else (),
         tool_call_id=_text(fields.get("tool_call_id")),
         name=_text(fields.get("name")),
@@ -224,8 +226,8 @@ def _metadata(fields: Mapping[str, JsonValue]) -> Metadata:
         key=_text(fields.get("key")),
         created_at=moment(fields.get("created_at")),
         updated_at=moment(fields.get("updated_at")),
-        last_consolidated=natural(fields.get("last_consolidated")),
-        first_seq=natural(fields.get("first_seq")),
+        last_consolidated=natural_number(fields.get("last_consolidated")),
+        first_seq=natural_number(fields.get("first_seq")),
         metadata=extra if isinstance(extra, dict) else {},
         epoch=_text(fields.get("epoch")),
     )
@@ -283,8 +285,8 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9.@+-]")
 _FOREIGN_UNSAFE = re.compile(r'[<>:"/\\|?*]')
 
 
-def is_own(key: str) -> bool:
-    """Whether nobody talks in the conversation `key`: it is nanobot's own, for what is done by
+def is_internal(key: str) -> bool:
+    """Whether the conversation `key` is nanobot's own and not a person's: for what is done by
     schedule, begins empty each time, and is taken into no memory."""
     return key.startswith(("cron:", "heartbeat:"))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.cli.checks import Case, check_home
+from nanobot.cli.checks import CheckContext, check_home
 from nanobot.cli.main import main
 from nanobot.cli.unit import Unit
 from nanobot.config.settings import Settings
@@ -94,7 +94,7 @@ def test_a_home_that_others_can_look_into_is_warned_of(home: Path, doctor: Any) 
 
 
 def test_a_home_that_may_not_be_entered_is_named_with_what_mends_it(closed_home: Path) -> None:
-    (found,) = check_home(Case(Settings(home=closed_home), FakeClock()))
+    (found,) = check_home(CheckContext(Settings(home=closed_home), FakeClock()))
     assert found.state == "fail"
     assert str(closed_home) in found.text
     theirs = closed_home.stat().st_uid != os.geteuid()

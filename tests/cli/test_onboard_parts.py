@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.files import Before, Part, with_name, write
+from nanobot.cli.onboard.files import ExistingFiles, Part, with_name, write
 from nanobot.cli.onboard.model import Candidate, ModelStep, is_near, model_changes
 from nanobot.cli.onboard.people import Answers
 from nanobot.cli.onboard.wizard import Steps
@@ -52,7 +52,7 @@ def says_no(_: object) -> Step:
 def test_a_secret_gets_a_variable_in_which_it_is_what_counts(
     config: str, secrets: str, environ: dict[str, str], wanted: str
 ) -> None:
-    assert Before(config, secrets, environ).variable(KEY, "MODEL_API_KEY", "new") == wanted
+    assert ExistingFiles(config, secrets, environ).variable(KEY, "MODEL_API_KEY", "new") == wanted
 
 
 def test_other_lines_of_the_secrets_stay_as_they_are() -> None:
@@ -65,14 +65,14 @@ def test_secrets_of_an_editor_that_marks_its_files_are_changed_in_their_place(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "secrets.env").write_text("\ufeffA=old\nB=1\n")
-    before = Before.read(tmp_path, {})
+    before = ExistingFiles.read(tmp_path, {})
     assert update_env_file(before.secrets, {"A": "new"}) == "A=new\nB=1\n"
     assert before.new_in(Part(secrets={"A": "old"})).is_empty
 
 
 def test_a_secret_that_would_say_more_than_itself_is_refused() -> None:
     with pytest.raises(NanobotError, match="line break"):
-        Before("", "", {}).variable(KEY, "MODEL_API_KEY", "sk-x\u2028NANOBOT_TOOLS__EXEC=")
+        ExistingFiles("", "", {}).variable(KEY, "MODEL_API_KEY", "sk-x\u2028NANOBOT_TOOLS__EXEC=")
 
 
 @pytest.mark.parametrize("known", ["", "K=old\n"])
@@ -83,13 +83,13 @@ def test_a_file_that_somebody_edits_meanwhile_keeps_both_files_as_they_are(
     config.write_text("model:\n  name: a\n")
     if known:
         secrets.write_text(known)
-    before = Before.read(tmp_path, {})
+    before = ExistingFiles.read(tmp_path, {})
     config.write_text("model:\n  name: mine\n")
     part = Part((Change(("model", "name"), "b"),), {"K": "new"})
     with pytest.raises(NanobotError, match="changed meanwhile"):
         write(tmp_path, before, part)
     assert config.read_text() == "model:\n  name: mine\n"
-    assert Before.read(tmp_path, {}).secrets == known
+    assert ExistingFiles.read(tmp_path, {}).secrets == known
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(EIO, "the disk is gone")])
@@ -111,21 +111,21 @@ def test_secrets_stay_once_the_configuration_that_names_them_is_in_place(
     monkeypatch.setattr("os.fsync", interrupted)
     part = Part((Change(("model", "api_key"), "${K}"),), {"K": "new"})
     with pytest.raises((KeyboardInterrupt, StorageError)):
-        write(tmp_path, Before.read(tmp_path, {}), part)
+        write(tmp_path, ExistingFiles.read(tmp_path, {}), part)
     assert "${K}" in config.read_text()
-    assert Before.read(tmp_path, {}).secrets == "K=new\n"
+    assert ExistingFiles.read(tmp_path, {}).secrets == "K=new\n"
 
 
 def test_what_is_there_is_not_written_again() -> None:
     part = Part((Change(("model", "name"), "b"),), {"K": "2"}, (("model", "b"),))
-    assert Before("model:\n  name: b\n", "K=2\n", {}).new_in(part).is_empty
+    assert ExistingFiles("model:\n  name: b\n", "K=2\n", {}).new_in(part).is_empty
 
 
 def test_a_key_never_goes_to_another_server() -> None:
     present = ModelSettings(
         name="a", base_url="https://a.example/v1", api_key=SecretStr("sk-secret")
     )
-    before = Before("model:\n  name: a\n  api_key: ${A}\n", "A=sk-secret\n", {})
+    before = ExistingFiles("model:\n  name: a\n  api_key: ${A}\n", "A=sk-secret\n", {})
     wanted = Candidate("b", "https://b.example/v1")
     changes = {
         change.path[1]: change.value for change in model_changes(wanted, present, before).changes
@@ -139,7 +139,7 @@ def test_a_small_window_leaves_room_for_the_prompt() -> None:
     part = model_changes(
         Candidate("b", "http://127.0.0.1:1/v1", window=16_000),
         ModelSettings(),
-        Before("", "", {}),
+        ExistingFiles("", "", {}),
     )
     assert Change(("model", "max_completion_tokens"), 4_000) in part.changes
 
@@ -176,7 +176,7 @@ def step(
         return found
 
     options = build_parser().parse_args(["onboard", *arguments])
-    before = Before("", "", {})
+    before = ExistingFiles("", "", {})
     return ModelStep(person, options, present or ModelSettings(), before, SystemClock(), find)
 
 
@@ -244,7 +244,7 @@ async def test_a_step_that_fails_is_taken_again_and_the_others_stay(tmp_path: Pa
         *("n", "n"),
         *("y", "Ada", "Europe/Berlin"),
     )
-    before = Before.read(tmp_path, {})
+    before = ExistingFiles.read(tmp_path, {})
     options = build_parser().parse_args(["onboard", "--no-test"])
     options.home = tmp_path
     settings = load_settings(tmp_path, {"NANOBOT_MODEL__PROVIDER": "offline"})
@@ -262,7 +262,7 @@ async def test_where_a_server_of_ones_own_says_nothing_little_is_assumed_and_fit
     async with FakeOpenAI() as server:
         wanted = Candidate("fake-model", base_url or server.base_url)
         wanted = await step(ScriptedPerson("")).with_window(wanted)
-    part = model_changes(wanted, ModelSettings(), Before("", "", {}))
+    part = model_changes(wanted, ModelSettings(), ExistingFiles("", "", {}))
     written = {change.path[1]: change.value for change in part.changes}
     assert written["context_window"] == 4_096
     assert build(ModelSettings, written)

@@ -18,7 +18,7 @@ from nanobot.config.model import FallbackModel
 from nanobot.config.schema import config_schema, descriptions
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
 from nanobot.config.tools import McpServerSettings
-from nanobot.config.values import revealed
+from nanobot.config.values import plain_values
 from nanobot.validation import Checked, SecretStr, build, fields_of
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_whatsapp.settings import WhatsAppSettings
@@ -85,12 +85,12 @@ def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
     assert [*written["model"]["fallbacks"][1]] == [*FallbackModel.__struct_fields__]
     assert [model.name for model in settings.model.fallbacks] == ["another-model", "llama3.2"]
     assert settings.memory.identities == (("telegram:12345", "whatsapp:4915112345678"),)
-    assert revealed(settings.tools.exec.environment) == {
+    assert plain_values(settings.tools.exec.environment) == {
         "PIP_INDEX_URL": "https://pypi.example.org/simple"
     }
     files, tickets = settings.mcp.servers.values()
     assert (files.command, files.paths) == ("mcp-server-filesystem", ("/home/ada/notes",))
-    assert revealed(tickets.headers) == {"Authorization": "Bearer secret-1"}
+    assert plain_values(tickets.headers) == {"Authorization": "Bearer secret-1"}
 
 
 def test_the_table_in_the_documentation_is_current() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.config.values import revealed, secrets_in
+from nanobot.config.values import plain_values, secrets_in
 from tests.config.homes import Home
 
 ABSOLUTE = "Write it from the root, such as /home/ada/notes or ${HOME}/notes."
@@ -210,9 +210,9 @@ def test_secrets_of_servers_and_search_are_known_and_plain_values_are_not(home: 
         "http://me:pw-canary@127.0.0.1:3128", "key-canary", "hf-canary", "sunshine",
         "postgres://u:db-canary@h/x", "Bearer hd-canary",
     }  # fmt: skip
-    assert revealed(settings.mcp.servers["a"].env)["NODE_ENV"] == "production"
-    assert revealed(settings.mcp.servers["b"].headers) == {"Authorization": "Bearer hd-canary"}
-    assert revealed(settings.tools.exec.environment)["PATH"] == "/usr/bin:/opt/x/bin"
+    assert plain_values(settings.mcp.servers["a"].env)["NODE_ENV"] == "production"
+    assert plain_values(settings.mcp.servers["b"].headers) == {"Authorization": "Bearer hd-canary"}
+    assert plain_values(settings.tools.exec.environment)["PATH"] == "/usr/bin:/opt/x/bin"
     assert "canary" not in repr(settings)
 
 
@@ -239,10 +239,10 @@ def test_what_opens_the_sandbox_is_said_at_each_start(home: Home) -> None:
 
 def test_a_variable_can_bring_all_servers(home: Home) -> None:
     brought = home.load({"NANOBOT_MCP__SERVERS": '{files: {command: npx, env: {A_KEY: "${K}"}}}'})
-    assert revealed(brought.mcp.servers["files"].env) == {"A_KEY": "${K}"}
+    assert plain_values(brought.mcp.servers["files"].env) == {"A_KEY": "${K}"}
     home.write(server("command: npx", "env: {A_KEY: '${K}'}"))
     settings = home.load({"K": "k-canary"})
-    assert revealed(settings.mcp.servers["files"].env) == {"A_KEY": "k-canary"}
+    assert plain_values(settings.mcp.servers["files"].env) == {"A_KEY": "k-canary"}
     assert ("mcp", "servers", "files", "env", "A_KEY") in dict(secrets_in(settings))
 
 

@@ -133,7 +133,7 @@ async def test_a_disk_that_hangs_is_told_of_at_once_and_ends_the_signs_of_life(
     clock, hanging = FakeClock(), journal_of(tmp_path, hangs=True)
     logged: list[str] = []
     monitor = HealthMonitor({}, hanging, clock, Background())
-    looking = asyncio.ensure_future(monitor.look())
+    looking = asyncio.ensure_future(monitor.check_health())
     await clock.until_sleeping()
     await clock.advance(3)
     look = await looking

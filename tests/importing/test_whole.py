@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from nanobot.config.load import load_settings
-from nanobot.config.values import revealed
+from nanobot.config.values import plain_values
 from nanobot.cron.job import decoded
 from nanobot.memory.history import HistoryLog
 from nanobot.security.paths import Root
@@ -88,7 +88,7 @@ def test_settings_and_secrets_are_usable_and_apart(imported: Imported) -> None:
     assert settings.model.max_completion_tokens == 4_096
     assert settings.owner == {"telegram": ("15551234",), "whatsapp": ("15559876",)}
     assert settings.channels["telegram"].enabled
-    assert revealed(settings.mcp.servers["notes"].env) == {"NOTES_TOKEN": "notes-test-token"}
+    assert plain_values(settings.mcp.servers["notes"].env) == {"NOTES_TOKEN": "notes-test-token"}
     assert settings.tools.web.search.provider == "brave"
     text = (new / "config.yaml").read_text()
     assert "test-token" not in text

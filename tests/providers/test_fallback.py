@@ -105,7 +105,7 @@ async def test_a_refusal_of_a_call_that_began_before_ends_the_pause_of_its_model
     provider = RetryingProvider([model, second], RetryPolicy(deadline=0), FakeClock(), Random(7))
     await ask(provider, times=4)
     assert first.asked == 3
-    model.note(ProviderRejected("bad image", status=400), 0.0)
+    model.record_outcome(ProviderRejected("bad image", status=400), 0.0)
     await ask(provider)
     assert first.asked == 4
 

@@ -72,7 +72,7 @@ class Part(Struct, frozen=True):
         return not (self.changes or self.secrets or self.name)
 
 
-class Before(Struct, frozen=True):
+class ExistingFiles(Struct, frozen=True):
     """The two files as they are, and the environment, which takes precedence over secrets.env."""
 
     config: str
@@ -80,7 +80,7 @@ class Before(Struct, frozen=True):
     environ: Mapping[str, str]
 
     @classmethod
-    def read(cls, home: Path, environ: Mapping[str, str]) -> Before:
+    def read(cls, home: Path, environ: Mapping[str, str]) -> ExistingFiles:
         """Those of `home`; empty where there are none."""
         return cls(_text(home / CONFIG_FILE), _text(home / SECRETS_FILE), environ)
 
@@ -121,7 +121,7 @@ class Before(Struct, frozen=True):
         return [line for line in islice(lines, 2, None) if line[0] in "+-" and line[1:].strip()]
 
 
-def check(home: Path, before: Before, part: Part) -> Settings:
+def check(home: Path, before: ExistingFiles, part: Part) -> Settings:
     """The settings as they would be. Raises `NanobotError` for what cannot be."""
     with tempfile.TemporaryDirectory(prefix="nanobot-") as folder:  # only we may look into it
         for name, text in before.with_part(part).items():
@@ -133,7 +133,7 @@ def check(home: Path, before: Before, part: Part) -> Settings:
             raise NanobotError(f"the configuration would be wrong:\n{said}") from None
 
 
-def write(home: Path, before: Before, part: Part) -> None:
+def write(home: Path, before: ExistingFiles, part: Part) -> None:
     """Write it all. Raises `StorageError`, and `NanobotError` where somebody else changed a file
     since `before` was read; both files are as they were then."""
     from nanobot.app.base import make_home

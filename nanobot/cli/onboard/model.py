@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.files import Before, Part
+from nanobot.cli.onboard.files import ExistingFiles, Part
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, SMALL_WINDOW, ModelSettings
 from nanobot.config.values import OFFICIAL_API, is_official
 from nanobot.config.yamltext import Change, Setting, value_at
@@ -92,7 +92,7 @@ class ModelStep:
         person: Person,
         options: argparse.Namespace,
         present: ModelSettings,
-        before: Before,
+        before: ExistingFiles,
         clock: Clock,
         find: Find = find_local_servers,
     ) -> None:
@@ -306,7 +306,7 @@ def is_near(base_url: str) -> bool:
         return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
 
 
-def model_changes(wanted: Candidate, present: ModelSettings, before: Before) -> Part:
+def model_changes(wanted: Candidate, present: ModelSettings, before: ExistingFiles) -> Part:
     """What is to be written."""
     summary = (("model", wanted.shown),)
     if wanted.offline:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nanobot.channel import Person, Setup, SetupRequest, SetupResult
 from nanobot.cli.agent import replies
-from nanobot.cli.channels import lent, login
+from nanobot.cli.channels import leased, login
 from nanobot.cli.command import (
     WrongUsage,
     log_errors_only,
@@ -27,7 +27,7 @@ from nanobot.cli.command import (
     table,
 )
 from nanobot.cli.gateway import connected
-from nanobot.cli.onboard.files import Before, Part, check, name_in, write
+from nanobot.cli.onboard.files import ExistingFiles, Part, check, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
 from nanobot.cli.onboard.people import Answers, Unanswered
 from nanobot.cli.service import runs_systemd
@@ -77,7 +77,7 @@ def onboard(options: argparse.Namespace) -> int:
     return _finish(person, options, part)
 
 
-async def _asked(person: Person, options: argparse.Namespace) -> tuple[Before, Part] | None:
+async def _asked(person: Person, options: argparse.Namespace) -> tuple[ExistingFiles, Part] | None:
     """What is to be written, checked and confirmed; None where the person declines. Sets the home
     of the options to the folder that they name."""
     attended = not options.non_interactive
@@ -95,7 +95,7 @@ async def _asked(person: Person, options: argparse.Namespace) -> tuple[Before, P
             f"the present configuration cannot be used:\n{error.for_people()}",
             hint="Fix that first, or move the file away to start over.",
         ) from None
-    before = Before.read(home, os.environ)
+    before = ExistingFiles.read(home, os.environ)
     part = before.new_in(await Steps(person, options, settings, before).all())
     for warning in sorted({*check(home, before, part).warnings} - {*settings.warnings}):
         person.say(f"Note: {warning}")
@@ -126,7 +126,7 @@ class Steps:
     """
 
     def __init__(
-        self, person: Person, options: argparse.Namespace, settings: Settings, before: Before
+        self, person: Person, options: argparse.Namespace, settings: Settings, before: ExistingFiles
     ) -> None:
         self._person, self._options = person, options
         self._attended, self._test = not options.non_interactive, not options.no_test
@@ -191,7 +191,7 @@ class Steps:
         )
         (point, *_) = entry_points(group=GROUP, name=name)
         setup: Setup = point.load()
-        with lent(self._settings.home, name):  # so that what the person writes is seen here
+        with leased(self._settings.home, name):  # so that what the person writes is seen here
             result = await setup(request)
         return Part() if result is None else _part_of_channel(name, result, self._before)
 
@@ -236,7 +236,7 @@ def _given(options: argparse.Namespace) -> dict[str, Mapping[str, str]]:
     return {name: values for name, values in said.items() if values}
 
 
-def _part_of_channel(name: str, result: SetupResult, before: Before) -> Part:
+def _part_of_channel(name: str, result: SetupResult, before: ExistingFiles) -> Part:
     """What is to be written for what an adapter found out."""
     variables = {
         key: before.variable(("channels", name, key), f"{name}_{key}".upper(), secret)

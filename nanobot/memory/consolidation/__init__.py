@@ -37,7 +37,7 @@ from nanobot.memory.scopes import Memory
 from nanobot.messages import Message
 from nanobot.providers.port import Provider
 from nanobot.session.manager import SessionManager
-from nanobot.session.records import is_own
+from nanobot.session.records import is_internal
 from nanobot.session.session import Session
 from nanobot.tasks import Background
 
@@ -89,7 +89,7 @@ class MemoryConsolidator:
         happens. Without, it is background work: it also keeps the window's length, and a model that
         is out is waited for. Raises `StorageError`.
         """
-        if is_own(session.key):
+        if is_internal(session.key):
             return
         if session not in self._caught_up:
             await self._archivist.catch_up(session)
@@ -102,7 +102,7 @@ class MemoryConsolidator:
 
     async def consolidate_half(self, session: Session) -> bool:
         """Consolidate the older half whatever the estimate says; False when there is none."""
-        if is_own(session.key):
+        if is_internal(session.key):
             return False
         before = session.last_consolidated
         with self._summariser.limited(session.key):
@@ -263,7 +263,7 @@ class MemoryConsolidator:
             return {
                 info.key
                 for info in self._sessions.list_sessions()
-                if not is_own(info.key)
+                if not is_internal(info.key)
                 and info.last_consolidated
                 < max(
                     [info.epoch_seq, *(log.committed(info.key, info.created_at)[0] for log in logs)]
@@ -277,7 +277,9 @@ class MemoryConsolidator:
         """Sessions in which nothing was said for long enough, each once while it rests."""
         before = self._clock.now() - timedelta(minutes=self._gauge.limits.idle_minutes)
         infos = await asyncio.to_thread(self._sessions.list_sessions)
-        resting = (info for info in infos if info.updated_at <= before and not is_own(info.key))
+        resting = (
+            info for info in infos if info.updated_at <= before and not is_internal(info.key)
+        )
         due = {i.key: i.updated_at for i in resting if self._rested.get(i.key) != i.updated_at}
 
         async def rest(session: Session) -> None:

@@ -168,7 +168,7 @@ class Archivist:
             return
         try:
             change = Change("consolidate", "held back", session=chunk.session)
-            held = await memory.pending.hold(draft.held, LONG_TERM, chunk.origins, change)
+            held = await memory.pending.add(draft.held, LONG_TERM, chunk.origins, change)
             # Others than the owner are not disturbed by what they did not ask for.
             await memory.pending.notify(held, chunk.session if memory.scope == OWNER else "")
         except StorageError:

@@ -290,7 +290,7 @@ class DreamSchedule:
             self._wake.clear()
             nearest = self._clock.now() + _LONGEST_WAIT
             with logging_errors("looking for what Dream can read"):
-                for scope in await asyncio.to_thread(self._memories.existing):
+                for scope in await asyncio.to_thread(self._memories.existing_scopes):
                     with logging_errors(f"the Dream of {scope}"):
                         nearest = min(nearest, await self._run_if_due(scope) or nearest)
             seconds = (nearest - self._clock.now()).total_seconds()

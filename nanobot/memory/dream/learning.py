@@ -206,7 +206,7 @@ async def _hold(memory: Memory, hold: Hold, run: str, report: DreamReport) -> li
         for one in hold.operations
     )
     report.held_back += tuple(lines)
-    return await memory.pending.hold(hold.operations, hold.path, hold.origins, change)
+    return await memory.pending.add(hold.operations, hold.path, hold.origins, change)
 
 
 async def _write(memory: Memory, write: Write, run: str, report: DreamReport) -> list[PendingFact]:

@@ -142,7 +142,7 @@ class MemoryService:
         if scope == OWNER:  # what others have is for the owner's eyes, if only as numbers
             await self._index.refresh()
             overview.index = await self._index.stats()
-            overview.scopes = (await asyncio.to_thread(self._memories.existing))[1:]
+            overview.scopes = (await asyncio.to_thread(self._memories.existing_scopes))[1:]
         return overview.report()
 
     async def search(self, query: Query, scope: str) -> Report:

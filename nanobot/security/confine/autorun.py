@@ -150,7 +150,7 @@ def find_triggers(
     return found
 
 
-def retire(
+def disable_triggers(
     tree: str, known: Collection[Trigger], *, git: bool, without: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """Put what is not `known` in `tree` out of use, by another name; says which and what. With
@@ -308,10 +308,10 @@ class AutorunWatch:
         for tree, known in self.known.items():
             yield from ((tree, one.path, one.kind) for one in known if one.kind != "late")
 
-    def retire(self) -> Iterator[tuple[str, str]]:
+    def disable_triggers(self) -> Iterator[tuple[str, str]]:
         """Put what is new out of use; says what it was called and is called."""
         for tree, known in self.known.items():
-            yield from retire(tree, known, git=self._git, without=self._guarded)
+            yield from disable_triggers(tree, known, git=self._git, without=self._guarded)
 
     @property
     def is_behind(self) -> bool:

@@ -80,7 +80,7 @@ class Watcher:
         self._usage.end()
         if reason:
             _report(f"stopped: {reason}")
-        for old, new in self._autoruns.retire() if self._autoruns else ():
+        for old, new in self._autoruns.disable_triggers() if self._autoruns else ():
             _report(f"{old!r} was made while this command ran and is now called {new!r}")
         if self._spec.temporary:
             import shutil

@@ -43,7 +43,7 @@ async def test_a_waiting_fact_goes_with_all_its_lines_and_no_others(
         Operation("- Works at the Qopuvi mill", "- Leads the Zarnetka bank", "## Notes"),
         Operation("- Owns a boat", "- Owns a ship", "## Notes"),
     ]
-    await pending.hold(reworded, FACTS, WEB)
+    await pending.add(reworded, FACTS, WEB)
 
     await take_out(home, text)
 

@@ -78,7 +78,7 @@ async def test_memory_searches_explains_and_decides(owned: Owned) -> None:
     number = await owned.remember("Ada likes blue.")
     await owned.said("telegram:1", "I like blue")
     pending = owned.memories.of(OWNER).pending
-    await pending.hold(["- Ada owns a boat."], LONG_TERM, ["tool:web_fetch"])
+    await pending.add(["- Ada owns a boat."], LONG_TERM, ["tool:web_fetch"])
     assert "I like blue" in await owned.type("/memory search blue")
     assert f"version {number}" in await owned.type('/memory why "blue"')
     assert "1: MEMORY.md: - Ada owns a boat." in await owned.type("/memory pending")

@@ -277,7 +277,7 @@ async def test_what_cannot_be_undone_is_said_line_by_line(owned: Owned) -> None:
 
 async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> None:
     pending = owned.memories.of(OWNER).pending
-    await pending.hold(["- Ada owns a boat.", "- Ada is a spy."], LONG_TERM, ["tool:web_fetch"])
+    await pending.add(["- Ada owns a boat.", "- Ada is a spy."], LONG_TERM, ["tool:web_fetch"])
     shown = await owned.service.pending(OWNER)
     assert "1: MEMORY.md: - Ada owns a boat. [from tool:web_fetch" in shown.text
     accepted = await owned.service.decide("accept", [1], OWNER)
@@ -292,7 +292,7 @@ async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> N
 async def test_what_waits_is_listed_with_nothing_hidden_in_it(owned: Owned) -> None:
     pending = owned.memories.of(OWNER).pending
     long, hidden = "Ada likes " + "tea and " * 30 + "rum.", "Ada \u2800\u200bis a spy."
-    await pending.hold([Operation(f"- {long}", f"- {hidden}")], LONG_TERM, ["tool:web_fetch"])
+    await pending.add([Operation(f"- {long}", f"- {hidden}")], LONG_TERM, ["tool:web_fetch"])
     shown = (await owned.service.pending(OWNER)).text
     assert "\\u2800\\u200bis a spy" in shown
     assert long in shown

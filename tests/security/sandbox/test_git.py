@@ -88,7 +88,7 @@ def test_each_that_was_not_there_gets_another_name(disk_path: Path) -> None:
     (disk_path / "a/b").mkdir()
     (disk_path / "a/b/.git").symlink_to("..")
     (disk_path / "shut").chmod(0o500)
-    list(autorun.retire(str(disk_path), (), git=False))
+    list(autorun.disable_triggers(str(disk_path), (), git=False))
     assert autorun.find_triggers(str(disk_path)) == []
     assert (disk_path / "a/dot-git-2").is_dir()
     assert (disk_path / "b/c/dot-git/d/dot-git").is_dir()
@@ -126,7 +126,7 @@ def test_one_in_a_folder_that_cannot_be_listed_is_found(disk_path: Path) -> None
         found = autorun.find_triggers(".")
         assert {"closed/inner/.git", "still/inner/.git"} <= {one.path for one in found}
         known = [one for one in found if one.path == "still/inner/.git"]
-        print(len(list(autorun.retire(".", known, git=False))))
+        print(len(list(autorun.disable_triggers(".", known, git=False))))
     """
     arguments = (sys.executable, "-S", "-c", script, str(disk_path))
     ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
