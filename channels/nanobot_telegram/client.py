@@ -46,9 +46,9 @@ from telegram.request import BaseRequest, RequestData
 
 from nanobot.channel.health import HealthReporter
 from nanobot.channel.http import (
-    Answer,
     AnswerTooLarge,
     BadAddress,
+    HttpAnswer,
     HttpClient,
     HttpFault,
     Unsent,
@@ -206,7 +206,7 @@ class Wire:
 
     async def _request(
         self, method: str, url: str, seconds: float, limit: int, **content: Any
-    ) -> Answer:
+    ) -> HttpAnswer:
         try:
             return await self._http.request(method, url, seconds, limit, **content)
         except Unsent as error:
@@ -218,7 +218,7 @@ class Wire:
         except HttpFault as error:
             raise MaybeSent(str(error)) from None
 
-    def _result(self, answer: Answer) -> object:
+    def _result(self, answer: HttpAnswer) -> object:
         status = answer.status
         try:
             document = document_of(answer.body)

@@ -33,7 +33,7 @@ from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.io import replace_file
 from nanobot.memory.service import MemoryService
-from nanobot.memory.service.commands import MemoryCommands, Questions
+from nanobot.memory.service.commands import ForgetQuestions, MemoryCommands
 from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
 from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
@@ -101,7 +101,7 @@ def register_commands(
         scopes=scopes,
         journal=stores.journal,
         clock=base.clock,
-        questions=Questions(
+        questions=ForgetQuestions(
             Root(stores.state).place("questions.json"),
             base.clock,
             lambda: f"{secrets.randbelow(10_000):04}",

@@ -38,12 +38,11 @@ from nanobot.gateway.status import HealthEndpoint, RuntimeStatus, Status
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
 from nanobot.memory.consolidation import MemoryConsolidator
-from nanobot.memory.consolidation.planning import Limits as MemoryLimits
-from nanobot.memory.consolidation.planning import PromptGauge
+from nanobot.memory.consolidation.planning import ConsolidationLimits, PromptGauge
 from nanobot.memory.scopes import OWNER
 from nanobot.tasks import Repeated
 from nanobot.upkeep.contents import SNAPSHOT
-from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Limits, Retention
+from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Retention, RetentionLimits
 from nanobot.upkeep.snapshot import BackupOperations
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class Agent:
             if wanted.notices:
                 await base.notifier.show_notice(session_key, text)
 
-        limits = MemoryLimits(
+        limits = ConsolidationLimits(
             budget, wanted.window, wanted.chunk, wanted.idle_minutes, wanted.model
         )
         self.consolidator = MemoryConsolidator(
@@ -198,7 +197,9 @@ class Upkeep:
         kept, journal = settings.retention, base.stores.journal
         reserve = kept.disk_reserve_megabytes
         self.room = DiskReserve(home, reserve, base.bus, clock, base.notifier.warn)
-        limits = Limits(kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days)
+        limits = RetentionLimits(
+            kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days
+        )
         retention = Retention(home, limits, clock, partial(journal.find_mentions, MEDIA_NAME))
         self.operations = BackupOperations(home, journal, clock, live=True)
         self.backups = _backups(base, self.operations) if settings.backup.schedule else None

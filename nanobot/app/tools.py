@@ -51,7 +51,7 @@ from nanobot.tools.mcp.servers import McpServers
 from nanobot.tools.mcp.values import McpServer
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
-from nanobot.tools.shell.tools import Exec, ExecKill, ExecRead, Limits
+from nanobot.tools.shell.tools import Exec, ExecKill, ExecLimits, ExecRead
 from nanobot.tools.web.fetch import WebFetch
 from nanobot.tools.web.search import SearchSettings, WebSearch
 
@@ -234,7 +234,7 @@ class Toolbox:
             base.processes,
             base.clock,
             egress,
-            Limits(wanted.timeout_seconds, wanted.max_timeout_seconds, wanted.network),
+            ExecLimits(wanted.timeout_seconds, wanted.max_timeout_seconds, wanted.network),
             self._files.note_changes,
         )
         return (run, ExecRead(base.processes, base.clock), ExecKill(base.processes))

@@ -178,7 +178,7 @@ class TurnRecord(Struct, frozen=True):
     system_prompt: str
 
 
-class Usage(Struct, frozen=True):
+class UsageTotals(Struct, frozen=True):
     """Tokens of a number of turns, or of calls that belong to none. `cached` are those of `prompt`
     that the provider had cached."""
 
@@ -325,14 +325,14 @@ class Journal(Protocol):
     async def turn_counts(self, since: datetime) -> TurnCounts:
         """The turns that began at `since` (aware) or later and have ended."""
 
-    async def usage(self, *, session: str = "", since: datetime | None = None) -> Usage:
+    async def usage(self, *, session: str = "", since: datetime | None = None) -> UsageTotals:
         """The usage of one conversation (all of them for an empty `session`) from `since` (aware)
         on. A turn without a report that can be read does not count."""
 
-    async def learning_usage(self, since: date) -> Usage:
+    async def learning_usage(self, since: date) -> UsageTotals:
         """What memory itself used, from the day `since` on."""
 
-    def add_learning_usage(self, day: date, used: Usage) -> None:
+    def add_learning_usage(self, day: date, used: UsageTotals) -> None:
         """Count calls of memory's own on a day. Posted."""
 
     async def day_tokens(self, day: date) -> Spent:

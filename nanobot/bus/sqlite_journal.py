@@ -66,7 +66,7 @@ from nanobot.bus.journal import (
     TurnCounts,
     TurnRecord,
     Unfiled,
-    Usage,
+    UsageTotals,
 )
 from nanobot.bus.journal_file import (
     NOTICE,
@@ -447,7 +447,7 @@ class SqliteJournal:
         )
         return TurnCounts(*await self._numbers(query, since.isoformat()))
 
-    async def usage(self, *, session: str = "", since: datetime | None = None) -> Usage:
+    async def usage(self, *, session: str = "", since: datetime | None = None) -> UsageTotals:
         query = (
             "WITH report AS ("
             " SELECT iif(json_valid(report), report, '{}') AS body FROM turn"
@@ -458,16 +458,16 @@ class SqliteJournal:
             " total(json_extract(body, '$.cached_tokens')),"
             " total(json_extract(body, '$.completion_tokens')) FROM report"
         )
-        return Usage(*await self._numbers(query, session, since.isoformat() if since else ""))
+        return UsageTotals(*await self._numbers(query, session, since.isoformat() if since else ""))
 
-    async def learning_usage(self, since: date) -> Usage:
+    async def learning_usage(self, since: date) -> UsageTotals:
         query = (
             "SELECT total(calls), total(prompt), total(cached), total(completion) FROM learning"
             " WHERE day >= ?"
         )
-        return Usage(*await self._numbers(query, since.isoformat()))
+        return UsageTotals(*await self._numbers(query, since.isoformat()))
 
-    def add_learning_usage(self, day: date, used: Usage) -> None:
+    def add_learning_usage(self, day: date, used: UsageTotals) -> None:
         self._post(
             "INSERT INTO learning VALUES (?, ?, ?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
             " calls = calls + excluded.calls, prompt = prompt + excluded.prompt,"

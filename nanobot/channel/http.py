@@ -64,7 +64,7 @@ class BadAddress(HttpFault):
     """There is no such address."""
 
 
-class Answer(Struct, frozen=True):
+class HttpAnswer(Struct, frozen=True):
     """What the server said; headers as they came, empty for none."""
 
     status: int
@@ -97,7 +97,7 @@ class HttpClient:
 
     async def request(
         self, method: str, url: str, seconds: float, limit: int, **content: Any
-    ) -> Answer:
+    ) -> HttpAnswer:
         """The answer, of at most `limit` bytes, within `seconds`; `content` as httpx takes it.
         Raises `HttpFault`."""
         failure: HttpFault
@@ -120,7 +120,7 @@ class HttpClient:
 
     async def _exchange(
         self, method: str, url: httpx.URL, seconds: float, limit: int, content: dict[str, Any]
-    ) -> Answer:
+    ) -> HttpAnswer:
         if (client := self._client) is None:
             raise Unsent("the connection is closed")
         timeout = httpx.Timeout(
@@ -140,7 +140,7 @@ class HttpClient:
                         break
             if is_too_large:
                 raise AnswerTooLarge(f"an answer of more than {limit:,} bytes")
-            return Answer(response.status_code, bytes(body), headers.get("Retry-After", ""))
+            return HttpAnswer(response.status_code, bytes(body), headers.get("Retry-After", ""))
 
     @asynccontextmanager
     async def _kept_while_open(

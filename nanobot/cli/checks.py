@@ -32,10 +32,10 @@ from nanobot.bus.journal_file import FORMAT, documents_set_aside, inspect_journa
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.command import field, record, records, size
-from nanobot.cli.onboard.model import Candidate, answer, is_near
+from nanobot.cli.onboard.model import ModelCandidate, answer, is_near
 from nanobot.cli.service import lingers, me
 from nanobot.cli.status import of_gateway
-from nanobot.cli.unit import Place, home_in, program_in
+from nanobot.cli.unit import UnitPlace, home_in, program_in
 from nanobot.clock import Clock
 from nanobot.config import not_imported
 from nanobot.config.load import load_settings
@@ -168,14 +168,14 @@ def check_gateway(case: CheckContext) -> Iterator[Finding]:
 def check_service(case: CheckContext) -> Iterator[Finding]:
     """Whether the units for this home start this nanobot, also when nobody is logged in."""
     for system in (False, True):
-        for path in sorted(Place(system=system).file.parent.glob("nanobot*.service")):
-            place = Place(path.stem.removeprefix("nanobot").removeprefix("-"), system)
+        for path in sorted(UnitPlace(system=system).file.parent.glob("nanobot*.service")):
+            place = UnitPlace(path.stem.removeprefix("nanobot").removeprefix("-"), system)
             text = place.read()
             if home_in(text) == case.home:
                 yield _unit(place, case.home, Path(program_in(text)))
 
 
-def _unit(place: Place, home: Path, program: Path) -> Finding:
+def _unit(place: UnitPlace, home: Path, program: Path) -> Finding:
     name = f"{place.unit} ({'system' if place.system else 'user'} unit)"
     if program.parent.resolve() != Path(sys.executable).parent.resolve():
         text = f"{name} starts {program}, which is not the nanobot that you run now"
@@ -199,17 +199,17 @@ def check_model(case: CheckContext) -> Iterator[Finding]:
         hint = "`nanobot onboard` sets one up; or set model.name and model.api_key."
         yield Finding("warn", "only the small built-in one", hint)
         return
-    main = Candidate(model.name, model.base_url, model.api_key.get_secret_value())
+    main = ModelCandidate(model.name, model.base_url, model.api_key.get_secret_value())
     yield from _answers(case, main)
     yield from _window(case, main)
     for other in model.fallbacks:
-        wanted = Candidate(other.name, other.base_url, other.api_key.get_secret_value())
+        wanted = ModelCandidate(other.name, other.base_url, other.api_key.get_secret_value())
         for found in _answers(case, wanted):
             state = "warn" if found.state == "fail" else found.state
             yield replace(found, state=state, text=f"fallback {other.name}: {found.text}")
 
 
-def _answers(case: CheckContext, model: Candidate) -> Iterator[Finding]:
+def _answers(case: CheckContext, model: ModelCandidate) -> Iterator[Finding]:
     try:
         yield asyncio.run(_served(model))
         if case.ask_model:
@@ -218,7 +218,7 @@ def _answers(case: CheckContext, model: Candidate) -> Iterator[Finding]:
         yield Finding("fail", str(error), error.hint)
 
 
-async def _served(model: Candidate) -> Finding:
+async def _served(model: ModelCandidate) -> Finding:
     from nanobot.providers.discovery import served_models
 
     names = await served_models(model.base_url, model.key, seconds=_PROBE_SECONDS)
@@ -229,7 +229,7 @@ async def _served(model: Candidate) -> Finding:
     return Finding("warn", f"the server does not list {model.name}", f"It offers {offers}.")
 
 
-async def _answering(case: CheckContext, model: Candidate) -> Finding:
+async def _answering(case: CheckContext, model: ModelCandidate) -> Finding:
     reply, took = await answer(model, case.clock, _QUESTION)
     said = " ".join(reply.text.split())[:40]
     tokens = f"{reply.usage.prompt} tokens in, {reply.usage.completion} out"
@@ -238,7 +238,7 @@ async def _answering(case: CheckContext, model: Candidate) -> Finding:
     return Finding("ok", f"it answers “{said}” after {took:.1f} s ({tokens})")
 
 
-def _window(case: CheckContext, model: Candidate) -> Iterator[Finding]:
+def _window(case: CheckContext, model: ModelCandidate) -> Iterator[Finding]:
     """Whether the server takes as much as the settings say, and whether that is enough to talk."""
     from nanobot.config.model import SMALL_WINDOW
     from nanobot.providers.discovery import detect_window

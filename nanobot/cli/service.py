@@ -32,7 +32,7 @@ from nanobot.cli.command import (
 )
 from nanobot.cli.gateway import expect_free
 from nanobot.cli.status import of_gateway
-from nanobot.cli.unit import Place, Unit, home_in
+from nanobot.cli.unit import Unit, UnitPlace, home_in
 from nanobot.errors import HomeLocked, NanobotError
 from nanobot.text import expanduser
 
@@ -103,7 +103,7 @@ def me() -> pwd.struct_passwd:
 class Systemd:
     """The manager of the machine, or that of the user we are."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: UnitPlace) -> None:
         self._scope = () if place.system else ("--user",)
         self._unit = place.unit
 
@@ -170,7 +170,7 @@ def _last_line(answer: Answer) -> str:
 
 def _install(options: argparse.Namespace) -> int:
     """Whatever can be known beforehand is checked before anything is changed."""
-    place = Place(options.name, options.system)
+    place = UnitPlace(options.name, options.system)
     who = _account(options.user) if place.system else me()
     unit = _planned(options, place, who)
     text = unit.text
@@ -208,7 +208,7 @@ def _account(name: str) -> pwd.struct_passwd:
         raise NanobotError(f"there is no user {name!r}", hint=hint) from None
 
 
-def _planned(options: argparse.Namespace, place: Place, who: pwd.struct_passwd) -> Unit:
+def _planned(options: argparse.Namespace, place: UnitPlace, who: pwd.struct_passwd) -> Unit:
     """The unit as it is to be. Raises `ConfigError` where the gateway would not start."""
     from nanobot.config.load import load_settings
 
@@ -253,7 +253,7 @@ def _is_safe(folder: str) -> bool:
     return False
 
 
-def _expect_ours(place: Place) -> str:
+def _expect_ours(place: UnitPlace) -> str:
     """The unit file as it is; raises `NanobotError` where it is not ours to change."""
     if place.system and os.geteuid():
         hint = "Run it with sudo; without --system it is a service of your own."
@@ -267,7 +267,7 @@ def _expect_ours(place: Place) -> str:
     return text
 
 
-def _expect_free(place: Place, before: str, home: Path, systemd: Systemd) -> None:
+def _expect_free(place: UnitPlace, before: str, home: Path, systemd: Systemd) -> None:
     """Raise where a gateway of another kind runs on the home, or the unit is another home's."""
     if (installed := home_in(before)) not in (None, home):
         raise NanobotError(
@@ -297,7 +297,7 @@ def _tried(unit: Unit, systemd: Systemd) -> Unit:
     return plain
 
 
-def _start(place: Place, systemd: Systemd, how: str) -> None:
+def _start(place: UnitPlace, systemd: Systemd, how: str) -> None:
     answer = systemd.call(how, place.unit, may_fail=True)
     if answer.returncode:
         said = _answer(*systemd.journal(6)).stdout.strip() or _last_line(answer)
@@ -305,7 +305,7 @@ def _start(place: Place, systemd: Systemd, how: str) -> None:
         raise NanobotError(f"{place.unit} is installed but does not start:\n{said}", hint=hint)
 
 
-def _report(place: Place, unit: Unit, systemd: Systemd) -> str:
+def _report(place: UnitPlace, unit: Unit, systemd: Systemd) -> str:
     facts = systemd.facts()
     is_active = facts.get("ActiveState") == "active"
     runs = f"runs, pid {facts.get('MainPID')}" if is_active else "does not run"
@@ -326,7 +326,7 @@ def _report(place: Place, unit: Unit, systemd: Systemd) -> str:
 
 
 def _uninstall(options: argparse.Namespace) -> int:
-    place = Place(options.name, options.system)
+    place = UnitPlace(options.name, options.system)
     before = _expect_ours(place)
     if not before:
         return print_text(f"There is no {place.file}: nothing to remove.\n")
@@ -341,7 +341,7 @@ def _uninstall(options: argparse.Namespace) -> int:
     return print_text(f"{place.unit} is stopped and removed. {home_in(before)} stays as it is.\n")
 
 
-def _home(place: Place) -> Path:
+def _home(place: UnitPlace) -> Path:
     """The home of the installed service. Raises `NanobotError` where there is none of ours."""
     if (home := home_in(place.read())) is None:
         hint = f"`nanobot service install{place.options}` makes one."
@@ -351,7 +351,7 @@ def _home(place: Place) -> Path:
 
 def _status(options: argparse.Namespace) -> int:
     """Exit code 1 where it does not run, or runs and works badly."""
-    place = Place(options.name, options.system)
+    place = UnitPlace(options.name, options.system)
     home, facts = _home(place), Systemd(place).facts()
     health: Data = {}
     with suppress(NanobotError):  # it is another user's, or ends just now
@@ -391,7 +391,7 @@ def _state(data: Data) -> str:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    place = Place(options.name, options.system)
+    place = UnitPlace(options.name, options.system)
     _home(place)
     command = Systemd(place).journal(options.n)
     if options.follow:

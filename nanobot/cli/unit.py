@@ -51,7 +51,7 @@ _BY_THE_MACHINE = (
 """What a user's own manager has no power to do."""
 
 
-class Place(NamedTuple):
+class UnitPlace(NamedTuple):
     """The unit `nanobot`, or `nanobot-NAME`, of the machine (`system`) or of the user's manager."""
 
     name: str = ""

@@ -32,7 +32,7 @@ Value = str | list["Value"] | dict[str, "Value"] | None
 """None: a key without a value, which takes its default."""
 
 
-class Place(Struct, frozen=True):
+class ConfigPlace(Struct, frozen=True):
     """Where something was written. `line` is 1-based, 0 for the file as a whole.
 
     `variable` names the environment variable that supplied it as an override.
@@ -67,7 +67,7 @@ class Document:
     def __init__(self, file: str, home: Path = Path()) -> None:
         self.home = home
         self.values: dict[str, Value] = {}
-        self.places: dict[KeyPath, Place] = {(): Place(file)}
+        self.places: dict[KeyPath, ConfigPlace] = {(): ConfigPlace(file)}
         self.from_variables: set[KeyPath] = set()
         """The texts that a reference to a variable is part of."""
         self.warnings: tuple[str, ...] = ()
@@ -113,13 +113,13 @@ class Document:
             note((*path, *fault.key), fault.message, fault.hint)
         return made
 
-    def place(self, path: KeyPath) -> Place:
+    def place(self, path: KeyPath) -> ConfigPlace:
         """Where the key at `path` stands; where it is left out, the section that lacks it."""
         while path not in self.places:
             path = path[:-1]
         return self.places[path]
 
-    def override(self, path: Sequence[str], value: Value, place: Place) -> None:
+    def override(self, path: Sequence[str], value: Value, place: ConfigPlace) -> None:
         """Put `value` at `path`; sections on the way are made where there are none. A text in
         place of a section is left alone: that is an error of its own."""
         section = self.values
@@ -140,12 +140,12 @@ class Document:
         place = self.place(path)
         self.problem_at(place, label(place, path), message, hint)
 
-    def problem_at(self, place: Place, key: str, message: str, hint: str = "") -> None:
+    def problem_at(self, place: ConfigPlace, key: str, message: str, hint: str = "") -> None:
         """Note that something is wrong with `key`, dotted as in `model.name`."""
         error = ConfigError(message, file=place.file, line=place.line, key=key, hint=hint)
         self._problems.setdefault((place.file, place.line, key), error)
 
-    def broken(self, place: Place, message: str, hint: str, key: str = "") -> None:
+    def broken(self, place: ConfigPlace, message: str, hint: str, key: str = "") -> None:
         """Note that a file cannot be used, so that what it lacks is not reported as well."""
         self.problem_at(place, key, message, hint)
         self._broken = True
@@ -155,7 +155,7 @@ class Document:
         place = self.place(path)
         self.warn_at(place, label(place, path), message, hint)
 
-    def warn_at(self, place: Place, key: str, message: str, hint: str) -> None:
+    def warn_at(self, place: ConfigPlace, key: str, message: str, hint: str) -> None:
         """Note that something should be fixed though it works."""
         error = ConfigError(message, file=place.file, line=place.line, key=key)
         self.warnings += (f"{error}. {hint}",)
@@ -187,7 +187,7 @@ def _given(value: Value) -> Any:
     return value
 
 
-def label(place: Place, path: KeyPath) -> str:
+def label(place: ConfigPlace, path: KeyPath) -> str:
     """The key at `path` as its writer knows it: dotted, or the variable that supplied it and, for
     what is within its value, the way from there."""
     if not place.variable:
@@ -228,5 +228,5 @@ def read_own_file(path: Path, document: Document) -> tuple[str, bool] | None:
             return text, bool(status.st_mode & 0o077)
         line = text.count("\n", 0, wrong.start()) + 1
         message, hint = "is not UTF-8 text", "Type the line again; save the file as UTF-8."
-    document.broken(Place(file, line), message, hint)
+    document.broken(ConfigPlace(file, line), message, hint)
     return None

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from nanobot.config import home_folder
 from nanobot.config.document import (
     ENVIRONMENT,
+    ConfigPlace,
     Document,
-    Place,
     Value,
     read_own_file,
 )
@@ -49,7 +49,7 @@ def load_settings(
     document = Document(str(source / CONFIG_FILE), home)
     variables = _read_secrets(source / SECRETS_FILE, document)
     for name, value in environ.items():
-        variables[name] = Variable(value, Place(ENVIRONMENT, variable=name))
+        variables[name] = Variable(value, ConfigPlace(ENVIRONMENT, variable=name))
     exposed = _read(source / CONFIG_FILE, document)
     document.raise_if_broken()
     _expand(document, variables, source / SECRETS_FILE)
@@ -67,7 +67,9 @@ def _read(path: Path, document: Document) -> bool:
         with suppress(OSError):
             if other.exists() and not path.exists():
                 hint = f"Rename it to {CONFIG_FILE}."
-                document.warn_at(Place(str(other)), "", "is not read because of its name", hint)
+                document.warn_at(
+                    ConfigPlace(str(other)), "", "is not read because of its name", hint
+                )
         return False
     from nanobot.config.yamltext import parse_config  # PyYAML, not needed without a file
 
@@ -136,7 +138,7 @@ class Variable(NamedTuple):
     """A variable and where it was set."""
 
     value: str
-    place: Place
+    place: ConfigPlace
 
 
 def _read_secrets(path: Path, document: Document) -> dict[str, Variable]:
@@ -147,7 +149,7 @@ def _read_secrets(path: Path, document: Document) -> dict[str, Variable]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, value = parse_env_line(line) or ("", "")
-        place = Place(str(path), number)
+        place = ConfigPlace(str(path), number)
         if not name:
             hint = "Write NAME=value, one a line."
             document.problem_at(place, "", "is not a KEY=VALUE line", hint)
@@ -157,10 +159,12 @@ def _read_secrets(path: Path, document: Document) -> dict[str, Variable]:
             hint = "This file is found through it; set it in the environment."
             document.problem_at(place, name, "cannot be set here", hint)
         else:
-            variables[name] = Variable(value, Place(str(path), number, name))
+            variables[name] = Variable(value, ConfigPlace(str(path), number, name))
     if exposed and variables:
         hint = f"Make it yours: `chmod 600 {shlex.quote(str(path))}`."
-        document.warn_at(Place(str(path)), "", "holds secrets and can be read by other users", hint)
+        document.warn_at(
+            ConfigPlace(str(path)), "", "holds secrets and can be read by other users", hint
+        )
     return variables
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import yaml
 from msgspec import Struct
 
-from nanobot.config.document import Document, Place, Value, label
+from nanobot.config.document import ConfigPlace, Document, Value, label
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.validation import KeyPath
 
@@ -44,11 +44,11 @@ def parse_config(text: str, document: Document) -> None:
             document.values = values
         elif values is not None:
             hint = "Write sections with keys beneath them, such as `agent:` and `  on_busy: queue`."
-            where = Place(place.file, root.start_mark.line + 1)
+            where = ConfigPlace(place.file, root.start_mark.line + 1)
             document.broken(where, "must hold sections with keys", hint)
 
 
-def parse_override(text: str, place: Place, path: KeyPath, document: Document) -> Value:
+def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: Document) -> Value:
     """The value of a variable that overrides the key at `path`.
 
     A list, a mapping or a quoted text is read as YAML; anything else stands for itself, so that no
@@ -63,7 +63,7 @@ def parse_override(text: str, place: Place, path: KeyPath, document: Document) -
     return None if root is None else _Reader(document).read(root, place, path)
 
 
-def _compose(text: str, place: Place, document: Document) -> yaml.Node | None:
+def _compose(text: str, place: ConfigPlace, document: Document) -> yaml.Node | None:
     try:
         return yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
@@ -76,7 +76,7 @@ def _compose(text: str, place: Place, document: Document) -> yaml.Node | None:
     if place.variable:
         document.problem_at(place, place.variable, *_BROKEN)
     else:
-        document.broken(Place(place.file, line), *_BROKEN)
+        document.broken(ConfigPlace(place.file, line), *_BROKEN)
     return None
 
 
@@ -88,11 +88,13 @@ class _Reader:
         self._document, self._keeps_places = document, keeps_places
         self._left = _MOST_VALUES
 
-    def read(self, node: yaml.Node, place: Place, path: KeyPath) -> Value:
+    def read(self, node: yaml.Node, place: ConfigPlace, path: KeyPath) -> Value:
         """The value of a node; what a configuration may not hold is an empty text and a problem."""
         self._left -= 1
         if self._left < 0:
-            self._document.problem_at(Place(place.file), "", f"has more than {_MOST_VALUES} values")
+            self._document.problem_at(
+                ConfigPlace(place.file), "", f"has more than {_MOST_VALUES} values"
+            )
             return ""
         if len(path) > _DEEPEST:
             self._document.problem_at(place, label(place, path[:2]), "is nested too deeply")
@@ -110,7 +112,9 @@ class _Reader:
             ]
         return None if node.tag == _NULL else str(node.value)
 
-    def _section(self, node: yaml.MappingNode, place: Place, path: KeyPath) -> dict[str, Value]:
+    def _section(
+        self, node: yaml.MappingNode, place: ConfigPlace, path: KeyPath
+    ) -> dict[str, Value]:
         values: dict[str, Value] = {}
         for key_node, value_node in node.value:
             key, where = key_node.value, self._place(key_node, place)
@@ -125,11 +129,11 @@ class _Reader:
                 values[key] = self.read(value_node, where, (*path, key))
         return values
 
-    def _place(self, node: yaml.Node, around: Place, path: KeyPath = ()) -> Place:
+    def _place(self, node: yaml.Node, around: ConfigPlace, path: KeyPath = ()) -> ConfigPlace:
         """Where a node stands, kept as the place of `path`."""
         if not self._keeps_places:
             return around
-        place = Place(around.file, node.start_mark.line + 1)
+        place = ConfigPlace(around.file, node.start_mark.line + 1)
         if path:
             self._document.places[path] = place
         return place
@@ -142,7 +146,7 @@ _UNQUOTED = re.compile(r"[A-Za-z/$][A-Za-z0-9_./${}-]*(?::[A-Za-z0-9_./-]+)*", r
 _MEANS_ELSE = frozenset({"true", "false", "yes", "no", "on", "null"})
 
 
-class Change(Struct, frozen=True):
+class ConfigChange(Struct, frozen=True):
     """A value for the key at `path`."""
 
     path: tuple[str, ...]
@@ -171,7 +175,7 @@ class Change(Struct, frozen=True):
 class CannotEdit(NanobotError):
     """The text is written in a way that cannot be changed without a person."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: ConfigChange) -> None:
         key = ".".join(change.path)
         super().__init__(
             f"{key} cannot be put into config.yaml without touching the rest",
@@ -179,13 +183,13 @@ class CannotEdit(NanobotError):
         )
 
 
-def edited(text: str, changes: Iterable[Change]) -> str:
+def edited(text: str, changes: Iterable[ConfigChange]) -> str:
     """`text`, which is valid, with these values in it. Invariant: every byte that is not part of a
     changed value stays, comments and order included, and the result says what was wanted or
     `CannotEdit` is raised. Only block style is written."""
     for change in changes:
         wanted = _document(text)
-        wanted.override(change.path, change.as_read(), Place("config.yaml"))
+        wanted.override(change.path, change.as_read(), ConfigPlace("config.yaml"))
         text = _changed(text, change)
         try:
             is_so = _document(text).values == wanted.values
@@ -208,7 +212,7 @@ def _document(text: str) -> Document:
     return document
 
 
-def _changed(text: str, change: Change) -> str:
+def _changed(text: str, change: ConfigChange) -> str:
     node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     if node is None:
         return _appended(text, change, 0)
@@ -229,7 +233,7 @@ def _changed(text: str, change: Change) -> str:
     return _replaced(text, name, node, change)
 
 
-def _replaced(text: str, name: yaml.Node, node: yaml.Node, change: Change) -> str:
+def _replaced(text: str, name: yaml.Node, node: yaml.Node, change: ConfigChange) -> str:
     """With the new value on the line of the key; comments around the old one stay."""
     colon = text.index(":", name.end_mark.index) + 1
     before, rest = text[colon : node.start_mark.index].rstrip(), text[_end(node) :]
@@ -238,21 +242,21 @@ def _replaced(text: str, name: yaml.Node, node: yaml.Node, change: Change) -> st
     return f"{text[:colon]} {change.as_written()}{before}{rest}"
 
 
-def _appended(text: str, change: Change, indent: int) -> str:
+def _appended(text: str, change: ConfigChange, indent: int) -> str:
     """At the end of the text, as a section of its own."""
     if text and not text.endswith("\n"):
         text += "\n"
     return text + ("\n" if text.strip() else "") + _lines(change, 0, indent)
 
 
-def _inserted(text: str, index: int, change: Change, depth: int, indent: int) -> str:
+def _inserted(text: str, index: int, change: ConfigChange, depth: int, indent: int) -> str:
     """After the line in which the character before `index` stands."""
     end = text.find("\n", index - 1) + 1 or len(text)
     before = text[:end] if text[:end].endswith("\n") else text[:end] + "\n"
     return before + _lines(change, depth, indent) + text[end:]
 
 
-def _lines(change: Change, depth: int, indent: int) -> str:
+def _lines(change: ConfigChange, depth: int, indent: int) -> str:
     """What is left of the path from `depth` on, in lines of its own."""
     *outer, last = change.path[depth:]
     lines = [f"{key}:" for key in outer] + [f"{last}: {change.as_written()}"]

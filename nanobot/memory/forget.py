@@ -46,7 +46,7 @@ from nanobot.memory.store import MemoryStore, note_path
 from nanobot.memory.version import Change
 from nanobot.memory.why import (
     Explainer,
-    Line,
+    FactLine,
     SourceMessage,
     excerpt,
     lines_of,
@@ -153,11 +153,11 @@ def _hashes(salt: bytes, found: Iterable[str]) -> frozenset[str]:
     )
 
 
-def _entries_of(memory: Memory) -> Iterator[Line]:
+def _entries_of(memory: Memory) -> Iterator[FactLine]:
     """The entries of daily notes and of what waits to be confirmed, each with all its lines."""
     for path in (PENDING, *map(note_path, memory.store.note_days())):
         for number, block in numbered_blocks(memory.store.read(path)):
-            yield Line(path, number, block)
+            yield FactLine(path, number, block)
 
 
 async def _remove_entries(store: MemoryStore, path: str, texts: set[str]) -> tuple[int, set[str]]:
@@ -183,7 +183,7 @@ class ForgetPlan(Struct, frozen=True):
     `emptied` those of them of which nothing is left."""
 
     scope: str
-    lines: tuple[Line, ...] = ()
+    lines: tuple[FactLine, ...] = ()
     messages: tuple[SourceMessage, ...] = ()
     entries: tuple[int, ...] = ()
     emptied: tuple[int, ...] = ()
@@ -300,7 +300,7 @@ class Forgetter:
             redact = partial(_without_facts, facts=plan.facts)
             await asyncio.to_thread(memory.history.rewrite, redact)
         try:
-            versions, gone = list[int](), list[Line]()
+            versions, gone = list[int](), list[FactLine]()
             for path in dict.fromkeys(line.path for line in plan.lines):
                 wanted = [line for line in plan.lines if line.path == path]
                 version, went = await _remove_entries(
@@ -330,7 +330,7 @@ class Forgetter:
         )
 
     def _facts(
-        self, memory: Memory, text: str, lines: Sequence[Line]
+        self, memory: Memory, text: str, lines: Sequence[FactLine]
     ) -> tuple[tuple[Fact, ...], list[SourceMessage]]:
         """What the lines state, in all their wordings, and the messages that these rest on."""
         facts, evidence = [Fact.literal(text)], list[SourceMessage]()

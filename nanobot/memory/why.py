@@ -38,7 +38,7 @@ _LIKE_ENOUGH, _ALIKE = 0.3, 0.6
 _RETIRED_ON = re.compile(r"^[-*+]\s+\d{4}-\d{2}-\d{2}:\s*")
 
 
-class Line(Struct, frozen=True, rename={"number": "line_number", "text": "line"}):
+class FactLine(Struct, frozen=True, rename={"number": "line_number", "text": "line"}):
     """A fact in a file of a scope; `path` is relative to the scope's folder, `number` from 1."""
 
     path: str
@@ -56,7 +56,7 @@ class SourceMessage(Struct, frozen=True):
     text: str
 
 
-class Entry(Struct, frozen=True):
+class HistorySource(Struct, frozen=True):
     """A history entry behind a line; `range` are the first and the last message of `session` that
     it stands for, 0 for none."""
 
@@ -80,7 +80,7 @@ class Step(Struct, frozen=True):
     session: str = ""
     turn: str = ""
     note: str = ""
-    entry: Entry | None = None
+    entry: HistorySource | None = None
     messages: tuple[SourceMessage, ...] = ()
 
     def lines(self) -> Iterator[str]:
@@ -103,7 +103,7 @@ class Step(Struct, frozen=True):
             yield f"  - {self.note}"
 
 
-class Provenance(Line, frozen=True):
+class Provenance(FactLine, frozen=True):
     """A line of a memory file with its wordings, newest first; none where no version has it."""
 
     steps: tuple[Step, ...] = ()
@@ -159,13 +159,13 @@ class Explainer:
 
         return await asyncio.to_thread(explained)
 
-    def provenance(self, memory: Memory, line: Line) -> Provenance:
+    def provenance(self, memory: Memory, line: FactLine) -> Provenance:
         """Where one line comes from. Blocks."""
         wordings = islice(self._wordings(memory, line), _MOST_STEPS)
         steps = tuple(self._step(memory, *wording) for wording in wordings)
         return Provenance(line.path, line.number, line.text, steps)
 
-    def _wordings(self, memory: Memory, line: Line) -> Iterator[tuple[Version, str]]:
+    def _wordings(self, memory: Memory, line: FactLine) -> Iterator[tuple[Version, str]]:
         """The versions behind a line, newest first, with the wording of each; behind a retired one
         also those of the file that it stood in."""
         wording = ""
@@ -284,17 +284,17 @@ def excerpt(text: str) -> str:
     return shortened(text, _LONGEST)
 
 
-def lines_of(memory: Memory) -> Iterator[Line]:
+def lines_of(memory: Memory) -> Iterator[FactLine]:
     """Every fact in the long-term files of a scope."""
     for path in ALL_FACTS:
         text = memory.store.read(path)
         facts = set(fact_lines(text))
         for number, line in enumerate(split(text), 1):
             if line.strip() in facts:
-                yield Line(path, number, line.rstrip())
+                yield FactLine(path, number, line.rstrip())
 
 
-def matching_lines(text: str, lines: Sequence[Line]) -> list[Line]:
+def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:
     """The lines that hold every word of `text`, or else some form of each; the closest first."""
     wanted = words(text)
     if not wanted:
@@ -327,9 +327,9 @@ def _previous(snapshot: Snapshot, wording: str, before: set[str], after: set[str
     return most_similar(wording, sorted(before - after))
 
 
-def _shown(entry: HistoryEntry) -> Entry:
+def _shown(entry: HistoryEntry) -> HistorySource:
     span = (entry.first, entry.last)
-    return Entry(entry.cursor, entry.timestamp, entry.session, span, entry.summary)
+    return HistorySource(entry.cursor, entry.timestamp, entry.session, span, entry.summary)
 
 
 def _text(entry: HistoryEntry) -> str:

@@ -26,8 +26,7 @@ from typing import Any
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.bus.journal import Journal
-from nanobot.bus.journal import Usage as TokenUsage
+from nanobot.bus.journal import Journal, UsageTotals
 from nanobot.bus.state import Document, StateStore, versioned_object
 from nanobot.clock import Clock
 from nanobot.errors import BudgetSpent, NanobotError
@@ -250,7 +249,7 @@ class DayBudget:
 
     def add_learning(self, usage: Usage) -> None:
         """Add a call of memory's to what is reported of the day."""
-        used = TokenUsage(1, usage.prompt, usage.cached, usage.completion)
+        used = UsageTotals(1, usage.prompt, usage.cached, usage.completion)
         self._journal.add_learning_usage(self._clock.now().date(), used)
 
 

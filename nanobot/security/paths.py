@@ -42,7 +42,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
-class Entry(Struct, frozen=True):
+class FolderEntry(Struct, frozen=True):
     """What a name stands for. `size` is in bytes; links are never followed."""
 
     name: str
@@ -51,7 +51,7 @@ class Entry(Struct, frozen=True):
     mtime_ns: int
 
     @classmethod
-    def of(cls, name: str, status: os.stat_result) -> Entry:
+    def of(cls, name: str, status: os.stat_result) -> FolderEntry:
         """The entry called `name` with this status."""
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "other")
         return cls(name, kind, status.st_size, status.st_mtime_ns)
@@ -117,13 +117,13 @@ class Place(Struct, frozen=True):
         """The place `name` in this folder."""
         return Place(self.root, (*self.names, name))
 
-    def stat(self) -> Entry | None:
+    def stat(self) -> FolderEntry | None:
         """What stands here; None where nothing does."""
         with self._translated():
             if not self.names:
-                return Entry.of(".", self.root.path.stat())
+                return FolderEntry.of(".", self.root.path.stat())
             with suppress(FileNotFoundError), self._folder(self.names[:-1]) as folder:
-                return Entry.of(self.names[-1], self._status(folder))
+                return FolderEntry.of(self.names[-1], self._status(folder))
         return None
 
     def read_bytes(self, limit: int) -> bytes | None:
@@ -190,17 +190,17 @@ class Place(Struct, frozen=True):
                 os.unlink(self.names[-1], dir_fd=folder)
                 os.fsync(folder)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FolderEntry]:
         """What lies in this folder: folders first, then by name; what is masked is left out."""
         with self._translated(), self._folder(self.names) as folder, os.scandir(folder) as names:
             found = []
             for entry in names:
                 with suppress(FileNotFoundError):  # gone since the folder was read
                     if not _masked(entry.name):
-                        found.append(Entry.of(entry.name, entry.stat(follow_symlinks=False)))
+                        found.append(FolderEntry.of(entry.name, entry.stat(follow_symlinks=False)))
         return sorted(found, key=lambda entry: (entry.kind != "folder", entry.name))
 
-    def walk_tree(self, limit: int) -> Iterator[tuple[Place, Entry]]:
+    def walk_tree(self, limit: int) -> Iterator[tuple[Place, FolderEntry]]:
         """What lies below this folder, nearest first, at most `limit` entries.
 
         No link is followed; a folder that cannot be read is passed over.

@@ -60,7 +60,7 @@ _EDGE = 64 * 1024
 _PREVIEW = 80
 
 
-class Line(NamedTuple):
+class NumberedLine(NamedTuple):
     """A line of a file and what it says; `counted`: its number came from its place."""
 
     raw: bytes
@@ -70,7 +70,7 @@ class Line(NamedTuple):
 
 def numbered(
     descriptor: int, first: int = 1, last: int | None = None, start: int = 0
-) -> Iterator[Line]:
+) -> Iterator[NumberedLine]:
     """The lines from the offset `start`; messages without a number get one in order.
 
     A broken line that was a message takes a number too, so that the counts of other programs stay
@@ -100,7 +100,7 @@ def numbered(
                     number += 1
                 case None if b'"role"' in line:
                     number += 1
-            yield Line(line, record, counted)
+            yield NumberedLine(line, record, counted)
 
 
 def start_of(descriptor: int, size: int, bound: int) -> int:
@@ -205,7 +205,7 @@ def _head(descriptor: int) -> Record | None:
     return decode(os.pread(descriptor, _EDGE, 0).partition(b"\n")[0])
 
 
-class Listing:
+class SessionListing:
     """The sessions in `folder`, read from the first line and the last 64 KiB of each file, which is
     done again where it changed. Thread-safe; everything here blocks.
 

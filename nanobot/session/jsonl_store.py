@@ -38,7 +38,14 @@ from nanobot.io import (
     storage_errors,
 )
 from nanobot.messages import Message
-from nanobot.session.jsonl_reader import Line, Listing, key_in, load, newest_metadata, numbered
+from nanobot.session.jsonl_reader import (
+    NumberedLine,
+    SessionListing,
+    key_in,
+    load,
+    newest_metadata,
+    numbered,
+)
 from nanobot.session.jsonl_writer import SessionFile, Writer, append_lines
 from nanobot.session.records import (
     SUFFIX,
@@ -82,7 +89,7 @@ def archived_up_to(folder: Path) -> int:
     return max((segment.last for segment in segments(folder)), default=0)
 
 
-def lines_of(path: Path, first: int = 1, last: int | None = None) -> Iterator[Line]:
+def lines_of(path: Path, first: int = 1, last: int | None = None) -> Iterator[NumberedLine]:
     """The lines of a session file or segment, as `numbered` gives them."""
     with storage_errors(path), opened(path) as descriptor:
         yield from numbered(descriptor, first, last)
@@ -107,7 +114,7 @@ def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterat
             yield from _between(numbered(live, start, last), start, last)
 
 
-def _between(lines: Iterable[Line], first: int, last: int | None) -> Iterator[Record]:
+def _between(lines: Iterable[NumberedLine], first: int, last: int | None) -> Iterator[Record]:
     for line in lines:
         match line.record:
             case None:
@@ -189,7 +196,7 @@ def _digest(raw: bytes) -> bytes:
     return blake2b(raw, digest_size=16).digest()
 
 
-def _raw(line: Line) -> bytes:
+def _raw(line: NumberedLine) -> bytes:
     """The line as it stood; a message that had no number gets its own, so that it is not counted
     again."""
     fields = decode_fields(line.raw) if line.counted else None
@@ -243,7 +250,7 @@ class JsonlStore:
         self, path: Path, clock: Clock, *, gather: float = 0.0, files: FileOps | None = None
     ) -> None:
         self._path, self._clock, self._disk = path, clock, files or FileOps()
-        self._listing = Listing(path)
+        self._listing = SessionListing(path)
         self._writer = Writer(self._disk, clock, gather)
         self._files: dict[str, SessionFile] = {}
 

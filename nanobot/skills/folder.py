@@ -24,7 +24,7 @@ import yaml
 from msgspec import Struct, field
 
 from nanobot.errors import NanobotError
-from nanobot.security.paths import Entry, Place
+from nanobot.security.paths import FolderEntry, Place
 from nanobot.text import escape_invisible, printable
 
 Source = Literal["workspace", "built-in"]
@@ -357,7 +357,7 @@ def described(contents: Contents) -> tuple[SkillFile, ...]:
     return tuple(_described(path, contents[path]) for path in sorted(contents))
 
 
-def _unusable(entry: Entry, shown: str, path: str) -> str:
+def _unusable(entry: FolderEntry, shown: str, path: str) -> str:
     if entry.kind == "link":
         return f"{shown} is a link, and links are not followed"
     if entry.kind == "other":

@@ -24,7 +24,7 @@ class Request(NamedTuple):
     most: int
 
 
-class Answer(NamedTuple):
+class MatchAnswer(NamedTuple):
     """Lines to show (`path:line: text`, around them `path-line- text`), and how many match."""
 
     lines: list[str]
@@ -39,7 +39,7 @@ def _sources(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
         yield name, stream.read(size)
 
 
-def find(request: Request, sources: Iterator[tuple[str, bytes]]) -> Answer:
+def find(request: Request, sources: Iterator[tuple[str, bytes]]) -> MatchAnswer:
     """Match every line of every source, a name and its content."""
     search = re.compile(request.pattern, re.IGNORECASE if request.ignore_case else 0).search
     shown: list[str] = []
@@ -54,7 +54,7 @@ def find(request: Request, sources: Iterator[tuple[str, bytes]]) -> Answer:
         chosen = hits[: request.most - shown_matches]
         shown_matches += len(chosen)
         shown += _around(name, lines, chosen, request.context)
-    return Answer(shown, shown_matches, matched, files)
+    return MatchAnswer(shown, shown_matches, matched, files)
 
 
 def _around(name: str, lines: list[str], hits: list[int], context: int) -> Iterator[str]:

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from nanobot.errors import PathRefused, StorageError, ToolError
-from nanobot.security.paths import Entry, Place
+from nanobot.security.paths import FolderEntry, Place
 from nanobot.text import printable
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext, line_excerpt
 from nanobot.tooling.registry import MAX_RESULT
@@ -183,7 +183,7 @@ def _excerpt(place: Place, content: bytes, start: int, end: int | None) -> str:
     return f"{piece}{line_end}[some bytes are not valid UTF-8 and are shown as \ufffd]"
 
 
-def _listed(entry: Entry) -> str:
+def _listed(entry: FolderEntry) -> str:
     name = printable(entry.name)
     return {
         "folder": f"{name}/",

@@ -21,11 +21,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from nanobot.errors import PathRefused, StorageError, ToolError
-from nanobot.security.paths import Entry, Place
+from nanobot.security.paths import FolderEntry, Place
 from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tools import matching
-from nanobot.tools.matching import Answer, Request
+from nanobot.tools.matching import MatchAnswer, Request
 from nanobot.tools.reading import fitting, is_binary, missing
 
 SECONDS = 10.0
@@ -165,7 +165,9 @@ class Grep(Tool, Struct, frozen=True):
         return ToolResult("\n".join(shown + notes))
 
 
-def match(request: Request, texts: Iterable[tuple[str, bytes]], seconds: float = SECONDS) -> Answer:
+def match(
+    request: Request, texts: Iterable[tuple[str, bytes]], seconds: float = SECONDS
+) -> MatchAnswer:
     """The lines that match in texts with names. Blocks. Raises `ToolError` when the pattern takes
     too long."""
 
@@ -182,7 +184,7 @@ def match(request: Request, texts: Iterable[tuple[str, bytes]], seconds: float =
             f"the search {error}",
             hint="Avoid repeats inside repeats such as (a+)+, or search less.",
         ) from error
-    return Answer(*json.loads(output))
+    return MatchAnswer(*json.loads(output))
 
 
 class _Texts:
@@ -210,7 +212,7 @@ class _Texts:
                 yield place.shown, content
 
 
-def _below(folder: Place) -> Iterator[tuple[Place, Entry]]:
+def _below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:
     found = folder.stat()
     if found is None:
         raise missing(folder)

@@ -31,7 +31,7 @@ _UNDONE = "undone"  # marks a turn of which something was left alone
 _LEFT_ALONE: tuple[Outcome, ...] = ("changed since", "failed")
 
 
-class Change(Struct, frozen=True):
+class FileChange(Struct, frozen=True):
     """One change of a file. `previous` is None where there was no file; `new_hash` is SHA-256."""
 
     path: str
@@ -44,7 +44,7 @@ class Change(Struct, frozen=True):
         return json.dumps(header).encode() + b"\n" + (self.previous or b"")
 
     @classmethod
-    def decoded(cls, stored: bytes) -> Change:
+    def decoded(cls, stored: bytes) -> FileChange:
         """What `encoded` made. Raises `ValueError` for anything else."""
         line, _, previous = stored.partition(b"\n")
         header = json.loads(line)
@@ -68,7 +68,7 @@ class UndoLog:
 
     def before_change(self, turn_id: str, path: str, previous: bytes | None, new: bytes) -> None:
         """Store what stands at `path` before `new` is written there. Raises `StorageError`."""
-        change = Change(path, previous, hashlib.sha256(new).hexdigest())
+        change = FileChange(path, previous, hashlib.sha256(new).hexdigest())
         self._root.create()
         with self._numbering:
             number = len(self._records(turn_id)) + 1
@@ -90,7 +90,7 @@ class UndoLog:
         found = []
         for record in self._records(turn_id) if _TURN_ID.fullmatch(turn_id) else ():
             with suppress(ValueError):
-                found.append(Change.decoded(record.read_bytes(_LIMIT) or b"").path)
+                found.append(FileChange.decoded(record.read_bytes(_LIMIT) or b"").path)
         return list(dict.fromkeys(found))
 
     def revert(self, turn_id: str) -> list[tuple[str, Outcome]]:
@@ -102,7 +102,7 @@ class UndoLog:
         outcomes: dict[str, Outcome] = {}
         for record in reversed(self._records(turn_id)):
             try:
-                change = Change.decoded(record.read_bytes(_LIMIT) or b"")
+                change = FileChange.decoded(record.read_bytes(_LIMIT) or b"")
             except ValueError:
                 outcomes[record.relative] = "failed"
                 continue
@@ -123,7 +123,7 @@ class UndoLog:
         for turn_id in self._folders()[keep:]:
             self._drop(turn_id)
 
-    def _restore(self, change: Change) -> Outcome:
+    def _restore(self, change: FileChange) -> Outcome:
         place = self._workspace.place(change.path)
         try:
             current = place.read_bytes(_LIMIT)

@@ -29,7 +29,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import storage_errors
 from nanobot.security import audit
-from nanobot.security.paths import Entry, Root
+from nanobot.security.paths import FolderEntry, Root
 from nanobot.tasks import Periodic
 
 LOOK_SECONDS = 20.0
@@ -123,7 +123,7 @@ class DiskReserve(Periodic):
             logger.warning("the owner could not be warned about the disk: {}", error)
 
 
-class Limits(Struct, frozen=True):
+class RetentionLimits(Struct, frozen=True):
     """How long and how much; 0: no limit."""
 
     media_days: int = 0
@@ -133,13 +133,13 @@ class Limits(Struct, frozen=True):
 
 
 def surplus(
-    files: Iterable[Entry],
+    files: Iterable[FolderEntry],
     now: float,
     *,
     days: int,
     megabytes: int = 0,
     spare: Container[str] = (),
-) -> list[Entry]:
+) -> list[FolderEntry]:
     """Which of these have to go at `now` (in seconds since 1970), those used longest ago first."""
     by_age = sorted(files, key=lambda file: file.mtime_ns)
     total, going = sum(file.size for file in by_age), []
@@ -160,7 +160,7 @@ class Retention(Periodic):
     def __init__(
         self,
         home: Path,
-        limits: Limits,
+        limits: RetentionLimits,
         clock: Clock,
         awaited: Callable[[], Awaitable[Container[str]]],
     ) -> None:

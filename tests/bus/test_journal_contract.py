@@ -22,7 +22,7 @@ from nanobot.bus.journal import (
     Outgoing,
     QueueCounts,
     Step,
-    Usage,
+    UsageTotals,
 )
 from nanobot.errors import NanobotError
 from nanobot.testing import FakeClock
@@ -432,9 +432,9 @@ async def test_the_reports_of_a_conversation_or_of_all_are_summed(journal: Journ
     await turn(journal, "b", report(50, 0, 5))
     await turn(journal, "c", report(7, 0, 1), session="fake:2")
     used = journal
-    assert await used.usage(session="fake:1") == Usage(2, 150, 40, 15)
-    assert await used.usage() == Usage(3, 157, 40, 16)
-    assert await used.usage(session="fake:9") == Usage()
+    assert await used.usage(session="fake:1") == UsageTotals(2, 150, 40, 15)
+    assert await used.usage() == UsageTotals(3, 157, 40, 16)
+    assert await used.usage(session="fake:9") == UsageTotals()
 
 
 async def test_only_turns_from_a_moment_on_count_whatever_its_offset(
@@ -454,9 +454,9 @@ async def test_only_turns_from_a_moment_on_count_whatever_its_offset(
 async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> None:
     used = journal
     first, second = date(2026, 3, 31), date(2026, 4, 1)
-    used.add_learning_usage(first, Usage(1, 100, 40, 10))
-    used.add_learning_usage(second, Usage(1, 5, 0, 1))
-    used.add_learning_usage(second, Usage(1, 6, 2, 1))
-    assert await used.learning_usage(second) == Usage(2, 11, 2, 2)
-    assert await used.learning_usage(first) == Usage(3, 111, 42, 12)
-    assert await used.usage() == Usage()
+    used.add_learning_usage(first, UsageTotals(1, 100, 40, 10))
+    used.add_learning_usage(second, UsageTotals(1, 5, 0, 1))
+    used.add_learning_usage(second, UsageTotals(1, 6, 2, 1))
+    assert await used.learning_usage(second) == UsageTotals(2, 11, 2, 2)
+    assert await used.learning_usage(first) == UsageTotals(3, 111, 42, 12)
+    assert await used.usage() == UsageTotals()

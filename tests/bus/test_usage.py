@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from nanobot.bus.journal import Usage
+from nanobot.bus.journal import UsageTotals
 from nanobot.bus.sqlite_journal import SqliteJournal
 from tests.bus.support import done, said
 
@@ -30,4 +30,4 @@ async def test_turns_without_a_report_and_damaged_ones_do_not_count(
     await journal.database.run(
         lambda db: db.execute("UPDATE turn SET report = '{broken' WHERE id = 'c'") and None
     )
-    assert await journal.usage() == Usage(1, 100, 0, 0)
+    assert await journal.usage() == UsageTotals(1, 100, 0, 0)

@@ -13,14 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.cli.onboard.files import ExistingFiles, Part, with_name, write
-from nanobot.cli.onboard.model import Candidate, ModelStep, is_near, model_changes
+from nanobot.cli.onboard.model import ModelCandidate, ModelStep, is_near, model_changes
 from nanobot.cli.onboard.people import Answers
 from nanobot.cli.onboard.wizard import Steps
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings, update_env_file
 from nanobot.config.model import ModelSettings
-from nanobot.config.yamltext import Change
+from nanobot.config.yamltext import ConfigChange
 from nanobot.errors import NanobotError, ProviderError, StorageError
 from nanobot.memory.documents import template_folder
 from nanobot.providers.discovery import LocalServer
@@ -85,7 +85,7 @@ def test_a_file_that_somebody_edits_meanwhile_keeps_both_files_as_they_are(
         secrets.write_text(known)
     before = ExistingFiles.read(tmp_path, {})
     config.write_text("model:\n  name: mine\n")
-    part = Part((Change(("model", "name"), "b"),), {"K": "new"})
+    part = Part((ConfigChange(("model", "name"), "b"),), {"K": "new"})
     with pytest.raises(NanobotError, match="changed meanwhile"):
         write(tmp_path, before, part)
     assert config.read_text() == "model:\n  name: mine\n"
@@ -109,7 +109,7 @@ def test_secrets_stay_once_the_configuration_that_names_them_is_in_place(
         fsync(descriptor)
 
     monkeypatch.setattr("os.fsync", interrupted)
-    part = Part((Change(("model", "api_key"), "${K}"),), {"K": "new"})
+    part = Part((ConfigChange(("model", "api_key"), "${K}"),), {"K": "new"})
     with pytest.raises((KeyboardInterrupt, StorageError)):
         write(tmp_path, ExistingFiles.read(tmp_path, {}), part)
     assert "${K}" in config.read_text()
@@ -117,7 +117,7 @@ def test_secrets_stay_once_the_configuration_that_names_them_is_in_place(
 
 
 def test_what_is_there_is_not_written_again() -> None:
-    part = Part((Change(("model", "name"), "b"),), {"K": "2"}, (("model", "b"),))
+    part = Part((ConfigChange(("model", "name"), "b"),), {"K": "2"}, (("model", "b"),))
     assert ExistingFiles("model:\n  name: b\n", "K=2\n", {}).new_in(part).is_empty
 
 
@@ -126,7 +126,7 @@ def test_a_key_never_goes_to_another_server() -> None:
         name="a", base_url="https://a.example/v1", api_key=SecretStr("sk-secret")
     )
     before = ExistingFiles("model:\n  name: a\n  api_key: ${A}\n", "A=sk-secret\n", {})
-    wanted = Candidate("b", "https://b.example/v1")
+    wanted = ModelCandidate("b", "https://b.example/v1")
     changes = {
         change.path[1]: change.value for change in model_changes(wanted, present, before).changes
     }
@@ -137,11 +137,11 @@ def test_a_key_never_goes_to_another_server() -> None:
 
 def test_a_small_window_leaves_room_for_the_prompt() -> None:
     part = model_changes(
-        Candidate("b", "http://127.0.0.1:1/v1", window=16_000),
+        ModelCandidate("b", "http://127.0.0.1:1/v1", window=16_000),
         ModelSettings(),
         ExistingFiles("", "", {}),
     )
-    assert Change(("model", "max_completion_tokens"), 4_000) in part.changes
+    assert ConfigChange(("model", "max_completion_tokens"), 4_000) in part.changes
 
 
 def test_what_a_person_wrote_about_themselves_stays() -> None:
@@ -260,7 +260,7 @@ async def test_where_a_server_of_ones_own_says_nothing_little_is_assumed_and_fit
     base_url: str,
 ) -> None:
     async with FakeOpenAI() as server:
-        wanted = Candidate("fake-model", base_url or server.base_url)
+        wanted = ModelCandidate("fake-model", base_url or server.base_url)
         wanted = await step(ScriptedPerson("")).with_window(wanted)
     part = model_changes(wanted, ModelSettings(), ExistingFiles("", "", {}))
     written = {change.path[1]: change.value for change in part.changes}
@@ -273,7 +273,7 @@ async def test_a_window_that_is_set_for_the_same_model_stays() -> None:
     present = ModelSettings(name="a", base_url=here, context_window=20_000)
     for name, answers, wanted in (("a", (), 0), ("b", ("",), 4_096)):
         asking = step(ScriptedPerson(*answers), present=present)
-        assert (await asking.with_window(Candidate(name, here))).window == wanted
+        assert (await asking.with_window(ModelCandidate(name, here))).window == wanted
     assert is_near("http://gpu-box:8000/v1")
     assert not is_near("https://openrouter.ai/api/v1")
 

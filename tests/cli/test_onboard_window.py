@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from nanobot.cli.onboard.model import Candidate
+from nanobot.cli.onboard.model import ModelCandidate
 from nanobot.testing import ScriptedPerson
 from tests.cli.test_onboard_parts import step
 from tests.doubles.server import Served
@@ -42,12 +42,12 @@ class Ollama:
 
 
 @asynccontextmanager
-async def serving(ollama: Ollama) -> AsyncIterator[Candidate]:
+async def serving(ollama: Ollama) -> AsyncIterator[ModelCandidate]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", ollama.answer)
     served = await Served.start(app)
     try:
-        yield Candidate("qwen3:8b", f"http://127.0.0.1:{served.port}/v1")
+        yield ModelCandidate("qwen3:8b", f"http://127.0.0.1:{served.port}/v1")
     finally:
         await served.stop()
 

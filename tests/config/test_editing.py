@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.config.yamltext import CannotEdit, Change, edited, value_at
+from nanobot.config.yamltext import CannotEdit, ConfigChange, edited, value_at
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
 
 def test_a_value_is_replaced_and_its_neighbours_stay_as_they_were() -> None:
     text = "# mine\nagent:   {on_busy:  queue}  # so\nmodel:\n   name:  'a'   # why\n   x: 0123\n"
-    new = edited(text.replace("   x: 0123\n", ""), [Change(("model", "name"), "qwen3:8b")])
+    new = edited(text.replace("   x: 0123\n", ""), [ConfigChange(("model", "name"), "qwen3:8b")])
     assert new == "# mine\nagent:   {on_busy:  queue}  # so\nmodel:\n   name: qwen3:8b   # why\n"
 
 
 def test_a_new_key_goes_below_its_section() -> None:
     text = "model:\n    name: a  # one\n    # base_url: nothing\nlog:\n  level: debug\n"
-    change = Change(("model", "base_url"), "http://127.0.0.1:1/v1")
+    change = ConfigChange(("model", "base_url"), "http://127.0.0.1:1/v1")
     assert edited(text, [change]) == (
         "model:\n    name: a  # one\n    base_url: http://127.0.0.1:1/v1\n"
         "    # base_url: nothing\nlog:\n  level: debug\n"
@@ -30,11 +30,11 @@ def test_a_new_key_goes_below_its_section() -> None:
 
 def test_a_new_section_goes_to_the_end() -> None:
     path = ("channels", "telegram", "token")
-    assert edited("log:\n  level: debug", [Change(path, "${TELEGRAM_TOKEN}")]) == (
+    assert edited("log:\n  level: debug", [ConfigChange(path, "${TELEGRAM_TOKEN}")]) == (
         "log:\n  level: debug\n\nchannels:\n  telegram:\n    token: ${TELEGRAM_TOKEN}\n"
     )
-    assert edited("", [Change(("log", "level"), "debug")]) == "log:\n  level: debug\n"
-    assert edited("# mine\n", [Change(("log", "level"), "debug")]) == (
+    assert edited("", [ConfigChange(("log", "level"), "debug")]) == "log:\n  level: debug\n"
+    assert edited("# mine\n", [ConfigChange(("log", "level"), "debug")]) == (
         "# mine\n\nlog:\n  level: debug\n"
     )
 
@@ -57,23 +57,23 @@ def test_a_new_section_goes_to_the_end() -> None:
     ],
 )  # fmt: skip
 def test_every_way_of_writing_a_section_is_understood(text: str, wanted: str) -> None:
-    assert edited(text, [Change(("owner", "telegram"), ("7",))]) == wanted
+    assert edited(text, [ConfigChange(("owner", "telegram"), ("7",))]) == wanted
 
 
 def test_line_ends_of_two_kinds_stay_as_they_are() -> None:
     text = "model:\r\n  name: a\r\nlog:\n  level: debug\n"
-    assert edited(text, [Change(("model", "name"), "b")]) == text.replace("a\r", "b\r")
+    assert edited(text, [ConfigChange(("model", "name"), "b")]) == text.replace("a\r", "b\r")
 
 
 def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
     text = EXAMPLE.read_text()
     changes = [
-        Change(("model", "provider"), "openai"),
-        Change(("model", "name"), "yes"),
-        Change(("agent", "timezone"), "Europe/Berlin"),
-        Change(("owner", "telegram"), ("12345",)),
-        Change(("channels", "telegram", "enabled"), True),
-        Change(("model", "context_window"), 32_768),
+        ConfigChange(("model", "provider"), "openai"),
+        ConfigChange(("model", "name"), "yes"),
+        ConfigChange(("agent", "timezone"), "Europe/Berlin"),
+        ConfigChange(("owner", "telegram"), ("12345",)),
+        ConfigChange(("channels", "telegram", "enabled"), True),
+        ConfigChange(("model", "context_window"), 32_768),
     ]
     new = edited(text, changes)
     assert value_at(new, ("model", "name")) == "yes"
@@ -88,13 +88,13 @@ def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
 )
 def test_what_only_a_person_can_change_is_said(text: str) -> None:
     with pytest.raises(CannotEdit) as caught:
-        edited(text, [Change(("model", "name"), "other")])
+        edited(text, [ConfigChange(("model", "name"), "other")])
     assert caught.value.hint == "Write it there yourself: model.name: other"
 
 
 @settings(max_examples=40)
 @given(st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=30))
 def test_any_text_is_read_back_as_it_was(text: str) -> None:
-    new = edited("model:\n  name: old # why\n", [Change(("model", "name"), text)])
+    new = edited("model:\n  name: old # why\n", [ConfigChange(("model", "name"), text)])
     assert value_at(new, ("model", "name")) == text
     assert new.endswith(" # why\n")

@@ -33,7 +33,7 @@ from nanobot.bus.journal import (
     TurnCounts,
     TurnRecord,
     Unfiled,
-    Usage,
+    UsageTotals,
 )
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
@@ -95,7 +95,7 @@ class MemoryTables(Struct):
     buttons: dict[str, tuple[str, str, str, str, datetime]] = field(default_factory=dict)
     prompts: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     helpers: dict[str, InboundMessage] = field(default_factory=dict)
-    learning: dict[date, Usage] = field(default_factory=dict)
+    learning: dict[date, UsageTotals] = field(default_factory=dict)
     spending: dict[date, Spent] = field(default_factory=dict)
     last: int = 0
 
@@ -406,23 +406,23 @@ class MemoryJournal:
         ended = [turn.state for turn in self._tables.turns.values() if turn.at >= since]
         return TurnCounts(*map(ended.count, ("done", "failed", "stopped")))
 
-    async def usage(self, *, session: str = "", since: datetime | None = None) -> Usage:
-        total = Usage()
+    async def usage(self, *, session: str = "", since: datetime | None = None) -> UsageTotals:
+        total = UsageTotals()
         for turn in self._tables.turns.values():
             if turn.report and session in ("", turn.session_key) and turn.at >= (since or turn.at):
                 told = json.loads(turn.report)
                 names = ("prompt_tokens", "cached_tokens", "completion_tokens")
-                total = _sum(total, Usage(1, *(told.get(name, 0) for name in names)))
+                total = _sum(total, UsageTotals(1, *(told.get(name, 0) for name in names)))
         return total
 
-    async def learning_usage(self, since: date) -> Usage:
-        total = Usage()
+    async def learning_usage(self, since: date) -> UsageTotals:
+        total = UsageTotals()
         for day, used in self._tables.learning.items():
             total = _sum(total, used) if day >= since else total
         return total
 
-    def add_learning_usage(self, day: date, used: Usage) -> None:
-        self._tables.learning[day] = _sum(self._tables.learning.get(day, Usage()), used)
+    def add_learning_usage(self, day: date, used: UsageTotals) -> None:
+        self._tables.learning[day] = _sum(self._tables.learning.get(day, UsageTotals()), used)
 
     async def day_tokens(self, day: date) -> Spent:
         return self._tables.spending.get(day, Spent())
@@ -459,7 +459,7 @@ class MemoryJournal:
         raise NanobotError(f"{row} is not waiting for a decision")
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
+def _sum(one: UsageTotals, other: UsageTotals) -> UsageTotals:
+    return UsageTotals(
         *(a + b for a, b in zip(asdict(one).values(), asdict(other).values(), strict=True))
     )

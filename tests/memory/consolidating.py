@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanobot.memory.consolidation import MemoryConsolidator
-from nanobot.memory.consolidation.planning import Limits, PromptGauge
+from nanobot.memory.consolidation.planning import ConsolidationLimits, PromptGauge
 from nanobot.memory.documents import LONG_TERM, install_template, load_template, template_folder
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryEntry
@@ -56,7 +56,7 @@ class Home:
 
     folder: Path
     model: Provider
-    limits: Limits = field(default_factory=lambda: Limits(budget=3_000))
+    limits: ConsolidationLimits = field(default_factory=lambda: ConsolidationLimits(budget=3_000))
     clock: FakeClock = field(default_factory=FakeClock)
     versioned: bool = False
     notices: list[tuple[str, str]] = field(default_factory=list)

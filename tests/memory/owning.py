@@ -21,7 +21,7 @@ from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.service import MemoryService
-from nanobot.memory.service.commands import MemoryCommands, Questions
+from nanobot.memory.service.commands import ForgetQuestions, MemoryCommands
 from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
 from nanobot.memory.version import Change
 from nanobot.memory.why import Explainer
@@ -113,7 +113,7 @@ class Owned:
             scopes=self.scopes,
             journal=self.journal,
             clock=self.clock,
-            questions=Questions(
+            questions=ForgetQuestions(
                 Root(self.folder / "state").place("questions.json"),
                 self.clock,
                 lambda: next(self._codes),

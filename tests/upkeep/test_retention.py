@@ -15,11 +15,11 @@ from nanobot.agent.media import MediaStore
 from nanobot.bus.events import Media
 from nanobot.bus.journal import Outgoing
 from nanobot.security.audit import AuditLog, audit_files, expire, newest_records
-from nanobot.security.paths import Entry
+from nanobot.security.paths import FolderEntry
 from nanobot.security.redaction import Redactor
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
-from nanobot.upkeep.retention import MEDIA_NAME, Limits, Retention, surplus
+from nanobot.upkeep.retention import MEDIA_NAME, Retention, RetentionLimits, surplus
 from tests.bus.support import opened, reply, said
 from tests.support import running
 
@@ -29,10 +29,10 @@ PNG = b"\x89PNG\r\n\x1a\n a picture of a cat"
 PICTURE = Media("picture", "image", "image/png", "p.png")
 
 
-def files(**ages: int) -> list[Entry]:
+def files(**ages: int) -> list[FolderEntry]:
     """Files of a megabyte, used so many days ago."""
     return [
-        Entry(name, "file", 1_000_000, (-age * DAY - 1) * 1_000_000_000)
+        FolderEntry(name, "file", 1_000_000, (-age * DAY - 1) * 1_000_000_000)
         for name, age in ages.items()
     ]
 
@@ -88,7 +88,7 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
         await journal.receive("fake", [replace(said("m1"), media=(kept,))])
         retention = Retention(
             tmp_path,
-            Limits(media_days=30, spill_days=30),
+            RetentionLimits(media_days=30, spill_days=30),
             CLOCK,
             partial(journal.find_mentions, MEDIA_NAME),
         )
@@ -108,7 +108,7 @@ async def test_it_runs_soon_after_the_start_and_then_each_day_whatever_goes_wron
         asked.append(clock.monotonic())
         raise KeyError("something that no code expects")
 
-    retention = Retention(tmp_path, Limits(spill_days=1), clock, fails)
+    retention = Retention(tmp_path, RetentionLimits(spill_days=1), clock, fails)
     running_on = asyncio.create_task(retention.run_forever())
     await clock.until_sleeping()
     await clock.advance(2 * DAY)

@@ -25,9 +25,9 @@ from msgspec import Struct
 
 from nanobot.channel.health import HealthReporter
 from nanobot.channel.http import (
-    Answer,
     AnswerTooLarge,
     BadAddress,
+    HttpAnswer,
     HttpClient,
     HttpFault,
     Unconfirmed,
@@ -329,7 +329,7 @@ class Graph:
             await self._http.request(method, url, seconds, _ANSWER_BYTES, **content)
         )
 
-    def _result(self, answer: Answer) -> Raw:
+    def _result(self, answer: HttpAnswer) -> Raw:
         """The answer's document, unless it is an error."""
         try:
             document = json.loads(answer.body)

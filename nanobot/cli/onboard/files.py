@@ -25,7 +25,7 @@ from nanobot.config.load import (
     parse_env_file,
     update_env_file,
 )
-from nanobot.config.yamltext import Change, edited, value_at
+from nanobot.config.yamltext import ConfigChange, edited, value_at
 from nanobot.errors import ConfigError, NanobotError, StorageError
 from nanobot.io import replace_file, storage_errors
 
@@ -50,7 +50,7 @@ class Part(Struct, frozen=True):
     `sign_in` are channels where somebody has to sign in afterwards; `name` is what the person is
     called, for USER.md."""
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ConfigChange, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
     summary: tuple[tuple[str, str], ...] = ()
     sign_in: tuple[str, ...] = ()

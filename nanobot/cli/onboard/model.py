@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from nanobot.cli.onboard.files import ExistingFiles, Part
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, SMALL_WINDOW, ModelSettings
 from nanobot.config.values import OFFICIAL_API, is_official
-from nanobot.config.yamltext import Change, Setting, value_at
+from nanobot.config.yamltext import ConfigChange, Setting, value_at
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.providers.discovery import (
     LocalServer,
@@ -59,7 +59,7 @@ _SHARE = 4
 _OF_A_SERVER = ("model_name", "base_url", "context_window", "api_key_env", "api_key_stdin")
 
 
-class Candidate(Struct, frozen=True):
+class ModelCandidate(Struct, frozen=True):
     """A model that somebody wants. `key_name` is the variable that the key came from, `window` 0
     where nothing is said of it; `offline` is the built-in model."""
 
@@ -98,7 +98,9 @@ class ModelStep:
     ) -> None:
         self._person, self._options, self._find = person, options, find
         self._present, self._before, self._clock = present, before, clock
-        self._last = Candidate(present.name, present.base_url, present.api_key.get_secret_value())
+        self._last = ModelCandidate(
+            present.name, present.base_url, present.api_key.get_secret_value()
+        )
 
     async def run(self) -> Part:
         """What is to be written; empty where the model shall stay as it is. Raises
@@ -106,7 +108,7 @@ class ModelStep:
         options, person = self._options, self._person
         is_given = bool(server_options(options))
         if options.offline:
-            return model_changes(Candidate(offline=True), self._present, self._before)
+            return model_changes(ModelCandidate(offline=True), self._present, self._before)
         wanted = self._given() if is_given else await self._chosen()
         if wanted is None:
             return Part()
@@ -120,7 +122,7 @@ class ModelStep:
             wanted = await self.with_window(wanted)
         return model_changes(wanted, self._present, self._before)
 
-    def _given(self) -> Candidate:
+    def _given(self) -> ModelCandidate:
         """What the command line says; the rest stays as it is, as far as the server is the same."""
         options, present = self._options, self._present
         key = from_environment(options.api_key_env) if options.api_key_env else ""
@@ -132,9 +134,9 @@ class ModelStep:
         if is_official(base_url) and not (key and name):
             hint = f"Add --model-name {_EXAMPLE} and --api-key-env VARIABLE, or another --base-url."
             raise NanobotError("OpenAI's API needs a model and a key", hint=hint)
-        return Candidate(name, base_url, key, options.api_key_env, options.context_window)
+        return ModelCandidate(name, base_url, key, options.api_key_env, options.context_window)
 
-    async def _chosen(self) -> Candidate | None:
+    async def _chosen(self) -> ModelCandidate | None:
         """What the person wants; None for leaving it as it is."""
         person, present, last = self._person, self._present, self._last
         person.say("Looking for model servers on this machine …")
@@ -151,16 +153,16 @@ class ModelStep:
         if chosen < len(servers):
             server = servers[chosen]
             name = last.name if last.base_url == server.base_url else ""
-            return await self._named(Candidate(name, server.base_url), server.models)
-        return await self._at_server() if chosen == len(servers) else Candidate(offline=True)
+            return await self._named(ModelCandidate(name, server.base_url), server.models)
+        return await self._at_server() if chosen == len(servers) else ModelCandidate(offline=True)
 
-    async def _at_server(self) -> Candidate:
+    async def _at_server(self) -> ModelCandidate:
         """A model at a server that perhaps wants a key."""
         person, last = self._person, self._last
         asked = "Its address, up to and including /v1"
         base_url = _checked_url(await person.ask(asked, last.base_url))
         if base_url != last.base_url:
-            last = Candidate(base_url=base_url)  # a key is for one server
+            last = ModelCandidate(base_url=base_url)  # a key is for one server
         usual = os.environ.get("OPENAI_API_KEY", "") if is_official(base_url) else ""
         asked = "The API key, if it wants one"
         self._last = replace(last, key=await person.ask(asked, last.key or usual, secret=True))
@@ -180,7 +182,7 @@ class ModelStep:
                 return ()
             raise
 
-    async def _named(self, wanted: Candidate, models: Sequence[str]) -> Candidate:
+    async def _named(self, wanted: ModelCandidate, models: Sequence[str]) -> ModelCandidate:
         """With the name of the model; `models` are those of the server, as far as it lists them."""
         person = self._person
         name = wanted.name or (_EXAMPLE if is_official(wanted.base_url) else "")
@@ -196,7 +198,7 @@ class ModelStep:
                 person.say("It needs a name.")
         return replace(wanted, name=name)
 
-    async def with_window(self, wanted: Candidate) -> Candidate:
+    async def with_window(self, wanted: ModelCandidate) -> ModelCandidate:
         """The model with its window, asked for where a server of one's own does not say (0: the
         default); perhaps a variant of it that takes more."""
         if is_official(wanted.base_url) or wanted.window:
@@ -265,7 +267,7 @@ def _checked_url(text: str) -> str:
         raise NanobotError(f"{text!r} is not the address of an API", hint=hint) from None
 
 
-async def _try_out(wanted: Candidate, clock: Clock) -> str:
+async def _try_out(wanted: ModelCandidate, clock: Clock) -> str:
     """Have the model answer, with a tool on offer as it will have; how that went, for people.
     Raises `ProviderError`."""
     from nanobot.providers.port import ToolSpec
@@ -277,7 +279,7 @@ async def _try_out(wanted: Candidate, clock: Clock) -> str:
 
 
 async def answer(
-    wanted: Candidate, clock: Clock, question: str, *tools: ToolSpec, max_tokens: int = 0
+    wanted: ModelCandidate, clock: Clock, question: str, *tools: ToolSpec, max_tokens: int = 0
 ) -> tuple[Reply, float]:
     """What a model answers, and how many seconds that took. Raises `ProviderError`."""
     from nanobot.providers.openai import OpenAIProvider
@@ -306,7 +308,7 @@ def is_near(base_url: str) -> bool:
         return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
 
 
-def model_changes(wanted: Candidate, present: ModelSettings, before: ExistingFiles) -> Part:
+def model_changes(wanted: ModelCandidate, present: ModelSettings, before: ExistingFiles) -> Part:
     """What is to be written."""
     summary = (("model", wanted.shown),)
     if wanted.offline:
@@ -337,5 +339,5 @@ def model_changes(wanted: Candidate, present: ModelSettings, before: ExistingFil
     return Part(tuple(changes), secrets, summary)
 
 
-def _change(key: str, value: Setting) -> Change:
-    return Change(("model", key), value)
+def _change(key: str, value: Setting) -> ConfigChange:
+    return ConfigChange(("model", key), value)

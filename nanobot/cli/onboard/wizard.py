@@ -37,7 +37,7 @@ from nanobot.config import command_for
 from nanobot.config.load import CONFIG_FILE, SECRETS_FILE, load_settings
 from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.values import checked_id
-from nanobot.config.yamltext import Change, Setting
+from nanobot.config.yamltext import ConfigChange, Setting
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.validation import Invalid, InvalidValue, build
 from nanobot_cli.text import one_line
@@ -211,7 +211,7 @@ class Steps:
         name = " ".join(name.split())
         summary = (("you", name), ("time zone", zone))
         return Part(
-            (Change(("agent", "timezone"), zone),) if zone not in ("", present) else (),
+            (ConfigChange(("agent", "timezone"), zone),) if zone not in ("", present) else (),
             summary=tuple((topic, value) for topic, value in summary if value),
             name=name if name != known else "",
         )
@@ -245,14 +245,14 @@ def _part_of_channel(name: str, result: SetupResult, before: ExistingFiles) -> P
     values: dict[str, Setting] = {"enabled": True}
     values |= {key: f"${{{variable}}}" for key, variable in variables.items()}
     values |= result.values
-    changes = [Change(("channels", name, key), value) for key, value in values.items()]
+    changes = [ConfigChange(("channels", name, key), value) for key, value in values.items()]
     owner = ""
     if result.owners:
         try:
             owners = tuple(map(checked_id, result.owners))
         except InvalidValue as error:
             raise NanobotError(f"your id {error}", hint=error.hint) from None
-        changes.insert(0, Change(("owner", name), owners))
+        changes.insert(0, ConfigChange(("owner", name), owners))
         owner = f", you are {', '.join(owners)}"
     return Part(
         tuple(changes),

@@ -127,7 +127,7 @@ class PromptSize(Protocol):
         ...
 
 
-class Limits(Struct, frozen=True):
+class ConsolidationLimits(Struct, frozen=True):
     """When consolidation sets in.
 
     `budget` is how many tokens a prompt may have, `window` how many messages may wait before the
@@ -145,7 +145,9 @@ class PromptGauge:
     """Measures sessions against the limits: estimates come from the builder of prompts and are
     corrected by the token counter; every threshold is in real tokens."""
 
-    def __init__(self, prompt: PromptSize, counter: TokenCounter, limits: Limits) -> None:
+    def __init__(
+        self, prompt: PromptSize, counter: TokenCounter, limits: ConsolidationLimits
+    ) -> None:
         self.prompt, self.counter, self.limits = prompt, counter, limits
 
     def boundary(self, session: Session, excess: int) -> int:

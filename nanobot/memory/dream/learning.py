@@ -22,7 +22,7 @@ from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.memory.documents import FACTS
 from nanobot.memory.dream.phases import (
     MANNER,
-    Candidate,
+    FactCandidate,
     Update,
     classify,
     extraction_request,
@@ -32,7 +32,7 @@ from nanobot.memory.dream.phases import (
     read_edits,
     read_extraction,
 )
-from nanobot.memory.dream.reading import Entry
+from nanobot.memory.dream.reading import DreamEntry
 from nanobot.memory.dream.state import DreamReport, Hold, Plan, Write
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.guard import without_list_mark
@@ -93,7 +93,7 @@ class Planner:
         self._today = f"{now:%A}, {now.date().isoformat()}"
         self._calls = self._tokens = 0
 
-    async def plan(self, entries: Sequence[Entry], empty: frozenset[str]) -> Plan:
+    async def plan(self, entries: Sequence[DreamEntry], empty: frozenset[str]) -> Plan:
         """What a batch comes to; `empty` are the keys of entries without anything to read. Raises
         `BudgetSpent` where nothing could be asked, `Unintelligible`, or a `ProviderError`."""
         owner = self._memory.scope == OWNER
@@ -126,8 +126,8 @@ class Planner:
         )
 
     async def _extract(
-        self, group: Sequence[Entry], files: Mapping[str, str]
-    ) -> tuple[list[Candidate], frozenset[int]]:
+        self, group: Sequence[DreamEntry], files: Mapping[str, str]
+    ) -> tuple[list[FactCandidate], frozenset[int]]:
         """Phase 1: what was found, without what was forgotten, and the numbers of entries read."""
         ages = {path: await asyncio.to_thread(self._memory.store.fact_ages, path) for path in files}
         messages = self._opening("dream_phase1.md", extraction_request(files, ages, group))
@@ -140,7 +140,9 @@ class Planner:
             messages += [assistant_message(answer), user_message(_NO_JSON)]
         raise Unintelligible("the model did not answer in JSON, twice")
 
-    def _is_wanted(self, item: Candidate, group: Sequence[Entry], newest: datetime) -> bool:
+    def _is_wanted(
+        self, item: FactCandidate, group: Sequence[DreamEntry], newest: datetime
+    ) -> bool:
         """Whether it was not forgotten since it was said; what is over may go in any case."""
         said_at = newest if item.entry is None else group[item.entry].said_at
         return not item.new or not self._forgotten.hides_line(item.new, said_at)

@@ -28,7 +28,7 @@ from msgspec import Struct
 from nanobot.errors import ToolError
 from nanobot.memory.answers import json_object
 from nanobot.memory.documents import LONG_TERM, PERSONAL
-from nanobot.memory.dream.reading import Entry
+from nanobot.memory.dream.reading import DreamEntry
 from nanobot.memory.dream.state import Hold, Write
 from nanobot.memory.guard import fact_lines, find_line, indent, lost_facts, without_list_mark
 from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
@@ -55,7 +55,7 @@ _FILES = {
 """The lists of an answer, each with the file of a fact that takes the place of none."""
 
 
-class Candidate(Struct, frozen=True):
+class FactCandidate(Struct, frozen=True):
     """Something that phase 1 found.
 
     `new` is the fact, empty for a line that is only over; `old` the line that is over or that the
@@ -72,7 +72,7 @@ class Candidate(Struct, frozen=True):
 
 
 def extraction_request(
-    files: Mapping[str, str], ages: Mapping[str, Mapping[str, int]], entries: Sequence[Entry]
+    files: Mapping[str, str], ages: Mapping[str, Mapping[str, int]], entries: Sequence[DreamEntry]
 ) -> str:
     """The message that shows `files` (text by path) with `ages` (days by line), and the batch."""
     parts = ["## Current files"]
@@ -92,7 +92,7 @@ def with_ages(text: str, ages: Mapping[str, int]) -> str:
     return "\n".join(lines)
 
 
-def read_extraction(answer: str, count: int) -> tuple[list[Candidate], frozenset[int]] | None:
+def read_extraction(answer: str, count: int) -> tuple[list[FactCandidate], frozenset[int]] | None:
     """What the model found in `count` entries, and the numbers of those that it read through; None
     where its answer is none."""
     found = json_object(answer, {*_FILES, "processed_entries"})
@@ -105,7 +105,7 @@ def read_extraction(answer: str, count: int) -> tuple[list[Candidate], frozenset
     return collected, frozenset(number for number in read if number is not None)
 
 
-def _items(key: str, value: object, count: int) -> Iterator[Candidate]:
+def _items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
     for raw in items(value) if isinstance(value, list) else [value]:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
         quote, entry = bare_line(fields.get("quote")), _number(fields.get("entry"), count)
@@ -113,10 +113,10 @@ def _items(key: str, value: object, count: int) -> Iterator[Candidate]:
         if not text.strip("#-*_ "):
             continue
         if key == "obsolete":
-            yield Candidate("", text, entry=entry)
+            yield FactCandidate("", text, entry=entry)
             continue
         replaced = fields.get("replaces") or fields.get("old") if key == "contradictions" else ""
-        yield Candidate(text, bare_line(replaced), _FILES[key], entry, quote)
+        yield FactCandidate(text, bare_line(replaced), _FILES[key], entry, quote)
 
 
 def bare_line(value: object) -> str:
@@ -166,7 +166,11 @@ class Update(Struct, frozen=True):
 
 
 def classify(
-    wanted: Iterable[Candidate], entries: Sequence[Entry], files: Mapping[str, str], *, owner: bool
+    wanted: Iterable[FactCandidate],
+    entries: Sequence[DreamEntry],
+    files: Mapping[str, str],
+    *,
+    owner: bool,
 ) -> Iterator[Update]:
     """What becomes of the candidates of one question about `entries`.
 
@@ -199,14 +203,14 @@ def holds_in(updates: Iterable[Update]) -> Iterator[Hold]:
         yield Hold(path, tuple(steps), origins)
 
 
-def _behind(item: Candidate, entries: Sequence[Entry]) -> Entry:
+def _behind(item: FactCandidate, entries: Sequence[DreamEntry]) -> DreamEntry:
     """The entry that an item comes from: the one named, else the one that shares most with it."""
     if item.entry is not None and item.entry < len(entries):
         return entries[item.entry]
     return max(entries, key=lambda entry: share(words(item.new or item.old), entry.text))
 
 
-def _quoted(item: Candidate, entry: Entry) -> str:
+def _quoted(item: FactCandidate, entry: DreamEntry) -> str:
     """The line of the person's that a new fact quotes, empty where it quotes none. How the agent
     behaves is not decided by what was said once."""
     if item.old or item.path == MANNER or not item.quote:
@@ -217,7 +221,7 @@ def _quoted(item: Candidate, entry: Entry) -> str:
         return ""
 
 
-def _located(item: Candidate, files: Mapping[str, str], *, owner: bool) -> tuple[str, str, str]:
+def _located(item: FactCandidate, files: Mapping[str, str], *, owner: bool) -> tuple[str, str, str]:
     """The file that an item changes, the line of it that goes, and the new fact; without either
     there is nothing to do."""
     path, old = _found(item.old, files)

@@ -46,7 +46,7 @@ _BATCH_TOKENS = 16_000
 """Of entries in one question, so that the context window of a small model holds them."""
 
 
-class Entry(Struct, frozen=True):
+class DreamEntry(Struct, frozen=True):
     """One entry of a batch.
 
     `key` names it in what is remembered about runs; `cursor` is that of the history, 0 for notes.
@@ -75,7 +75,7 @@ class Entry(Struct, frozen=True):
         return "\n".join([head, *(f"  {line}" for line in rest)])
 
 
-def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> Entry | None:
+def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamEntry | None:
     """A history entry with what it rests on; None where nothing of that is left."""
     behind: list[Message] = []
     if entry.session and entry.last:
@@ -93,7 +93,7 @@ def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> Entry 
         lines = _fitted([*lines, *_own_lines(messages)])
     times = [one.timestamp for one in messages if one.timestamp is not None]
     stamp = f"[{entry.timestamp:%Y-%m-%d %H:%M}] {entry.session}".rstrip()
-    return Entry(
+    return DreamEntry(
         key=str(entry.cursor),
         cursor=entry.cursor,
         said_at=max(times, default=entry.timestamp),
@@ -104,7 +104,7 @@ def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> Entry 
     )
 
 
-def entry_of_note(day: date, text: str, zone: tzinfo | None) -> Entry | None:
+def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | None:
     """A day's notes, dated from its beginning; None where nothing stands there.
 
     Notes that are marked as unconfirmed are untrusted.
@@ -117,7 +117,7 @@ def entry_of_note(day: date, text: str, zone: tzinfo | None) -> Entry | None:
         if not line.startswith(" "):  # what is indented belongs to the note above
             origin = NOTE if is_unconfirmed(line) else ""
         said.append(Message("user", _UNCONFIRMED.sub("", line, count=1), origin=origin))
-    return Entry(
+    return DreamEntry(
         key=day.isoformat(),
         cursor=0,
         said_at=datetime.combine(day, time(), zone),
@@ -176,10 +176,10 @@ class Reader:
         beyond = [*self._cursors(), *self._days(state.note)]
         return [key for key in beyond if key not in state.done]
 
-    def next_batch(self, state: ScopeState, most: int) -> tuple[list[Entry], frozenset[str]]:
+    def next_batch(self, state: ScopeState, most: int) -> tuple[list[DreamEntry], frozenset[str]]:
         """The next entries to read, at most `most`, and the keys of those before them that have
         nothing to learn from."""
-        entries: list[Entry] = []
+        entries: list[DreamEntry] = []
         empty: set[str] = set()
         size = 0
         for key in self.unread_keys(state):
@@ -211,7 +211,7 @@ class Reader:
         days = (day.isoformat() for day in self._memory.store.note_days())
         return [day for day in days if note < day < self._now.date().isoformat()]
 
-    def _opened(self, key: str) -> Entry | None:
+    def _opened(self, key: str) -> DreamEntry | None:
         if not key.isdecimal():
             day = date.fromisoformat(key)
             return entry_of_note(day, self._memory.store.read(note_path(day)), self._now.tzinfo)

@@ -37,11 +37,11 @@ from nanobot.memory.search.database import (
 )
 from nanobot.memory.search.question import prepared
 from nanobot.memory.search.reading import (
-    Entry,
     Files,
-    Listing,
+    IndexEntry,
     Name,
     SessionReader,
+    SourceListing,
     checksum,
     entries_of,
     line_hash,
@@ -74,7 +74,7 @@ class _Position(NamedTuple):
     mark: int = 0
 
 
-Lines = Iterable[tuple[int, bytes | Entry]]
+Lines = Iterable[tuple[int, bytes | IndexEntry]]
 """What a stream holds, each with its hash: lines of a session, or passages."""
 
 
@@ -88,7 +88,7 @@ class Ingest:
         self, db: sqlite3.Connection, sources: Sources, clock: Clock, closing: Callable[[], bool]
     ) -> None:
         self._db, self._sources = db, sources
-        self._listing, self._clock, self._closing = Listing(sources), clock, closing
+        self._listing, self._clock, self._closing = SourceListing(sources), clock, closing
         self._reported: set[Name] = set()
 
     def refresh(self) -> None:
@@ -127,7 +127,7 @@ class Ingest:
                 self._reported.add(name)
                 logger.warning("{} {} is not searched: {}", source, name[2], error)
 
-    def _entries(self, name: Name, files: Files) -> list[Entry]:
+    def _entries(self, name: Name, files: Files) -> list[IndexEntry]:
         zone = self._clock.now().tzinfo
         return list(entries_of(name, files, self._sources.template, zone))
 
@@ -200,7 +200,7 @@ class Ingest:
 
     def _new_entries(
         self, stream: int, lines: Lines, reader: SessionReader, after: int = 0
-    ) -> Iterator[Entry]:
+    ) -> Iterator[IndexEntry]:
         """Of what stands behind the number `after`, what is to be indexed; from the first
         difference on the index is cut. Lines of a session that it knows are not parsed; of other
         streams, the first with a number counts."""
@@ -216,7 +216,7 @@ class Ingest:
                 at = (stream, row[0], row[2])
                 self._db.execute("DELETE FROM passage WHERE stream = ? AND (seq, id) >= (?, ?)", at)
 
-        def is_copy(entry: Entry) -> bool:
+        def is_copy(entry: IndexEntry) -> bool:
             at = (stream, entry.seq, entry.hash)
             found = "SELECT 1 FROM passage WHERE stream = ? AND seq = ? AND hash = ?"
             return entry.hash in seen or self._db.execute(found, at).fetchone() is not None
@@ -234,7 +234,7 @@ class Ingest:
                 yield entry
         cut()
 
-    def _append(self, stream: int, entries: Iterator[Entry], *, apart: bool = False) -> None:
+    def _append(self, stream: int, entries: Iterator[IndexEntry], *, apart: bool = False) -> None:
         """Add `entries` after what the stream has; `apart`: each is a segment of its own."""
         tail = None
         while batch := list(islice(entries, _BATCH)):
@@ -280,7 +280,7 @@ class _Tail:
         last: tuple[int, int, str] = talk or (base, 0, "")
         self._talk, self._segment, self._moment = last
 
-    def next(self, entry: Entry, apart: bool) -> tuple[int, int]:
+    def next(self, entry: IndexEntry, apart: bool) -> tuple[int, int]:
         """The id and the segment of the passage that comes next: the open segment, or a new one
         after a pause; 0 for the output of a tool."""
         if entry.role == "tool":

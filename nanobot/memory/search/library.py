@@ -21,7 +21,7 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.errors import StorageError, ToolError
-from nanobot.security.paths import Entry, Place, Root
+from nanobot.security.paths import FolderEntry, Place, Root
 from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 from nanobot.text import printable
 
@@ -63,7 +63,7 @@ _TEXT_BYTES, _PDF_BYTES = 20 * 1024 * 1024, 100 * 1024 * 1024
 _CHARACTERS = 5_000_000
 
 
-def documents(folder: Path) -> Iterator[tuple[Place, Entry]]:
+def documents(folder: Path) -> Iterator[tuple[Place, FolderEntry]]:
     """What there is to read below `folder`, by path; nothing without one. No file is opened."""
     # The folder's parent is the root, so that a library which is a link is not followed.
     root = Root(folder.parent).place(folder.name)

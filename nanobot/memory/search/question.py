@@ -163,7 +163,7 @@ def _month_number(name: str | None) -> int:
     return next(n for n, full in enumerate(_MONTHS, 1) if full.startswith(name.lower()[:3]))
 
 
-class Question(Struct, frozen=True):
+class ParsedQuestion(Struct, frozen=True):
     """`words` to look for; `speakers` are names of one person, whose messages are likelier."""
 
     words: tuple[str, ...]
@@ -171,7 +171,7 @@ class Question(Struct, frozen=True):
     spans: tuple[Span, ...] = ()
 
 
-def parse(text: str, names: Collection[str], today: date) -> Question:
+def parse(text: str, names: Collection[str], today: date) -> ParsedQuestion:
     """Read a question; `names` are the speakers in what may be searched."""
     found, rest = spans(text, today)
     words = words_of(rest)
@@ -181,7 +181,7 @@ def parse(text: str, names: Collection[str], today: date) -> Question:
     asked = [name for name, parts in named.items() if parts and parts[0] in called]
     spoken_for = {part for name in asked for part in named[name]}
     others = [word for word in content_words(words) if word not in spoken_for]
-    return Question(
+    return ParsedQuestion(
         words=tuple(others or content_words(words) or content_words(words_of(text))),
         speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
         spans=found,

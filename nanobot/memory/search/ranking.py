@@ -37,7 +37,7 @@ from math import log
 from typing import NamedTuple
 
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM
-from nanobot.memory.search.question import Question
+from nanobot.memory.search.question import ParsedQuestion
 from nanobot.memory.search.reading import ENDS_ASKING
 
 NEIGHBOURS = (-2, -1, 1, 2)
@@ -55,7 +55,7 @@ Scored = list[tuple[int, float]]
 """Ids of passages with their scores, best first; among equals the newer id first."""
 
 
-class Candidate(NamedTuple):
+class RankCandidate(NamedTuple):
     """What ranking knows of a passage; a tuple because each search makes a thousand.
 
     Neighbours have ids that differ by one, and the same `segment`. `moment` is ISO, empty where
@@ -78,8 +78,8 @@ def reach(ids: Iterable[int]) -> set[int]:
 
 
 def rank(
-    question: Question,
-    candidates: Mapping[int, Candidate],
+    question: ParsedQuestion,
+    candidates: Mapping[int, RankCandidate],
     own: Mapping[int, float],
     segments: Mapping[int, float],
 ) -> Scored:
@@ -97,7 +97,7 @@ def rank(
     return sorted(scored, key=lambda item: (-item[1], -item[0]))
 
 
-def _flow(candidates: Mapping[int, Candidate], own: Mapping[int, float]) -> dict[int, float]:
+def _flow(candidates: Mapping[int, RankCandidate], own: Mapping[int, float]) -> dict[int, float]:
     total: dict[int, float] = {}
     for id, score in own.items():
         here = candidates.get(id)
@@ -115,7 +115,7 @@ def _flow(candidates: Mapping[int, Candidate], own: Mapping[int, float]) -> dict
     return total
 
 
-def _factor(question: Question, candidate: Candidate) -> float:
+def _factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
     factor = 1.0
     if candidate.speaker in question.speakers:
         factor *= _SPEAKER

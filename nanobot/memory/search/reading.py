@@ -92,7 +92,7 @@ at a search."""
 Files = tuple[SourceFile, ...]
 
 
-class Listing:
+class SourceListing:
     """Lists the streams with their files; remembers which file of a session says which key."""
 
     def __init__(self, sources: Sources) -> None:
@@ -209,10 +209,10 @@ def checksum(file: SourceFile, size: int) -> int:
 
 
 ASKS, ENDS_ASKING = 1, 2
-"""Values of `Entry.asks`: a question stands in it, or at its end; 0 for none."""
+"""Values of `IndexEntry.asks`: a question stands in it, or at its end; 0 for none."""
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """A passage before it has an id. `seq` is unique in its stream; `moment` is ISO or empty.
 
     `hash` stands for the line it came from. `first` and `last` are what a history entry sums up.
@@ -255,7 +255,7 @@ class SessionReader(Struct):
     retractions: Sequence[Retraction] = ()
     metadata: str | None = None
 
-    def entry(self, raw: bytes) -> Entry | None:
+    def entry(self, raw: bytes) -> IndexEntry | None:
         """The passage on a line; None where it is no message of interest."""
         match decode(raw):
             case Message() as message:
@@ -272,13 +272,13 @@ class SessionReader(Struct):
                 self.number += b'"role"' in raw
         return None
 
-    def _entry(self, message: Message, raw: bytes) -> Entry | None:
+    def _entry(self, message: Message, raw: bytes) -> IndexEntry | None:
         text, is_output = message.content, message.role == "tool"
         if text in _NOTICES or not text.strip() or (is_output and message.name == _SEARCH):
             return None
         if any(gone.covers(message) for gone in self.retractions):
             return None
-        return Entry(
+        return IndexEntry(
             message.seq,
             text[: LONGEST_OUTPUT if is_output else LONGEST_MESSAGE],
             message.timestamp.isoformat() if message.timestamp else "",
@@ -292,7 +292,7 @@ class SessionReader(Struct):
 
 def entries_of(
     name: Name, files: Files, template: Mapping[str, str], zone: tzinfo | None
-) -> Iterator[Entry]:
+) -> Iterator[IndexEntry]:
     """The passages of any stream but a session, in order. `template` is what long-term files say
     before anything was learned, `zone` for times without an offset. Raises NanobotError."""
     source, _, key = name
@@ -300,10 +300,10 @@ def entries_of(
         for file in files:
             yield from _history_passages(file.read(), zone)
         return
-    found: Iterator[Entry]
+    found: Iterator[IndexEntry]
     if source == "library":
         cited = enumerate(passages(files[0].place), 1)
-        found = (Entry(number, text, place=place) for number, (place, text) in cited)
+        found = (IndexEntry(number, text, place=place) for number, (place, text) in cited)
     elif source == "note":
         found = _note_passages(key, text_of(files[0].read()), zone)
     else:
@@ -313,14 +313,14 @@ def entries_of(
         yield entry._replace(hash=line_hash(said.encode("utf-8", "replace")))
 
 
-def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[Entry]:
+def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """An entry for each line: the summary, and under it the key facts."""
     for raw in content.splitlines():
         entry = decode_entry(raw, zone)
         if entry is None:
             continue
         facts = [f"- {fact}" for fact in entry.key_facts]
-        yield Entry(
+        yield IndexEntry(
             seq=entry.cursor,
             text="\n".join([entry.summary.strip(), *facts])[:LONGEST_MESSAGE],
             moment=entry.timestamp.isoformat(),
@@ -333,7 +333,7 @@ def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[Entry]:
         )
 
 
-def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]:
+def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """The passages of the daily note called `name`: its entries, and other lines."""
     day, origin = day_of(name), ""
     if day is None:
@@ -345,11 +345,11 @@ def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]
         moment = datetime.combine(day, written, zone).isoformat()
         if not passage.startswith(" "):  # what is indented belongs to the note above
             origin = NOTE if is_unconfirmed(passage) else ""
-        yield Entry(number, passage, moment, origin=origin, place=f"{name}:{line}")
+        yield IndexEntry(number, passage, moment, origin=origin, place=f"{name}:{line}")
 
 
-def _fact_passages(path: str, text: str, template: str) -> Iterator[Entry]:
+def _fact_passages(path: str, text: str, template: str) -> Iterator[IndexEntry]:
     """The facts of the long-term file at `path`, beyond its template."""
     for number, (line, passage) in enumerate(numbered_blocks(text), 1):
         if fact_lines(passage, template):
-            yield Entry(number, passage, place=f"{path}:{line}")
+            yield IndexEntry(number, passage, place=f"{path}:{line}")

@@ -28,8 +28,8 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
 from nanobot.memory.search.database import STREAM_BITS, transaction, unless_refused
-from nanobot.memory.search.question import Question, parse
-from nanobot.memory.search.ranking import Candidate, Segments, rank, reach
+from nanobot.memory.search.question import ParsedQuestion, parse
+from nanobot.memory.search.ranking import RankCandidate, Segments, rank, reach
 from nanobot.session.records import JsonValue
 
 _BEST = 120
@@ -153,7 +153,7 @@ class Search:
             and (not query.session or (stream.source, stream.key) == ("message", query.session))
         }
 
-    def _question(self, query: Query, streams: Streams, today: date) -> Question:
+    def _question(self, query: Query, streams: Streams, today: date) -> ParsedQuestion:
         rows = self.db.execute("SELECT stream, name FROM speaker")
         return parse(query.text, {name for stream, name in rows if stream in streams}, today)
 
@@ -204,7 +204,7 @@ class Search:
             kept.append(dict(rows("rowid, -bm25(words)", word)))
         return kept
 
-    def _candidates(self, ids: Iterable[int], query: Query) -> dict[int, Candidate]:
+    def _candidates(self, ids: Iterable[int], query: Query) -> dict[int, RankCandidate]:
         """What ranking needs of those of `ids` and their neighbours that exist and pass the filter
         by date."""
         rows = self.db.execute(
@@ -212,7 +212,7 @@ class Search:
             " WHERE id IN (SELECT value FROM json_each(?)) AND moment >= ? AND moment < ?",
             (json.dumps(list(reach(ids))), *_days(query)),
         )
-        return {row[0]: Candidate._make(row) for row in rows}
+        return {row[0]: RankCandidate._make(row) for row in rows}
 
     def _segments(self) -> Segments:
         """The segments there are, kept until the index changes."""
@@ -226,7 +226,7 @@ class Search:
             self._known, self._version = Segments(ids, sizes), version
         return self._known
 
-    def _hit(self, streams: Streams, found: Candidate, score: float) -> Hit:
+    def _hit(self, streams: Streams, found: RankCandidate, score: float) -> Hit:
         """A passage as people see it, with what was said before and after; the output of a tool
         with the talk in which it was called."""
         stream = streams[found.id >> STREAM_BITS]

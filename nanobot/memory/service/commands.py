@@ -37,7 +37,7 @@ _LIMIT = 10_000_000
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 
-class Question(Struct, frozen=True):
+class ForgetQuestion(Struct, frozen=True):
     """What is to be forgotten and where; the code that says yes, and by which message it was asked.
     `is_last`: the person has said nothing since."""
 
@@ -50,7 +50,7 @@ class Question(Struct, frozen=True):
     is_last: bool = True
 
 
-class Questions:
+class ForgetQuestions:
     """What is to be forgotten once the person says yes: by a code, or by `y` as their next message.
 
     A question holds for ten minutes, once, for who was asked and where, until they are asked
@@ -64,16 +64,16 @@ class Questions:
 
     def __init__(self, place: Place, clock: Clock, new_code: Callable[[], str]) -> None:
         self._place, self._clock, self._new_code = place, clock, new_code
-        self._known: dict[str, Question] | None = None
+        self._known: dict[str, ForgetQuestion] | None = None
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
         code, until = self._new_code(), self._clock.now() + QUESTION_LIFETIME
-        question = Question(code, text, scope, erase, message.event_id, until)
+        question = ForgetQuestion(code, text, scope, erase, message.event_id, until)
         self._keep({**self._open(), _asker(message): question})
         return code
 
-    def confirmed(self, code: str, message: InboundMessage) -> Question | None:
+    def confirmed(self, code: str, message: InboundMessage) -> ForgetQuestion | None:
         """What `code` says yes to, to be closed afterwards; without a text where it did before.
         None where it is unknown, old, closed, or somebody else's."""
         question = self._open().get(_asker(message))
@@ -83,7 +83,7 @@ class Questions:
         self._keep({**self._open(), _asker(message): begun})
         return question
 
-    def close(self, question: Question, message: InboundMessage) -> None:
+    def close(self, question: ForgetQuestion, message: InboundMessage) -> None:
         """It is answered."""
         self._keep({of: one for of, one in self._open().items()
                     if (of, one.code) != (_asker(message), question.code)})  # fmt: skip
@@ -100,7 +100,7 @@ class Questions:
         self._keep({**self._open(), asker: replace(question, is_last=False)})
         return ""
 
-    def _open(self) -> dict[str, Question]:
+    def _open(self) -> dict[str, ForgetQuestion]:
         """Those that hold still."""
         known = self._read() if self._known is None else self._known
         now = self._clock.now()
@@ -110,15 +110,15 @@ class Questions:
         self._known = fresh
         return fresh
 
-    def _read(self) -> dict[str, Question]:
+    def _read(self) -> dict[str, ForgetQuestion]:
         try:
             content = self._place.read_bytes(_LIMIT) or b"{}"
-            return msgspec.convert(json.loads(content), dict[str, Question])
+            return msgspec.convert(json.loads(content), dict[str, ForgetQuestion])
         except (NanobotError, ValueError, RecursionError) as error:
             logger.warning("{}: open questions are dropped: {}", self._place.shown, error)
             return {}
 
-    def _keep(self, questions: dict[str, Question]) -> None:
+    def _keep(self, questions: dict[str, ForgetQuestion]) -> None:
         self._known = questions
         try:
             if questions:
@@ -158,7 +158,7 @@ class MemoryCommands:
         scopes: Scopes,
         journal: Journal,
         clock: Clock,
-        questions: Questions,
+        questions: ForgetQuestions,
     ) -> None:
         self._service, self._consolidator = service, consolidator
         self._continuing, self._discarding = continuing, discarding

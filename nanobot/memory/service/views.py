@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from nanobot.bus.journal import Usage
+from nanobot.bus.journal import UsageTotals
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER
@@ -323,7 +323,7 @@ def index_text(stats: IndexStats) -> str:
     )
 
 
-def usage_text(rows: Iterable[tuple[str, Usage]], learning: Usage | None = None) -> str:
+def usage_text(rows: Iterable[tuple[str, UsageTotals]], learning: UsageTotals | None = None) -> str:
     """Tokens by stretch of time, aligned; `learning` is what memory itself used this month."""
     named = [(name, usage, "turn") for name, usage in rows]
     if learning is not None:

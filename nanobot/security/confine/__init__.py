@@ -28,11 +28,11 @@ MEMORY_FOLDERS = ("/tmp", "/dev/shm")  # noqa: S108
 """The folders of a sandbox of bubblewrap that are memory and can be written in."""
 
 
-class Refused(Exception):
+class ConfineRefused(Exception):
     """The command cannot be started; `str(error)` says why."""
 
 
-class Limits(NamedTuple):
+class ProcessLimits(NamedTuple):
     """`processes` counts threads. `memory_megabytes` hold for each process, for all together, and
     for all commands; `file_megabytes` is the longest file, `disk_megabytes` what is left free."""
 
@@ -60,7 +60,7 @@ class Spec(NamedTuple):
     hide_git: bool
     writable: Sequence[str]
     environment: Mapping[str, str]
-    limits: Limits
+    limits: ProcessLimits
     readable: Sequence[str] = ()
     borrowed: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
@@ -89,4 +89,4 @@ class Spec(NamedTuple):
     def of_text(cls, text: str) -> Spec:
         """What `as_text` made, with lists for tuples."""
         spec = cls(*json.loads(text))
-        return spec._replace(limits=Limits(*spec.limits))
+        return spec._replace(limits=ProcessLimits(*spec.limits))

@@ -21,7 +21,7 @@ from typing import NoReturn
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
 
-from nanobot.security.confine import DEVICES, VARIABLE, Refused, Spec, kernel, stage  # noqa: E402
+from nanobot.security.confine import DEVICES, VARIABLE, ConfineRefused, Spec, kernel, stage  # noqa: E402
 from nanobot.security.confine.autorun import AutorunWatch  # noqa: E402
 from nanobot.security.confine.watcher import Watcher  # noqa: E402
 
@@ -42,7 +42,7 @@ def main(step: str, rest: list[str]) -> NoReturn:
         with open(int(rest[0]), encoding="utf-8") as file:
             spec = Spec.of_text(file.read())
         stage.in_namespaces(spec, rest[1:])
-    except (Refused, OSError) as error:
+    except (ConfineRefused, OSError) as error:
         sys.stderr.write(f"nanobot: the command was not started: {error}\n")
     sys.stderr.flush()
     os._exit(NOT_STARTED)
@@ -86,7 +86,7 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
     try:
         os.execve(line[0], line, {})  # noqa: S606 - what this is for
     except OSError as error:
-        raise Refused(f"cannot run {line[0]}: {error.strerror}") from error
+        raise ConfineRefused(f"cannot run {line[0]}: {error.strerror}") from error
 
 
 def _complete(spec: Spec) -> None:
@@ -98,7 +98,7 @@ def _complete(spec: Spec) -> None:
             try:
                 _ensure(root, path)
             except OSError as error:
-                raise Refused(f"cannot protect {path}: {error.strerror}") from error
+                raise ConfineRefused(f"cannot protect {path}: {error.strerror}") from error
 
 
 def _ensure(root: int, path: str) -> None:
@@ -158,7 +158,7 @@ def _connected(relay: str) -> int:
     try:
         way.connect(relay)
     except OSError as error:
-        raise Refused(f"there is no way to the network: {error.strerror}") from error
+        raise ConfineRefused(f"there is no way to the network: {error.strerror}") from error
     os.set_inheritable(way.fileno(), True)
     return way.detach()
 

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nanobot.security.confine import Refused
+from nanobot.security.confine import ConfineRefused
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -121,15 +121,16 @@ def opened(root: int, path: str, flags: int = os.O_PATH) -> int:
 
 @contextmanager
 def at(root: int, path: str) -> Iterator[tuple[int, os.stat_result]]:
-    """What `opened` opens (O_PATH), and its status, for a while. Raises `Refused` for a link."""
+    """What `opened` opens (O_PATH), and its status, for a while. Raises `ConfineRefused` for a
+    link."""
     try:
         descriptor = opened(root, path)
     except OSError as error:
-        raise Refused(f"cannot protect {path}: {error.strerror}") from error
+        raise ConfineRefused(f"cannot protect {path}: {error.strerror}") from error
     with closing(descriptor):
         status = os.fstat(descriptor)
         if stat.S_ISLNK(status.st_mode):
-            raise Refused(
+            raise ConfineRefused(
                 f"{path} is a link, and could not be protected: put what it leads to there"
             )
         yield descriptor, status

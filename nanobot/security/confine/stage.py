@@ -23,8 +23,8 @@ from typing import NamedTuple, NoReturn
 from nanobot.security.confine import (
     DEVICES,
     RELAY_PORT,
-    Limits,
-    Refused,
+    ConfineRefused,
+    ProcessLimits,
     Spec,
     kernel,
     seccomp,
@@ -103,7 +103,7 @@ def _hand_over_listener(descriptor: int) -> None:
         rights = array.array("i", [listener.fileno()]).tobytes()
         way.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         if way.recv(1) != b"+":
-            raise Refused("there is no way to the network: its relay is gone")
+            raise ConfineRefused("there is no way to the network: its relay is gone")
 
 
 def _become(spec: Spec, command: Sequence[str], rules: Sequence[seccomp.Rule]) -> NoReturn:
@@ -115,7 +115,7 @@ def _become(spec: Spec, command: Sequence[str], rules: Sequence[seccomp.Rule]) -
     try:
         os.execvpe(command[0], list(command), spec.environment)  # noqa: S606 - what this is for
     except OSError as error:
-        raise Refused(f"cannot run {command[0]}: {error.strerror}") from error
+        raise ConfineRefused(f"cannot run {command[0]}: {error.strerror}") from error
 
 
 _CLONE, _CLOSE_ON_EXEC = 1, os.O_CLOEXEC
@@ -135,7 +135,7 @@ class _Attributes(ctypes.Structure):
 
 
 def _hold(tree: str, layout: Layout) -> None:
-    """Hold fast what the layout says. Raises `Refused` and `OSError`."""
+    """Hold fast what the layout says. Raises `ConfineRefused` and `OSError`."""
     with closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
         for path in (*layout.pinned, *layout.locked):
             with kernel.at(root, path) as (target, _):
@@ -202,7 +202,8 @@ class _CapabilitySets(ctypes.Structure):
 
 
 def _give_up_capabilities() -> None:
-    """Have none, and get none back from any program. Raises `Refused` where that cannot be."""
+    """Have none, and get none back from any program. Raises `ConfineRefused` where that cannot
+    be."""
     kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
     with suppress(OSError):  # a kernel without ambient ones
         clear_all = 4
@@ -212,7 +213,7 @@ def _give_up_capabilities() -> None:
             kernel.prctl(kernel.DROP_FROM_BOUNDING_SET, capability)
         except OSError:
             if os.geteuid() == 0 and _bounded_by(capability):
-                raise Refused("capabilities cannot be given up here") from None
+                raise ConfineRefused("capabilities cannot be given up here") from None
     kernel.call("capset", _CapabilityHeader(version=_CAPABILITY_VERSION), _CapabilitySets())
 
 
@@ -224,7 +225,7 @@ def _bounded_by(capability: int) -> bool:
         return False  # no such capability
 
 
-def _limit(limits: Limits, processes: int | None) -> None:
+def _limit(limits: ProcessLimits, processes: int | None) -> None:
     """Limit what each process can use. `processes` are those of this user in this namespace, with
     all their threads, or None for no limit of that kind."""
     wanted = {
@@ -242,7 +243,7 @@ def _limit(limits: Limits, processes: int | None) -> None:
             resource.setrlimit(kind, (allowed, allowed))
 
 
-def _limit_with_all_of_user(limits: Limits) -> None:
+def _limit_with_all_of_user(limits: ProcessLimits) -> None:
     """Limit it where no namespace holds it: all threads of this user on the machine, as far as can
     be seen, count as well. For root the kernel has no limit."""
     count = 0
@@ -346,7 +347,7 @@ class Grants:
     def __init__(self) -> None:
         self.version = landlock_version()
         if problem := landlock_lack(self.version):
-            raise Refused(problem)
+            raise ConfineRefused(problem)
         self._all = _RIGHTS[max(known for known in _RIGHTS if known <= self.version)]
         ruleset = _Ruleset(
             files=self._all,

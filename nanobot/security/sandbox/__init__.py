@@ -25,7 +25,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from nanobot.errors import ToolError
-from nanobot.security.confine import RELAY_PORT, VARIABLE, Limits, Spec
+from nanobot.security.confine import RELAY_PORT, VARIABLE, ProcessLimits, Spec
 
 Kind = Literal["bubblewrap", "landlock", "none"]
 
@@ -166,7 +166,7 @@ class Sandbox:
         `relay` is the socket of a `network_relay`, for `network="relay"`; without a sandbox the
         network is there. Raises `SandboxRefused`.
         """
-        limits = Limits(
+        limits = ProcessLimits(
             confined.memory_megabytes, confined.processes, confined.file_megabytes, _DISK_MEGABYTES
         )
         spec = Spec(

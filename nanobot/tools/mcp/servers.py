@@ -28,10 +28,10 @@ from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.running import ServerRunner
 from nanobot.tools.mcp.values import (
     Ledger,
-    Listing,
     McpError,
     McpServer,
     ToolDescription,
+    ToolListing,
     offered_name,
     within_budget,
 )
@@ -84,14 +84,14 @@ class State(Struct, frozen=True):
     which its tools are offered."""
 
     server: McpServer
-    listing: Listing | None
+    listing: ToolListing | None
     names: tuple[str, ...]
     runs: bool
     problem: str
 
     def as_json(self) -> dict[str, object]:
         """For `nanobot mcp …`."""
-        server, listing = self.server, self.listing or Listing("")
+        server, listing = self.server, self.listing or ToolListing("")
         wanted = [c for c in listing.offered if not server.tools or c.name in server.tools]
         return {
             "name": server.name,
@@ -128,8 +128,8 @@ class McpServers:
             name: ServerRunner(server, connections, clock, partial(self._listed, name))
             for name, server in self._servers.items()
         }
-        self._listings: dict[str, Listing] = {}
-        self._saved: Mapping[str, Listing] = {}
+        self._listings: dict[str, ToolListing] = {}
+        self._saved: Mapping[str, ToolListing] = {}
         self._offered: dict[str, McpTool] = {}
         self._background = Background()
         self._saving = asyncio.Lock()
@@ -195,7 +195,7 @@ class McpServers:
         stands for just that; it is empty where nothing waits. One that was never asked for its
         tools is started."""
         name = text_argument(given, "server")
-        listing = self.state(name).listing or (await self.check(name)).listing or Listing("")
+        listing = self.state(name).listing or (await self.check(name)).listing or ToolListing("")
         before = {described.name: asdict(described) for described in listing.accepted}
         waiting = [
             {"name": described.name, "before": before.get(described.name), "now": asdict(described)}
@@ -268,7 +268,7 @@ class McpServers:
     def _listed(self, name: str, tools: tuple[ToolDescription, ...]) -> None:
         """A server has said which tools it has."""
         known = self._listings.get(name)
-        listing = (known or Listing(self._servers[name].identity)).seen(tools)
+        listing = (known or ToolListing(self._servers[name].identity)).seen(tools)
         if listing == known:
             return
         self._listings[name] = listing
@@ -319,7 +319,7 @@ class McpServers:
         return self._running[name]
 
 
-def _waiting(name: str, listing: Listing) -> str:
+def _waiting(name: str, listing: ToolListing) -> str:
     tools = f"{len(listing.waiting)} new or changed tool{'s' if len(listing.waiting) > 1 else ''}"
     return (
         f"The MCP server {name} has {tools}, not used until you accept: run "

@@ -113,7 +113,7 @@ def offered_name(server: str, tool: str) -> str:
     return f"{name[: LONGEST - 9]}_{hashlib.sha256(key).hexdigest()[:8]}"
 
 
-class Listing(Struct, frozen=True, forbid_unknown_fields=True):
+class ToolListing(Struct, frozen=True, forbid_unknown_fields=True):
     """What a server listed last, and what was ever accepted of it. `identity` is the server's.
 
     Whatever is new or different waits, the first listing as well: a description speaks to the model
@@ -124,11 +124,11 @@ class Listing(Struct, frozen=True, forbid_unknown_fields=True):
     listed: tuple[ToolDescription, ...] = ()
     accepted: tuple[ToolDescription, ...] = ()
 
-    def seen(self, tools: Iterable[ToolDescription]) -> Listing:
+    def seen(self, tools: Iterable[ToolDescription]) -> ToolListing:
         """After the server has listed its tools again."""
         return replace(self, listed=tuple(tools))
 
-    def accept(self) -> Listing:
+    def accept(self) -> ToolListing:
         """After the owner has accepted what waits."""
         tools = {tool.name: tool for tool in (*self.accepted, *self.listed)}
         return replace(self, accepted=tuple(tools.values()))
@@ -221,11 +221,11 @@ def _clean(value: Any) -> Any:
 
 
 class _File(Struct, forbid_unknown_fields=True):
-    servers: Mapping[str, Listing]
+    servers: Mapping[str, ToolListing]
     version: Literal[1] = 1
 
 
-class Ledger(Document[Mapping[str, Listing]]):
+class Ledger(Document[Mapping[str, ToolListing]]):
     """The document `mcp`: what servers listed and what was accepted, by server."""
 
     def __init__(self, store: StateStore) -> None:
@@ -233,11 +233,11 @@ class Ledger(Document[Mapping[str, Listing]]):
         super().__init__(store, "mcp", _decoded, _encoded, {}, advice)
 
 
-def _encoded(listings: Mapping[str, Listing]) -> bytes:
+def _encoded(listings: Mapping[str, ToolListing]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(_File(listings)), indent=1) + b"\n"
 
 
-def _decoded(content: bytes) -> Mapping[str, Listing]:
+def _decoded(content: bytes) -> Mapping[str, ToolListing]:
     try:
         servers = msgspec.json.decode(content, type=_File).servers
         for listing in servers.values():

@@ -103,7 +103,7 @@ class ExecKillArguments(Arguments, frozen=True):
     id: str
 
 
-class Limits(Struct, frozen=True):
+class ExecLimits(Struct, frozen=True):
     """`seconds` for a command unless more is asked for, which may be at most `most_seconds`;
     `network` is whether the owner lets any command have it."""
 
@@ -121,7 +121,7 @@ class Exec(Tool, Struct, frozen=True):
     processes: Processes
     clock: Clock
     egress: Egress
-    limits: Limits = field(default_factory=Limits)
+    limits: ExecLimits = field(default_factory=ExecLimits)
     after_unconfined: AfterUnconfined | None = None
     name = "exec"
     description = (

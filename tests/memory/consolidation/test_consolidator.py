@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.errors import ProviderUnavailable
-from nanobot.memory.consolidation.planning import Limits
+from nanobot.memory.consolidation.planning import ConsolidationLimits
 from nanobot.messages import Message
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Prompt
@@ -215,7 +215,7 @@ async def test_what_the_person_took_back_meanwhile_is_not_put_away(
 async def test_a_long_window_goes_in_chunks_however_large_the_budget(
     tmp_path: Path, window: int, chunk: int
 ) -> None:
-    limits = Limits(budget=1_000_000, window=window, chunk=chunk)
+    limits = ConsolidationLimits(budget=1_000_000, window=window, chunk=chunk)
     home = Home(tmp_path, ScriptedModel(saves()), limits)
     session = await home.talk(*(f"message {n}" for n in range(window // 2 - 1)))
     await home.consolidator.maybe_consolidate_by_tokens(session)
@@ -261,7 +261,7 @@ async def test_a_long_conversation_always_fits_and_every_message_is_in_one_place
         return saves(f"They spoke of {line}.", with_lines(prompt, line))
 
     model = ScriptedModel(author=author)
-    home = Home(tmp_path, model, replace(Limits(budget=4_000), window=30, chunk=14))
+    home = Home(tmp_path, model, replace(ConsolidationLimits(budget=4_000), window=30, chunk=14))
     session = await home.sessions.get_or_create(KEY)
     for turn in range(40):
         await home.consolidator.maybe_consolidate_by_tokens(session, NEXT)
@@ -301,7 +301,9 @@ async def test_new_seals_a_range_that_is_consolidated_from_disk(
 
 
 async def test_a_long_range_becomes_several_entries_that_join(tmp_path: Path) -> None:
-    home = Home(tmp_path, ScriptedModel(author=lambda _: saves()), Limits(budget=100_000))
+    home = Home(
+        tmp_path, ScriptedModel(author=lambda _: saves()), ConsolidationLimits(budget=100_000)
+    )
     session = await home.talk(*(f"message {n}" for n in range(125)))
     session.clear("42")
     await home.sessions.save(session)
@@ -349,7 +351,7 @@ async def test_what_was_sealed_waits_for_a_model_that_is_out(
 
 async def test_a_resting_session_is_put_away_once(tmp_path: Path) -> None:
     model = ScriptedModel(saves("They spoke of tea."))
-    home = Home(tmp_path, model, Limits(budget=3_000, idle_minutes=30))
+    home = Home(tmp_path, model, ConsolidationLimits(budget=3_000, idle_minutes=30))
     session = await home.talk("I like tea")
     await home.consolidator.consolidate_idle()
     assert model.prompts == []
@@ -449,7 +451,7 @@ async def test_two_chats_and_an_editor_lose_nobodys_change(tmp_path: Path) -> No
 
 async def test_a_resting_session_is_tried_again_after_the_model_failed(tmp_path: Path) -> None:
     model = ScriptedModel(DOWN, saves("They spoke of tea."))
-    home = Home(tmp_path, model, Limits(budget=3_000, idle_minutes=30))
+    home = Home(tmp_path, model, ConsolidationLimits(budget=3_000, idle_minutes=30))
     await home.talk("I like tea")
     home.clock.jump(31 * 60)
     await home.consolidator.consolidate_idle()

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.errors import StorageError, WriteConflict
-from nanobot.memory.consolidation.planning import Limits
+from nanobot.memory.consolidation.planning import ConsolidationLimits
 from nanobot.memory.documents import load_template, template_folder
 from nanobot.memory.history import HistoryEntry, HistoryLog
 from nanobot.memory.lines import Operation
@@ -356,7 +356,9 @@ async def test_what_a_version_already_holds_counts_as_carried_out(tmp_path: Path
 
 
 async def test_what_is_said_in_a_session_file_that_was_put_back_is_put_away(tmp_path: Path) -> None:
-    home = Home(tmp_path, ScriptedModel(saves()), Limits(budget=100_000, window=20, chunk=10))
+    home = Home(
+        tmp_path, ScriptedModel(saves()), ConsolidationLimits(budget=100_000, window=20, chunk=10)
+    )
     await home.talk("one", "two")
     shutil.copytree(tmp_path / "sessions", tmp_path / "older")
     await home.consolidator.maybe_consolidate_by_tokens(await home.talk(*map(str, range(12))))

@@ -16,7 +16,7 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-from nanobot.memory.consolidation.planning import Limits
+from nanobot.memory.consolidation.planning import ConsolidationLimits
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Prompt, Reply
 from nanobot.session.session import Session
@@ -203,7 +203,7 @@ async def test_after_three_failures_the_model_is_left_alone_for_five_minutes(
         return fails(ProviderUnavailable("no network"))
 
     model = ScriptedModel(author=author)
-    home = Home(tmp_path, model, Limits(budget=3_000))
+    home = Home(tmp_path, model, ConsolidationLimits(budget=3_000))
     session = await over_budget(home)
     for _ in range(6):
         await home.consolidator.maybe_consolidate_by_tokens(session)

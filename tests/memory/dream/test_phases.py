@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.memory.dream.phases import (
-    Candidate,
+    FactCandidate,
     bare_line,
     classify,
     integrate,
@@ -23,7 +23,7 @@ from nanobot.memory.dream.state import Write
 from nanobot.memory.guard import find_line
 from nanobot.memory.lines import Operation, apply_operations
 
-TEA = Candidate("Likes tea", "", "USER.md", 0)
+TEA = FactCandidate("Likes tea", "", "USER.md", 0)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ NESTED = "# Memory\n\n- Family\n  - Ana lives in Lisbon\n"
 @pytest.mark.parametrize("old", ["- Ana lives in Lisbon", "  * ana lives in lisbon"])
 def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
     files = {"memory/MEMORY.md": NESTED}
-    wanted = Candidate("Ana lives in Porto", old, entry=0)
+    wanted = FactCandidate("Ana lives in Porto", old, entry=0)
     entry = entry_of_note(date(2026, 3, 9), "- Ana lives in Porto, not in Lisbon", None)
     assert entry is not None
     updates = tuple(one.step for one in classify([wanted], [entry], files, owner=True))
@@ -209,7 +209,7 @@ def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
 def test_a_fact_that_is_said_to_replace_itself_stays(new: str) -> None:
     entry = entry_of_note(date(2026, 3, 9), "- Ana lives in Lisbon", None)
     assert entry is not None
-    wanted = Candidate(new, "Ana lives in Lisbon", entry=0)
+    wanted = FactCandidate(new, "Ana lives in Lisbon", entry=0)
     assert [*classify([wanted], [entry], {"memory/MEMORY.md": NESTED}, owner=True)] == []
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from nanobot.security.confine import Limits, Spec
+from nanobot.security.confine import ProcessLimits, Spec
 from nanobot.security.confine.autorun import AutorunWatch
 from nanobot.security.confine.watcher import Watcher
 
@@ -33,7 +33,7 @@ class _Behind:
 def watcher(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watcher:
     """Beside this process, which does not end meanwhile."""
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
-    limits = Limits(1_000_000, 1_000_000, 1, 0)
+    limits = ProcessLimits(1_000_000, 1_000_000, 1, 0)
     spec = Spec("none", str(disk_path), str(disk_path), (), True, (), {}, limits)
     return Watcher(spec, cast(AutorunWatch, _Behind()))
 

@@ -12,9 +12,9 @@ from nanobot.tools.mcp.values import (
     MOST_SCHEMA,
     MOST_TEXT,
     MOST_TOOLS,
-    Listing,
     McpServer,
     ToolDescription,
+    ToolListing,
     offered_name,
     tool_description,
     usable,
@@ -88,7 +88,7 @@ def test_only_what_was_accepted_as_it_is_is_offered() -> None:
         ToolDescription("b", "two", "{}"),
         ToolDescription("a", "evil", "{}"),
     )
-    new = Listing("id").seen([a, b])
+    new = ToolListing("id").seen([a, b])
     assert (new.offered, new.waiting) == ((), (a, b))
     first = new.accept()
     assert (first.offered, first.waiting, first.digest) == ((a, b), (), "")

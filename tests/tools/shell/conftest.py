@@ -22,7 +22,7 @@ from nanobot.testing import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.shell.processes import Processes
-from nanobot.tools.shell.tools import Exec, ExecKill, ExecRead, Limits
+from nanobot.tools.shell.tools import Exec, ExecKill, ExecLimits, ExecRead
 
 
 class Open(Sandbox):
@@ -108,7 +108,7 @@ class Desk:
             self.processes,
             self.clock,
             Egress(),
-            Limits(60, 600, network=network),
+            ExecLimits(60, 600, network=network),
             self._ran_free,
         )
 
