@@ -9,7 +9,7 @@ sentences: whatever no pattern fits is no fact and no request.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -18,24 +18,21 @@ ENOUGH = 0.6
 
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _SENTENCE = re.compile(
-    r"(?<=[.!?])\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
-    r"|,? and (?=(?:my|our) |i(?:'m| am| live| like| love| have| work| prefer) )",
-    re.IGNORECASE,
+    r"(?i)(?<=[.!?])\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
+    r"|,? and (?=(?:my|our) |i(?:'m| am| live| like| love| have| work| prefer) )"
 )
 _QUESTION = re.compile(
-    r"(?:what|where|when|who|whose|which|why|how|is|are|am|was|were|do|does|did|have|has|can|could|"
-    r"will|would|should|tell me (?:about|what|where|who))(?:'s|'re)?\b",
-    re.IGNORECASE,
+    r"(?i)(?:what|where|when|who|whose|which|why|how|is|are|am|was|were|do|does|did|have|has|can|could|"
+    r"will|would|should|tell me (?:about|what|where|who))(?:'s|'re)?\b"
 )
 _QUESTION_ZH = re.compile(r"什么|哪|谁|怎么|几|多少|吗|呢$")
 _OWN = re.compile(
-    r"(?:my|our) (?!god|goodness|bad\b)[\w' -]{1,60}? (?:is|are|was|were)\b|"
+    r"(?i)(?:my|our) (?!god|goodness|bad\b)[\w' -]{1,60}? (?:is|are|was|were)\b|"
     r"i(?:'m| am) (?:\d|an? |the |from |called |named |allergic |afraid |vegetarian|vegan|married)|"
     r"i (?:now |also |really |always |usually |never )?(?:live|work|like|love|prefer|hate|dislike|"
     r"enjoy|have (?:an? |\w+ (?:children|kids|cats|dogs|sons|daughters))|own|use|drive|speak|study|"
     r"play|park|was born|moved to|can't stand|don't (?:like|eat|drink))\b|"
-    r"(?:please )?(?:always |never )?(?:call me|answer (?:me )?in|speak \w+ (?:to|with) me)\b",
-    re.IGNORECASE,
+    r"(?:please )?(?:always |never )?(?:call me|answer (?:me )?in|speak \w+ (?:to|with) me)\b"
 )
 _OWN_ZH = re.compile(
     r"我(?:们)?(?:现在|也|很|最|非常|今年)?"
@@ -48,24 +45,23 @@ _LASTING = re.compile(
     r"[A-Z]\w+ (?:lives?|works?|is (?:my|the|allergic|\d))\b"
 )
 _LASTING_ZH = re.compile(r"^[^我你]{1,16}(?:在|是|叫|住)[^什么]{1,30}$")
-_SMALL_TALK = re.compile(r"\b(?:weather|time|day) (?:is|was)\b|天气", re.IGNORECASE)
+_SMALL_TALK = re.compile(r"(?i)\b(?:weather|time|day) (?:is|was)\b|天气")
 _PREFERENCE = re.compile(
-    r"\b(?:favou?rite|likes?|loves?|enjoys?|prefers?|hates?|dislikes?|wants? nanobot)\b"
-    r"|喜欢|最爱|讨厌|偏好",
-    re.IGNORECASE,
+    r"(?i)\b(?:favou?rite|likes?|loves?|enjoys?|prefers?|hates?|dislikes?|wants? nanobot)\b"
+    r"|喜欢|最爱|讨厌|偏好"
 )
 _PROJECT = re.compile(
-    r"\b(?:project|deadline|repo(?:sitory)?|server|deploy\w*|release|client|milestone)\b"
-    r"|项目|截止|服务器|客户|发布",
-    re.IGNORECASE,
+    r"(?i)\b(?:project|deadline|repo(?:sitory)?|server|deploy\w*|release|client|milestone)\b"
+    r"|项目|截止|服务器|客户|发布"
 )
-_PERSONAL = re.compile(r"(?:the )?user\b|用户", re.IGNORECASE)
+_PERSONAL = re.compile(r"(?i)(?:the )?user\b|用户")
 
 _PAST = "was were had did went got made bought came left lost won met saw said told took gave found"
 _MODAL = "will would can can't could should might must may never always also really now just"
 _UNCHANGED = frozenset(f"{_PAST} {_MODAL}".split())
 _AGREES = {"am": "is", "are": "is", "have": "has", "do": "does", "don't": "doesn't", "go": "goes"}
-_RETURNS = {third: first for first, third in _AGREES.items() if first != "am"}
+_RETURNS = {third: first for first, third in _AGREES.items()} | {"is": "are", "was": "were"}
+_ADVERB_VERB = r"((?:now|also|really|always|usually) )?([\w']+)"
 
 _COMMON = (
     "a an the is are am was were be been do does did have has had of in on at to for from with by"
@@ -96,10 +92,8 @@ def sentences(text: str) -> list[str]:
 
 def is_question(sentence: str) -> bool:
     """Whether a sentence asks something."""
-    if sentence.rstrip().endswith(("?", "？")):
-        return True
-    pattern = _QUESTION_ZH.search if is_chinese(sentence) else _QUESTION.match
-    return pattern(sentence.strip()) is not None
+    asks = _QUESTION_ZH.search if is_chinese(sentence) else _QUESTION.match
+    return sentence.rstrip().endswith(("?", "？")) or asks(sentence.strip()) is not None
 
 
 def is_own_fact(sentence: str) -> bool:
@@ -110,10 +104,9 @@ def is_own_fact(sentence: str) -> bool:
 
 def is_lasting(sentence: str) -> bool:
     """Whether a sentence states what will still hold next month, about anything."""
-    if is_question(sentence) or _SMALL_TALK.search(sentence):
-        return False
     pattern = _LASTING_ZH if is_chinese(sentence) else _LASTING
-    return is_own_fact(sentence) or pattern.match(sentence) is not None
+    states = not is_question(sentence) and not _SMALL_TALK.search(sentence)
+    return states and (is_own_fact(sentence) or pattern.match(sentence) is not None)
 
 
 def third_person(sentence: str) -> str:
@@ -121,15 +114,8 @@ def third_person(sentence: str) -> str:
     text = sentence.strip().rstrip(".!。！")
     if is_chinese(text):
         return text.replace("你", "nanobot").replace("我", "用户")
-    text = re.sub(r"^(?:please )?call me ", "I am called ", text, flags=re.IGNORECASE)
-    text = re.sub(r"\bI'm\b", "I am", text, flags=re.IGNORECASE)
-    text = re.sub(r"\bI've\b", "I have", text, flags=re.IGNORECASE)
-    text = re.sub(
-        r"\bI ((?:now|also|really|always|usually) )?([\w']+)", _agreeing, text, flags=re.I
-    )
-    text = re.sub(r"^(?:my|our)\b", "User's", text, flags=re.IGNORECASE)
-    text = re.sub(r"\b(?:my|our)\b", "their", text, flags=re.IGNORECASE)
-    text = re.sub(r"\bme\b", "them", text, flags=re.IGNORECASE)
+    for pattern, replacement in _TO_THIRD:
+        text = re.sub(pattern, replacement, text, flags=re.IGNORECASE)
     text = text[:1].upper() + text[1:]
     return re.sub(r"(?<!^)\bThe user\b", "the user", text)
 
@@ -144,14 +130,23 @@ def _agreeing(match: re.Match[str]) -> str:
     return f"The user {adverb}{verb}"
 
 
+_TO_THIRD: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"^(?:please )?call me ", "I am called "),
+    (r"\bI'm\b", "I am"),
+    (r"\bI've\b", "I have"),
+    (rf"\bI {_ADVERB_VERB}", _agreeing),
+    (r"^(?:my|our)\b", "User's"),
+    (r"\b(?:my|our)\b", "their"),
+    (r"\bme\b", "them"),
+)
+
+
 def second_person(fact: str) -> str:
     """A line of memory as it is said to the person: "User's dog is Rex" as "Your dog is Rex"."""
     if is_chinese(fact):
         return f"{fact.replace('nanobot', '我').replace('用户', '你').rstrip('。')}。"
     text = re.sub(r"\b(?:the )?user's\b", "your", fact, flags=re.IGNORECASE)
-    text = re.sub(
-        r"\bthe user ((?:now|also|really|always|usually) )?([\w']+)", _returned, text, flags=re.I
-    )
+    text = re.sub(rf"\bthe user {_ADVERB_VERB}", _returned, text, flags=re.IGNORECASE)
     if text != fact:
         text = re.sub(r"\btheir\b", "your", re.sub(r"\bthem\b", "you", text))
     text = text[:1].upper() + text[1:]
@@ -162,10 +157,6 @@ def _returned(match: re.Match[str]) -> str:
     adverb, verb = match[1] or "", match[2].lower()
     if verb in _RETURNS:
         verb = _RETURNS[verb]
-    elif verb == "is":
-        verb = "are"
-    elif verb == "was":
-        verb = "were"
     elif verb not in _UNCHANGED and verb.endswith("s"):
         verb = re.sub(r"ies$", "y", verb)
         verb = re.sub(r"(?<=s|x|h|o)es$|(?<!s)s$", "", verb)
@@ -177,34 +168,24 @@ def plain(line: str) -> str:
     return re.sub(r"^\s*[-*+]\s+", "", line).strip().rstrip(".。")
 
 
-def same(one: str, other: str) -> bool:
-    """Whether two facts say the same, letter case, articles and punctuation aside."""
-    words = [re.sub(r"\bthe\b|[^\w ]", "", plain(fact).lower()).split() for fact in (one, other)]
-    return words[0] == words[1]
+def key_of(fact: str) -> str:
+    """Equal for facts that say the same, letter case, articles and punctuation aside."""
+    return re.sub(r"\bthe\b|[^\w]", "", plain(fact).lower())
 
 
+_TASTE = re.compile(
+    r"(?i)the user (?:now |really |does(?:n't| not) )*(?:like|love|hate|dislike|enjoy)s? (.*)"
+    r"|用户(?:也|很)?(?:不喜欢|喜欢|讨厌)(.{1,20})"
+)
 # What a fact is about, as a pattern of the fact: only one value of each can be true.
 _SUBJECTS = (
     ("is", re.compile(r"([\w ]{1,40}'s [\w -]{1,60}?) (?:is|are|was|were)\b")),
     ("is", re.compile(r"用户的(.{1,12}?)(?:是|叫|在)")),
-    ("name", re.compile(r"the user is (?:called|named) |用户(?:现在)?叫", re.IGNORECASE)),
-    (
-        "age",
-        re.compile(r"the user is (?:now )?\d+(?: years old)?$|用户(?:今年)?\d+岁", re.IGNORECASE),
-    ),
-    (
-        "lives",
-        re.compile(r"the user (?:now )?(?:live|move|reside)|用户(?:现在|已经)?(?:住|搬)", re.I),
-    ),
-    ("works", re.compile(r"the user (?:now )?works? (?:at|for|as)\b", re.IGNORECASE)),
-    (
-        "taste",
-        re.compile(
-            r"the user (?:now |really |does(?:n't| not) )*(?:like|love|hate|dislike|enjoy)s? (.*)"
-            r"|用户(?:也|很)?(?:不喜欢|喜欢|讨厌)(.{1,20})",
-            re.IGNORECASE,
-        ),
-    ),
+    ("name", re.compile(r"(?i)the user is (?:called|named) |用户(?:现在)?叫")),
+    ("age", re.compile(r"(?i)the user is (?:now )?\d+(?: years old)?$|用户(?:今年)?\d+岁")),
+    ("home", re.compile(r"(?i)the user (?:now )?(?:live|move|reside)|用户(?:现在|已经)?(?:住|搬)")),
+    ("work", re.compile(r"(?i)the user (?:now )?works? (?:at|for|as)\b")),
+    ("taste", _TASTE),
 )
 
 
@@ -247,53 +228,38 @@ def _stem(word: str) -> str:
 def best(question: str, lines: Iterable[str]) -> str:
     """The line that answers a question best, the later one of equals; empty where none does."""
     wanted = terms(question)
-    found, most = "", ENOUGH
-    for line in lines:
-        if wanted and (score := share(wanted, line)) >= most:
-            found, most = line, score
-    return found
+    scored = ((share(wanted, line), at, line) for at, line in enumerate(lines))
+    score, _, line = max(scored, default=(0.0, 0, ""))
+    return line if score >= ENOUGH else ""
 
 
 def share(wanted: list[str], line: str) -> float:
-    """The share of the `wanted` words that a line has."""
+    """The share of the `wanted` words that a line has; 0 where none are wanted."""
     has = set(terms(plain(line)))
-    return sum(term in has for term in wanted) / len(wanted)
+    return sum(term in has for term in wanted) / max(len(wanted), 1)
 
-
-MOST = 8
-"""Requests of one message that are answered."""
 
 _STATEMENT = re.compile(
     r"\b(?:is|are|was|were|am|has|have|had|will|i|i'm|my|we|our)\b|我|是|在|了|有", re.IGNORECASE
 )
-_COURTESY = ("greeting", "unclear", "heard")
 
 _REMEMBER = re.compile(
-    r"(?:please |can you |and )*(?:remember|memori[sz]e|keep in mind|don't forget)"
+    r"(?i)(?:please |can you |and )*(?:remember|memori[sz]e|keep in mind|don't forget)"
     r"(?::|,| that\b:?)?\s+(?P<fact>\S.*)$"
-    r"|(?:请|帮我)?(?:记住了?|记得|别忘了?)[:：，,]?\s*(?P<zh>.+)$",
-    re.IGNORECASE,
+    r"|(?:请|帮我)?(?:记住了?|记得|别忘了?)[:：，,]?\s*(?P<zh>.+)$"
 )
 _AFTERWARDS = re.compile(
-    r"[\s,;.!]+(?:and |so |please )*(?:remember|memori[sz]e|keep|don't forget)"
-    r"(?: (?:that|this|it))(?: in mind)?(?: please)?$|[，,。\s]*(?:请|帮我)?记(?:住|得|一下)了?$",
-    re.IGNORECASE,
-)
-_THAT = re.compile(
-    r"(?:please |and )*(?:remember|memori[sz]e|save|store|keep|don't forget) (?:that|this|it)$"
-    r"|(?:请|帮我)?记住(?:这个|它|了)?$",
-    re.IGNORECASE,
+    r"(?i)(?:^(?:please |and )*(?:save|store)|(?:^|[\s,;.!]+)(?:and |so |please )*"
+    r"(?:remember|memori[sz]e|keep|don't forget)) (?:that|this|it)(?: in mind)?(?: please)?$"
+    r"|[，,。\s]*(?:请|帮我)?记(?:住|得|一下)(?:这个|它|了)?$"
 )
 _NAME = r"[`\"“]?(?P<text>[^\s`\"”，。]{1,200})[`\"”]?"
 _NAME_ZH = _NAME.replace("text", "zh")
-_FORMS: Mapping[str, str] = {
+_PATTERNS: Mapping[str, str] = {
     "note": r"(?:take a )?note(?::| that)\s*(?P<text>\S.*)|记一下[:：，, ](?P<zh>.+)",
     "send": rf"(?:please )?send me (?:the file )?{_NAME}|请?把 ?{_NAME_ZH} ?发给我",
     "help": r"help|what can you do|(?:who|what) are you|帮助|你能做什么|你是谁",
     "greeting": r"(?:hi|hello|hey)(?: there| nanobot)?|你好",
-}
-_PATTERNS: Mapping[str, re.Pattern[str]] = {
-    kind: re.compile(form, re.IGNORECASE | re.DOTALL) for kind, form in _FORMS.items()
 }
 
 
@@ -313,15 +279,15 @@ def told_to_remember(text: str) -> list[str]:
 
 
 def requests_in(text: str) -> Iterator[Request]:
-    """The requests of a message, in order; several facts are one request, and small talk beside
-    them goes unanswered."""
+    """The first eight requests of a message, in order; several facts are one request, and small
+    talk beside them goes unanswered."""
     facts: list[str] = []
     rest: list[Request] = []
     before = ""
-    is_note = _PATTERNS["note"].fullmatch(text.strip())
+    is_note = _matches("note", text.strip())
     for sentence in [text.strip()] if is_note else sentences(text):
         asked, stated = _REMEMBER.match(sentence), _AFTERWARDS.sub("", sentence)
-        if _THAT.match(sentence):
+        if not stated:  # "remember that" alone points at what was said before
             rest += [] if before else [Request("remember", sentence)]
             facts += [before] if before else []
         elif asked:
@@ -333,12 +299,17 @@ def requests_in(text: str) -> Iterator[Request]:
         before = stated
     if facts:
         yield Request("remember", text, tuple(dict.fromkeys(facts)))
-    yield from [one for one in rest if not facts or one.kind not in _COURTESY][:MOST]
+    small_talk = ("greeting", "unclear", "heard") if facts else ()
+    yield from [one for one in rest if one.kind not in small_talk][:8]
+
+
+def _matches(kind: str, text: str) -> re.Match[str] | None:
+    return re.fullmatch(_PATTERNS[kind], text, re.IGNORECASE | re.DOTALL)
 
 
 def _other(sentence: str) -> Request:
-    for kind, pattern in _PATTERNS.items():
-        if match := pattern.fullmatch(sentence.rstrip(" ?？")):
+    for kind in _PATTERNS:
+        if match := _matches(kind, sentence.rstrip(" ?？")):
             return Request(kind, next(filter(None, match.groups()), sentence))
     if is_question(sentence):
         return Request("ask", sentence)

@@ -11,14 +11,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import zip_longest
 
 from nanobot.providers.offline.language import (
     is_lasting,
     is_own_fact,
     is_personal,
     is_question,
+    key_of,
     plain,
-    same,
     section_of,
     sentences,
     subject,
@@ -27,9 +28,7 @@ from nanobot.providers.offline.language import (
 )
 
 SAVE_MEMORY = "save_memory"
-SECTIONS = (
-    "## User Information", "## Preferences", "## Project Context", "## Important Notes"
-)  # fmt: skip
+SECTIONS = ("## User Information", "## Preferences", "## Project Context", "## Important Notes")
 MEMORY = "memory/MEMORY.md"
 
 _ALIASES = (
@@ -47,7 +46,6 @@ _PLACEHOLDER = re.compile(r"\s*(?:[-*]\s+)?[*_]{0,2}[(（].*[)）][*_]{0,2}\s*$|
 _NO_FACT = re.compile(r"\s*(?:#|-{3,}\s*$|\*{3,}\s*$|\*[^*].*\*\s*$|\[cut here|$)")
 _MOST_FACTS, _MOST_SENTENCES, _LONGEST = 40, 4, 220
 
-_PHASE = re.compile(r"#\s+Dream, phase (?P<number>[12])\b")
 _FILE = re.compile(r"^### (?:memory/MEMORY\.md|USER\.md|SOUL\.md)[ \t]*$", re.MULTILINE)
 _AGE = re.compile(r"\s*←\s*\d+\s*d[ \t]*$")
 _ENTRY = re.compile(
@@ -85,6 +83,12 @@ def heading_for(fact: str, text: str) -> str:
     return SECTIONS[kind]
 
 
+def _behind(marks: list[re.Match[str]], text: str) -> Iterator[tuple[re.Match[str], str]]:
+    """Each mark with the text from there to the next one."""
+    for mark, following in zip_longest(marks, marks[1:]):
+        yield mark, text[mark.end() : following.start() if following else len(text)]
+
+
 # Consolidation
 
 
@@ -95,12 +99,8 @@ def consolidate(request: str, now: datetime) -> dict[str, object]:
     memory = current.strip("\n")
     empty = memory.strip() in ("", "(empty)")
     marks = list(_SPOKEN.finditer(conversation))
-    ends = [*(mark.start() for mark in marks[1:]), len(conversation)]
-    said = [
-        text
-        for mark, end in zip(marks, ends, strict=False)
-        if mark["who"] == "USER" and (text := conversation[mark.end() : end].strip())
-    ]
+    spoken = ((mark["who"], text.strip()) for mark, text in _behind(marks, conversation))
+    said = [text for who, text in spoken if who == "USER" and text]
     stated = (third_person(fact) for text in said for fact in told_to_remember(text[:8_000]))
     facts = [*dict.fromkeys(stated)][:_MOST_FACTS]
     updated = _with_facts("# Long-term Memory\n" if empty else memory, facts)
@@ -116,7 +116,8 @@ def consolidate(request: str, now: datetime) -> dict[str, object]:
 def _with_facts(memory: str, facts: list[str]) -> str:
     """`memory` with the facts it lacks; empty where it lacks none."""
     lines = memory.rstrip("\n").split("\n")
-    new = [fact for fact in facts if not any(same(fact, line) for line in fact_lines(memory))]
+    known = {key_of(line) for line in fact_lines(memory)}
+    new = [fact for fact in facts if key_of(fact) not in known]
     for fact in new:
         if old := rival_of(fact, fact_lines("\n".join(lines))):
             lines[lines.index(old)] = f"- {fact}"
@@ -136,8 +137,7 @@ def _history(said: list[str], count: int, tools: str) -> str:
     statements: list[tuple[bool, str]] = []
     for text in said:
         facts = "; ".join(third_person(fact) for fact in told_to_remember(text[:8_000]))
-        verb = "asked" if is_question(text) else "said"
-        quoted = f"The user {verb}: “{_one_sentence(text)}”"
+        quoted = f"The user {'asked' if is_question(text) else 'said'}: “{_one_sentence(text)}”"
         statements.append((not facts, _one_sentence(facts) if facts else quoted))
     chosen = [text for _, text in sorted(statements, key=lambda one: one[0])[:_MOST_SENTENCES]]
     if tools or len(chosen) < 2:
@@ -158,14 +158,13 @@ def _one_sentence(text: str) -> str:
 
 def dream_phase(system: str) -> int:
     """Which phase of a Dream these instructions ask for, 0 where they ask for something else."""
-    match = _PHASE.match(system.lstrip())
-    return int(match["number"]) if match else 0
+    match = re.match(r"#\s+Dream, phase ([12])\b", system.lstrip())
+    return int(match[1]) if match else 0
 
 
 def dream(phase: int, request: str) -> str:
     """The answer to a phase's request, as JSON."""
-    answer = _extract(request) if phase == 1 else _integrate(request)
-    return json.dumps(answer, ensure_ascii=False)
+    return json.dumps((_extract if phase == 1 else _integrate)(request), ensure_ascii=False)
 
 
 def _extract(request: str) -> dict[str, object]:
@@ -174,23 +173,20 @@ def _extract(request: str) -> dict[str, object]:
     first = _FILE.search(shown)
     on_file = [_AGE.sub("", line) for line in shown[first.end() :].splitlines()] if first else []
     lines = [line.strip() for line in fact_lines("\n".join(on_file))]
-    said = {_key(line) for line in lines}
-    known: dict[tuple[str, ...], str] = {}
-    for line in lines:
-        known.setdefault(subject(line), line)
+    said = {key_of(line) for line in lines}
+    known = {subject(line): line for line in reversed(lines)}  # of two the first
     found: dict[str, list[dict[str, object]]] = {
         key: []
         for key in ("user_updates", "memory_updates", "soul_updates", "contradictions", "obsolete")
     }
-    processed: list[int] = []
+    entries = dict(_entries(new))
     newest: dict[object, tuple[str, int]] = {}
-    for number, facts in _entries(new):
-        processed.append(number)
+    for number, facts in entries.items():
         for fact in facts:
             newest.pop(subject(fact) or fact, None)
             newest[subject(fact) or fact] = (fact, number)
     for fact, number in newest.values():
-        if _key(fact) in said:
+        if key_of(fact) in said:
             continue
         if subject(fact) and (rival := known.pop(subject(fact), "")):
             found["contradictions"].append({"text": fact, "replaces": rival, "entry": number})
@@ -198,11 +194,7 @@ def _extract(request: str) -> dict[str, object]:
             personal = is_personal(fact) and section_of(fact) != 2
             file = "user_updates" if personal else "memory_updates"
             found[file].append({"text": fact, "entry": number})
-    return {**found, "processed_entries": processed}
-
-
-def _key(line: str) -> str:
-    return re.sub(r"\bthe\b|[^\w]", "", plain(line).lower())
+    return {**found, "processed_entries": list(entries)}
 
 
 def _entries(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -211,10 +203,8 @@ def _entries(text: str) -> Iterator[tuple[int, list[str]]]:
     for mark in _ENTRY.finditer(text):
         if int(mark["number"]) == len(marks):  # a line of an entry may look like another entry
             marks.append(mark)
-    ends = [*(mark.start() for mark in marks[1:]), len(text)]
-    for mark, end in zip(marks, ends, strict=False):
-        entry = f"{mark['head']}\n{text[mark.end() : end]}"
-        stated = () if _FOREIGN.search(mark["head"]) else _facts_in(entry)
+    for mark, body in _behind(marks, text):
+        stated = () if _FOREIGN.search(mark["head"]) else _facts_in(f"{mark['head']}\n{body}")
         yield int(mark["number"]), list(dict.fromkeys(stated))
 
 
@@ -250,14 +240,10 @@ def _integrate(request: str) -> dict[str, object]:
         text, old = update["text"].strip(), ""
         if update["kind"] == "replace" and _INSTEAD in text:
             text, _, instead = text.removesuffix(")").rpartition(_INSTEAD)
-            same_line = (li for li in current.splitlines() if _bare(li) == _bare(instead))
-            old = next(same_line, "") if _bare(instead) else ""
-        text = _bare(text)
-        if text and not any(same(text, line) for line in fact_lines(current)):
+            same_line = (li for li in current.splitlines() if plain(li) == plain(instead))
+            old = next(same_line, "") if plain(instead) else ""
+        text = plain(text)
+        if text and key_of(text) not in map(key_of, fact_lines(current)):
             section = "" if old else heading_for(text, current)
             edits.append({"old": old, "new": f"- {text}", "section": section})
     return {"edits": edits}
-
-
-def _bare(line: str) -> str:
-    return re.sub(r"^[-*+]\s+", "", line.strip())

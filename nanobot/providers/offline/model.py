@@ -30,9 +30,9 @@ from nanobot.providers.offline.language import (
     best,
     is_chinese,
     is_question,
+    key_of,
     plain,
     requests_in,
-    same,
     second_person,
     sentences,
     share,
@@ -87,9 +87,8 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
         "What should I remember? Say “remember that …”.", "要我记住什么呢？请说“记住……”。",
     ),
     "waits": (
-        "That waits for your word, since I have read text from elsewhere in this conversation: see"
-        " the message above.",
-        "因为这次对话里我读过别处的文字，这件事要等你确认：请看上面的消息。",
+        "That waits for your confirmation: see the message above.",
+        "这件事要等你确认：请看上面的消息。",
     ),
     "unknown": (
         "I don't know that. I find nothing about it in this conversation or in my memory.",
@@ -104,19 +103,14 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     "reminder": ("Reminder: {0}", "提醒：{0}"),
     "send": ("Here is {0}.", "{0} 发给你了。"),
     "failed": ("That did not work ({0}): {1}", "没有成功（{0}）：{1}"),
-    "no_tool": (
-        "I cannot do that here: the tool {0} is not available.", "我现在做不了：没有 {0} 工具。",
-    ),
     "heard": (
         "Okay, I have that for this conversation. Say “remember that” and I will store it.",
         "好的，这次对话里我记着。说“记住”，我就把它保存下来。",
     ),
     "unclear": (
-        "I am nanobot's built-in offline model, a small program and not a language model, and I did"
-        " not understand that. Try “remember that …” or “note: …”; “help” says more, also how to"
-        " connect a real model.",
-        "我是 nanobot 内置的离线模型，只是一个小程序，没听懂这句话。试试“记住……”或“记一下：……”；"
-        "说“帮助”看更多用法，以及怎么连接真正的模型。",
+        "I did not understand that: I am a small built-in program, not a language model. Try"
+        " “remember that …”, or “help” for more and how to connect a real model.",
+        "没听懂这句话：我只是内置的小程序，不是大语言模型。试试“记住……”，或说“帮助”。",
     ),
 }  # fmt: skip
 
@@ -149,9 +143,9 @@ class OfflineModel:
         step = self._step(prompt, options)
         size = sum(len(message.wire) for message in prompt.messages) + len(prompt.tools.wire)
         if isinstance(step, str):
-            for word in re.findall(r"\S+\s*|\s+", step) if on_text else ():
-                assert on_text is not None
-                on_text(word, False)
+            if on_text is not None:
+                for word in re.findall(r"\S+\s*|\s+", step):
+                    on_text(word, False)
             await asyncio.sleep(0)
             return Reply(step, usage=Usage(size // 4, estimate_tokens(step)), model=NAME)
         arguments = json.dumps(step.arguments, ensure_ascii=False)
@@ -168,8 +162,7 @@ class OfflineModel:
         offered = frozenset(spec.name for spec in prompt.tools.specs)
         asked = next((m.text for m in reversed(prompt.messages) if m.role == "user"), "")
         if options.tool_choice == learning.SAVE_MEMORY or offered == {learning.SAVE_MEMORY}:
-            arguments = learning.consolidate(asked, self._clock.now())
-            return _Call(learning.SAVE_MEMORY, arguments)
+            return _Call(learning.SAVE_MEMORY, learning.consolidate(asked, self._clock.now()))
         first = prompt.messages[0] if prompt.messages else None
         if first and first.role == "system" and (phase := learning.dream_phase(first.text)):
             return learning.dream(phase, asked)
@@ -210,7 +203,11 @@ class _Conversation:
             if tuple(made) == wanted:
                 del self._made[at]
                 return _Result(text, text.startswith(("Error", "interrupted:", "this call did")))
-        return None if call.name in self._tools else _Result("", failed=True)
+        return (
+            None
+            if call.name in self._tools
+            else _Result("the tool is not available here", failed=True)
+        )
 
     def _stories(self) -> Iterator[_Story]:
         for text in filter(None, self._asked):
@@ -225,9 +222,8 @@ class _Conversation:
         kind, text = request.kind, request.text
         if kind == "remember":
             # "Remember that" alone points at the statements of the message before.
-            recalled = [
-                s for said in self._before[-1:] for s in sentences(said) if not is_question(s)
-            ]
+            before = sentences("\n".join(self._before[-1:]))
+            recalled = [sentence for sentence in before if not is_question(sentence)]
             return self._remember(request.facts or tuple(recalled), message)
         calls = {"note": _Call("note", {"text": text}), "send": _Call("message", {"media": [text]})}
         if kind in calls:
@@ -248,7 +244,7 @@ class _Conversation:
         added: dict[str, list[str]] = {}
         changed: list[dict[str, str]] = []
         for fact in map(third_person, statements):
-            if any(same(fact, line) for line in lines):
+            if key_of(fact) in map(key_of, lines):
                 replies.append(_say("known", message, second_person(fact)))
             elif old := learning.rival_of(fact, lines):
                 changed.append({"old": old, "new": fact})
@@ -295,16 +291,14 @@ def _quoted(result: str, question: str, message: str) -> str:
             continue
         kind = "told" if who == "user" else "summary" if who == "summary" else "elsewhere"
         for sentence in sentences(line[4:]):
-            score = share(wanted, sentence) if wanted and not is_question(sentence) else 0.0
-            if score >= ENOUGH:
+            score = share(wanted, sentence)
+            if score >= ENOUGH and not is_question(sentence):
                 said = _say(kind, message, sentence, hit["when"], hit["where"])
                 found.append((who == "user", score, said))
     return max(found, key=lambda one: one[:2])[2] if found else ""
 
 
 def _tool_failed(tool: str, result: _Result, message: str) -> str:
-    if not result.text:
-        return _say("no_tool", message, tool)
     reason = " ".join(result.text.removeprefix("Error: ").split())
     return _say("failed", message, tool, reason[:300])
 
