@@ -23,7 +23,7 @@ from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.memory.documents import TRACKED
 from nanobot.memory.history import HistoryEntry, HistoryLog, paragraph_of
-from nanobot.memory.version import Message as Trailers
+from nanobot.memory.version import CommitMessage
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.records import Metadata, decode
@@ -149,7 +149,7 @@ def _of_the_versions(home: Path) -> Iterator[str]:
             head = commit.parents[0]
         before = dict[str, str]()
         for number, commit in enumerate(reversed(commits), 1):
-            message = Trailers.parse(commit.message.decode())
+            message = CommitMessage.parse(commit.message.decode())
             if message.number != number:
                 yield f"version {number} calls itself {message.number}"
             files = {

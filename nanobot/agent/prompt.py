@@ -66,7 +66,7 @@ from nanobot.text import duration, shortened
 from nanobot.tooling.registry import ToolRegistry
 
 
-class Part(Struct, frozen=True):
+class PromptPart(Struct, frozen=True):
     """One part of the system prompt. `source` is the file it came from, empty for built-in text."""
 
     text: str
@@ -183,7 +183,7 @@ class ScopedSources:
         it went."""
         return self._memories.forgotten
 
-    def parts(self, session: Session) -> Sequence[Part]:
+    def parts(self, session: Session) -> Sequence[PromptPart]:
         """The parts of its system prompt, most stable first. The rule files are the owner's; other
         memories are shown where their owner lets this scope see them."""
         scope = self._scopes.of_session(session.key, session.metadata)
@@ -195,18 +195,18 @@ class ScopedSources:
             python=platform.python_version(),
             workspace=str(mine.root.path),
         )
-        parts = [Part(identity.strip())]
+        parts = [PromptPart(identity.strip())]
         for name in BOOTSTRAP:
             text = self._bootstrap(mine.store if name in PERSONAL else rules, name)
-            parts += [Part(f"## {name}\n\n{text}", name)] if text else []
+            parts += [PromptPart(f"## {name}\n\n{text}", name)] if text else []
         others = (self._memories.of(other).store for other in self._scopes.readable(scope)[1:])
         for store in (*others, mine.store):
             if memory := store.get_memory_context():
                 block = cut_at_line(memory, self._memory_budget, _MEMORY_CUT)
-                parts.append(Part(block, LONG_TERM))
+                parts.append(PromptPart(block, LONG_TERM))
         skills = self._skills_of(scope)
         sections = (active_section(skills), summary_section(skills))
-        return [*parts, *(Part(text) for text in sections if text)]
+        return [*parts, *(PromptPart(text) for text in sections if text)]
 
     def memory_text(self, session: Session) -> str | None:
         """The long-term memory as it is now, to tell what changed since; None where it cannot be

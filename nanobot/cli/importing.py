@@ -20,8 +20,8 @@ from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
-    from nanobot.importing.files import Report
-    from nanobot.importing.importer import Plan
+    from nanobot.importing.files import ImportReport
+    from nanobot.importing.importer import ImportPlan
 
 _HEADER = ("what", "how much", "what becomes of it", "where")
 _MOST = 20
@@ -86,7 +86,7 @@ def _import(options: argparse.Namespace) -> int:
     return print_result(options, report.as_json(), lambda _: shown + _end(report, plan))
 
 
-def _plan_text(plan: Plan) -> str:
+def _plan_text(plan: ImportPlan) -> str:
     moved = f"\n{plan.source.home} is then moved to {plan.aside}." if plan.aside else ""
     stays = "" if plan.aside else f" {plan.source.home} stays as it is."
     stop = "Stop the other program first: what it writes from now on is not taken."
@@ -95,7 +95,7 @@ def _plan_text(plan: Plan) -> str:
     return head + _report_text(plan.report)
 
 
-def _end(report: Report, plan: Plan) -> str:
+def _end(report: ImportReport, plan: ImportPlan) -> str:
     moved = f" What stood there is {plan.aside} now." if plan.aside else ""
     return (
         f"\nImported into {plan.target}.{moved}\n"
@@ -104,7 +104,7 @@ def _end(report: Report, plan: Plan) -> str:
     )
 
 
-def _report_text(report: Report) -> str:
+def _report_text(report: ImportReport) -> str:
     blocks = [table(report.rows(), *_HEADER)]
     for title, texts in (
         ("Changes", report.changes),

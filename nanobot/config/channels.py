@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from nanobot.bus.events import TERMINAL
-from nanobot.config.document import Document, Value
+from nanobot.config.document import ConfigDocument, Value
 from nanobot.config.settings import ChannelSettings, OwnerSettings
 from nanobot.errors import NanobotError
 from nanobot.validation import Checked, Invalid, build, suggestion
@@ -68,7 +68,7 @@ def options_model(point: EntryPoint | None) -> type[Checked]:
     raise BrokenAdapter(f"{point.value} is no subclass of nanobot.validation.Checked")
 
 
-def check_channels(document: Document) -> dict[str, ChannelSettings]:
+def check_channels(document: ConfigDocument) -> dict[str, ChannelSettings]:
     """The channels of the configuration, as far as they are right."""
     installed = installed_channels()
     checked = {
@@ -101,7 +101,7 @@ def webhook_hosts(channels: Mapping[str, ChannelSettings]) -> tuple[str, ...]:
     return tuple(host for url in urls if (host := urlsplit(url).hostname))
 
 
-def check_owner(document: Document) -> Mapping[str, tuple[str, ...]]:
+def check_owner(document: ConfigDocument) -> Mapping[str, tuple[str, ...]]:
     """The owner's ids by channel, as far as they are right.
 
     A channel may be one that an embedding program brings, so an unknown name is no problem.
@@ -119,7 +119,7 @@ def check_owner(document: Document) -> Mapping[str, tuple[str, ...]]:
 
 
 def _check_channel(
-    document: Document, name: str, installed: Mapping[str, EntryPoint | None]
+    document: ConfigDocument, name: str, installed: Mapping[str, EntryPoint | None]
 ) -> ChannelSettings | None:
     path = ("channels", name)
     if name not in installed:

@@ -59,7 +59,7 @@ class ConfigErrors(ConfigError):
         return "\n".join(problem.for_people() for problem in self.problems)
 
 
-class Document:
+class ConfigDocument:
     """The values of a configuration, by their paths the places of its keys, and what is wrong with
     it: problems, which keep nanobot from starting, and warnings, which do not. `home` is nanobot's
     own folder."""
@@ -203,7 +203,7 @@ _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 """What no text of a person's holds: control characters, and bytes that are not UTF-8."""
 
 
-def read_own_file(path: Path, document: Document) -> tuple[str, bool] | None:
+def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | None:
     """What the file says and whether others than its owner may read it; None where it is absent or,
     as a problem then says, unusable."""
     file, line, raw = str(path), 0, None

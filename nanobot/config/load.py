@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from nanobot.config import home_folder
 from nanobot.config.document import (
     ENVIRONMENT,
+    ConfigDocument,
     ConfigPlace,
-    Document,
     Value,
     read_own_file,
 )
@@ -46,7 +46,7 @@ def load_settings(
     """
     home = (home or home_folder(environ)).absolute()
     source = source or home
-    document = Document(str(source / CONFIG_FILE), home)
+    document = ConfigDocument(str(source / CONFIG_FILE), home)
     variables = _read_secrets(source / SECRETS_FILE, document)
     for name, value in environ.items():
         variables[name] = Variable(value, ConfigPlace(ENVIRONMENT, variable=name))
@@ -60,7 +60,7 @@ def load_settings(
     return replace(settings, warnings=document.warnings)
 
 
-def _read(path: Path, document: Document) -> bool:
+def _read(path: Path, document: ConfigDocument) -> bool:
     """Put config.yaml into the document; whether others may read it."""
     if (own := read_own_file(path, document)) is None:
         other = path.with_suffix(".yml")
@@ -141,7 +141,7 @@ class Variable(NamedTuple):
     place: ConfigPlace
 
 
-def _read_secrets(path: Path, document: Document) -> dict[str, Variable]:
+def _read_secrets(path: Path, document: ConfigDocument) -> dict[str, Variable]:
     """KEY=VALUE lines; `#` begins a comment."""
     text, exposed = read_own_file(path, document) or ("", False)
     variables: dict[str, Variable] = {}
@@ -168,7 +168,7 @@ def _read_secrets(path: Path, document: Document) -> dict[str, Variable]:
     return variables
 
 
-def _expand(document: Document, variables: Mapping[str, Variable], secrets: Path) -> None:
+def _expand(document: ConfigDocument, variables: Mapping[str, Variable], secrets: Path) -> None:
     """Put variables in place of `${NAME}` in all values, keys excepted; `$${` stands for `${`."""
 
     def expanded(value: Value, path: KeyPath) -> Value:
@@ -207,7 +207,7 @@ def variable_for(path: Sequence[str]) -> str:
     return PREFIX + "__".join(path).upper()
 
 
-def _override(document: Document, variables: Mapping[str, Variable]) -> None:
+def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> None:
     """Put the values of NANOBOT_… variables over the document's.
 
     Beneath `channels` and `owner` any key is let through, as channels are open to adapters and have
@@ -236,7 +236,7 @@ def _channel_path(name: str) -> Sequence[str]:
     return path if fits and all(path) else ()
 
 
-def _checked(document: Document) -> Settings:
+def _checked(document: ConfigDocument) -> Settings:
     """Raises `ConfigError` where anything is wrong."""
     for key in document.values:
         if key not in SECTIONS and key not in BY_CHANNEL:
@@ -280,7 +280,7 @@ def _webhook_hosts(settings: Settings) -> tuple[str, ...]:
     return webhook_hosts(settings.channels)
 
 
-def _warn_of_literal_secrets(document: Document, settings: Settings) -> None:
+def _warn_of_literal_secrets(document: ConfigDocument, settings: Settings) -> None:
     """Warn of secrets that are written out in a file that others may read."""
     for steps, _ in secrets_in(settings):
         path = steps

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import yaml
 from msgspec import Struct
 
-from nanobot.config.document import ConfigPlace, Document, Value, label
+from nanobot.config.document import ConfigDocument, ConfigPlace, Value, label
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.validation import KeyPath
 
@@ -34,7 +34,7 @@ _BROKEN = (
 )
 
 
-def parse_config(text: str, document: Document) -> None:
+def parse_config(text: str, document: ConfigDocument) -> None:
     """Put what a configuration file says into the document; nothing where it is no YAML."""
     place = document.places[()]
     root = _compose(text, place, document)
@@ -48,7 +48,7 @@ def parse_config(text: str, document: Document) -> None:
             document.broken(where, "must hold sections with keys", hint)
 
 
-def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: Document) -> Value:
+def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: ConfigDocument) -> Value:
     """The value of a variable that overrides the key at `path`.
 
     A list, a mapping or a quoted text is read as YAML; anything else stands for itself, so that no
@@ -63,7 +63,7 @@ def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: Docum
     return None if root is None else _Reader(document).read(root, place, path)
 
 
-def _compose(text: str, place: ConfigPlace, document: Document) -> yaml.Node | None:
+def _compose(text: str, place: ConfigPlace, document: ConfigDocument) -> yaml.Node | None:
     try:
         return yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
@@ -84,7 +84,7 @@ class _Reader:
     """Turns YAML nodes into values. An override has one place as a whole; otherwise the
     document records the place of each key."""
 
-    def __init__(self, document: Document, *, keeps_places: bool = False) -> None:
+    def __init__(self, document: ConfigDocument, *, keeps_places: bool = False) -> None:
         self._document, self._keeps_places = document, keeps_places
         self._left = _MOST_VALUES
 
@@ -205,8 +205,8 @@ def value_at(text: str, path: Sequence[str]) -> Value:
     return _document(text).get(tuple(path))
 
 
-def _document(text: str) -> Document:
-    document = Document("config.yaml")
+def _document(text: str) -> ConfigDocument:
+    document = ConfigDocument("config.yaml")
     parse_config(text, document)
     document.raise_if_any()
     return document

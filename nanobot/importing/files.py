@@ -37,7 +37,7 @@ _OUTCOMES: Mapping[Outcome, str] = {
 }
 
 
-class Item(Struct, frozen=True):
+class ImportItem(Struct, frozen=True):
     """What becomes of one file (or link, or folder) of the other home.
 
     `taken`: it lies at `target`, byte for byte; `converted`: what it says does; `left`: nanobot has
@@ -53,7 +53,7 @@ class Item(Struct, frozen=True):
     count: int = 0
 
 
-class Report(Struct):
+class ImportReport(Struct):
     """All of an import, from `source` to `target`; grows while it goes on. `changes` are sentences
     about what is not as it was, `todo` about what a person has to do; `file` is where it stays in
     the new home, and `command` how a person begins a command for that home."""
@@ -63,7 +63,7 @@ class Report(Struct):
     file: str
     command: str = "nanobot"
     done: bool = False
-    items: list[Item] = field(default_factory=list)
+    items: list[ImportItem] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     todo: list[str] = field(default_factory=list)
 
@@ -135,7 +135,7 @@ _LONGEST, _DEEPEST = 3_000, 100
 """Bytes and folders of a path; the new home has to have room for more in front of it."""
 
 
-class SourceFile(Struct, frozen=True):
+class ImportFile(Struct, frozen=True):
     """A name below the home or the workspace. `path` begins with `home/` or `workspace/`, `place`
     is where it is on the disk. A `problem` says why it is no plain file."""
 
@@ -155,7 +155,7 @@ class Source(Struct, frozen=True):
     config: Fields
     config_problem: str
 
-    def files(self) -> Iterator[SourceFile]:
+    def files(self) -> Iterator[ImportFile]:
         """Everything in it but folders, and what the other program installed for itself."""
 
         def is_elsewhere(path: str) -> bool:
@@ -218,7 +218,7 @@ def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
     return found.resolve() if found else None
 
 
-def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[SourceFile]:
+def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[ImportFile]:
     """Everything below `folder`, folders themselves left out, save the paths that `skip` names."""
     waiting = [""]
     while waiting:
@@ -226,7 +226,7 @@ def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[Sour
         try:
             entries = list(os.scandir(folder / prefix))
         except OSError as error:
-            yield SourceFile(f"{root}/{prefix}".rstrip("/"), folder / prefix, str(error.strerror))
+            yield ImportFile(f"{root}/{prefix}".rstrip("/"), folder / prefix, str(error.strerror))
             continue
         for entry in entries:
             path, problem = f"{prefix}{entry.name}", ""
@@ -239,7 +239,7 @@ def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[Sour
                 continue
             elif not entry.is_file(follow_symlinks=False):
                 problem = "it is a link or no regular file"
-            yield SourceFile(f"{root}/{path}", folder / path, problem)
+            yield ImportFile(f"{root}/{path}", folder / path, problem)
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -261,30 +261,30 @@ class Transfer:
     """Takes what is in `source` to the new home in `folder`; with none everything is read and
     nothing is written."""
 
-    def __init__(self, source: Source, folder: Path | None, report: Report) -> None:
+    def __init__(self, source: Source, folder: Path | None, report: ImportReport) -> None:
         self._home, self._folder, self._report = source.home, folder, report
         # What comes twice, as the workspace holds the home, is the workspace's.
         places = {found.place: found for found in source.files()}
         self._left = {found.path: found for found in places.values()}
 
-    def get(self, path: str) -> SourceFile | None:
+    def get(self, path: str) -> ImportFile | None:
         """A plain file that was not dealt with yet."""
         found = self._left.get(path)
         return None if found is None or found.problem else found
 
-    def below(self, *folders: str) -> list[SourceFile]:
+    def below(self, *folders: str) -> list[ImportFile]:
         """What was not dealt with yet in these folders, which end with a slash."""
         found = (found for path, found in self._left.items() if path.startswith(folders))
         return sorted(found, key=lambda one: one.path)
 
-    def read(self, found: SourceFile | None, limit: int = _LARGEST_SETTINGS) -> bytes:
+    def read(self, found: ImportFile | None, limit: int = _LARGEST_SETTINGS) -> bytes:
         """A file's content; empty where there is none, where it is larger, and where it cannot be
         read: that is told once it is dealt with."""
         with suppress(OSError):
             return _content_of(found.place, limit) if found else b""
         return b""
 
-    def copy(self, kind: Kind, found: SourceFile, target: str) -> None:
+    def copy(self, kind: Kind, found: ImportFile, target: str) -> None:
         """Copy a file to `target`."""
         try:
             with open_file(found.place) as file:
@@ -300,7 +300,7 @@ class Transfer:
     def record(
         self,
         kind: Kind,
-        found: SourceFile | None,
+        found: ImportFile | None,
         outcome: Outcome,
         target: str = "",
         *,
@@ -312,7 +312,7 @@ class Transfer:
             del self._left[found.path]
             is_inside = found.place.is_relative_to(self._home)
             shown = found.place.relative_to(self._home) if is_inside else found.place
-            item = Item(kind, str(shown), outcome, target, found.problem or why, count)
+            item = ImportItem(kind, str(shown), outcome, target, found.problem or why, count)
             self._report.items.append(item)
 
     def write(self, target: str, pieces: Iterable[bytes]) -> None:

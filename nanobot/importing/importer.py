@@ -32,10 +32,10 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import (
     ASIDE,
     CONFIG,
+    ImportFile,
+    ImportReport,
     Kind,
-    Report,
     Source,
-    SourceFile,
     Transfer,
     locate,
 )
@@ -154,10 +154,10 @@ class Import:
     ) -> None:
         self._source, self._now, self._owners = source, now, owners
         file = f"imported/{now:%Y-%m-%d}/report.md"
-        self._report = Report(str(source.home), str(target), file, command_for(target))
+        self._report = ImportReport(str(source.home), str(target), file, command_for(target))
         self._files = Transfer(source, folder, self._report)
 
-    def run(self) -> Report:
+    def run(self) -> ImportReport:
         """All of it. Raises `StorageError` where the new home cannot be written."""
         people = people_of(self._source.config, self._pairing(), self._owners)
         groups = import_conversations(self._files, people, self._media())
@@ -281,7 +281,7 @@ class Import:
         for found in self._files.below("home/"):
             self._files.record("other", found, "left")
 
-    def _asks_for_nothing(self, found: SourceFile) -> bool:
+    def _asks_for_nothing(self, found: ImportFile) -> bool:
         text = self._files.read(found).decode("utf-8", "replace")
         return not has_tasks(text, _NO_TASKS)
 
@@ -344,7 +344,7 @@ def _kind(path: str) -> Kind:
     return "skills" if within.startswith("skills/") else "workspace files"
 
 
-class Plan(Struct, frozen=True):
+class ImportPlan(Struct, frozen=True):
     """An import that can be carried out. `aside` is where the other home is moved to, None where it
     stays; `report` is what would be done."""
 
@@ -352,12 +352,12 @@ class Plan(Struct, frozen=True):
     target: Path
     aside: Path | None
     owners: Sequence[str]
-    report: Report
+    report: ImportReport
 
 
 def prepare(
     source: Path, target: Path, workspace: Path | None, owners: Sequence[str], clock: Clock
-) -> Plan:
+) -> ImportPlan:
     """Look at everything, write nothing. Raises `NanobotError` where it cannot be imported."""
     for owner in owners:
         channel, _, id = owner.partition(":")
@@ -371,10 +371,10 @@ def prepare(
     if not in_place:
         _refuse(found, place)
     report = Import(found, place, None, clock.now(), owners).run()
-    return Plan(found, place, _free(place) if in_place else None, owners, report)
+    return ImportPlan(found, place, _free(place) if in_place else None, owners, report)
 
 
-def carry_out(plan: Plan, clock: Clock) -> Report:
+def carry_out(plan: ImportPlan, clock: Clock) -> ImportReport:
     """Do it. Raises `NanobotError`: both homes are as they were then."""
     target = plan.target
     try:

@@ -27,7 +27,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.bus.events import TERMINAL
-from nanobot.importing.files import SourceFile, Transfer, open_file
+from nanobot.importing.files import ImportFile, Transfer, open_file
 from nanobot.importing.foreign import OURS, Fields, People, is_group, key_of
 from nanobot.messages import ATTACHED, Message
 from nanobot.session.records import (
@@ -211,7 +211,7 @@ def import_conversations(
 ) -> list[tuple[str, str]]:
     """Take all conversations; the groups (channel and id) among them. `media` are the new names of
     files that came with messages. Of several files of one conversation the one used last counts."""
-    found: list[tuple[SourceFile, Head]] = []
+    found: list[tuple[ImportFile, Head]] = []
     for one in files.below("home/sessions/", "workspace/sessions/"):
         is_coded, stem = _CODED.fullmatch(one.path), one.place.name.removesuffix(SUFFIX)
         if (is_coded or _PLAIN.fullmatch(one.path)) and stem != one.place.name:
@@ -236,7 +236,7 @@ def import_conversations(
     return list(dict.fromkeys((channel, chat) for channel, chat, *_ in parts))
 
 
-def _convert(files: Transfer, found: SourceFile, conversation: Conversation) -> bool:
+def _convert(files: Transfer, found: ImportFile, conversation: Conversation) -> bool:
     """Write one conversation to the new home; whether there is a message in it."""
     target = f"sessions/{stem_of(conversation.key)}{SUFFIX}"
     try:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from nanobot.config.document import ConfigErrors
 from nanobot.config.load import load_settings
 from nanobot.errors import ConfigError
-from nanobot.importing.files import Report
+from nanobot.importing.files import ImportReport
 from nanobot.importing.foreign import OURS, Fields, People, Secrets
 from nanobot.io import write_new
 from nanobot.text import escape_invisible
@@ -109,7 +109,7 @@ class Conversion(Struct):
     groups: Iterable[tuple[str, str]]
     """Groups that there are conversations with: channel and id."""
     secrets: Secrets
-    report: Report
+    report: ImportReport
 
     def tree(self) -> Tree:
         """The settings; `report` is told what is not as it was."""
@@ -326,7 +326,7 @@ _ANYTHING = "0:unknown"
 """Stands for the value of a variable that is not at hand; most checks let it pass."""
 
 
-def usable(tree: Tree, secrets: Secrets, report: Report) -> str:
+def usable(tree: Tree, secrets: Secrets, report: ImportReport) -> str:
     """config.yaml with everything in it that nanobot takes."""
     tree = {name: _legible(value) for name, value in tree.items()}
     while True:

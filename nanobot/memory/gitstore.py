@@ -40,11 +40,11 @@ from nanobot.memory.lines import merge, split
 from nanobot.memory.version import (
     Author,
     Change,
-    Message,
+    CommitMessage,
     Revert,
-    Snapshot,
     UnknownVersion,
     Version,
+    VersionSnapshot,
     belongs,
     scope_of,
 )
@@ -166,7 +166,7 @@ class GitStore:
         """
 
         def redact_message(text: str) -> str:
-            message = Message.parse(text)
+            message = CommitMessage.parse(text)
             redacted = message.redacted(redact)
             return text if redacted == message else redacted.text
 
@@ -232,7 +232,7 @@ class GitStore:
         return self._commit({path: content}, message, self._clock.now())
 
     def _message(self, change: Change, scope: str) -> str:
-        return Message(change, self.tip_number() + 1, scope).text
+        return CommitMessage(change, self.tip_number() + 1, scope).text
 
     def _commit(self, files: Mapping[str, bytes | None], message: str, when: datetime) -> int:
         self.repository.create()
@@ -243,7 +243,7 @@ class GitStore:
             raise
         self.repository.set_tip(tip)
         self._intent.unlink(missing_ok=True)
-        number = Message.parse(message).number
+        number = CommitMessage.parse(message).number
         if number % self._pack_every == 0:
             self.repository.pack()
         return number
@@ -278,7 +278,7 @@ class GitStore:
             self._versions = list(known)
             for number, commit in enumerate(reversed(new), len(known) + 1):
                 blobs = dict(self.repository.changed(tree, commit.tree))
-                said, tree = Message.parse(commit.message), commit.tree
+                said, tree = CommitMessage.parse(commit.message), commit.tree
                 version = Version(number, commit.id, commit.when, said.scope, said.change, blobs)
                 self._versions.append(version)
             return self._versions
@@ -308,12 +308,15 @@ class GitStore:
                     lines += unified_diff(old, new, f"a/{path}", f"b/{path}", lineterm="")
         return "".join(f"{line}\n" for line in lines)
 
-    def lineage(self, path: str) -> Iterator[Snapshot]:
+    def lineage(self, path: str) -> Iterator[VersionSnapshot]:
         """The versions that changed `path`, newest first, read as they are asked for."""
         waiting = [version for version in self.versions() if path in version.blobs]
         while waiting:
             with self.locked():
-                batch = [Snapshot(one, *self._texts(one.number, path)) for one in waiting[-_BATCH:]]
+                batch = [
+                    VersionSnapshot(one, *self._texts(one.number, path))
+                    for one in waiting[-_BATCH:]
+                ]
             del waiting[-_BATCH:]
             yield from reversed(batch)
 
@@ -353,7 +356,7 @@ class GitStore:
         """The number of the newest version, 0 for none."""
         with self.locked():
             tip = self.repository.tip()
-            return Message.parse(self.repository.commit(tip).message).number if tip else 0
+            return CommitMessage.parse(self.repository.commit(tip).message).number if tip else 0
 
     def _revert(self, wanted: Mapping[str, str], conflicts: Sequence[str] = ()) -> Revert:
         now = {path: text_of(self._current(path)) for path in wanted}
@@ -400,7 +403,7 @@ def read_newest(path: Path) -> Newest | None:
         files = dict(repository.changed("", newest.tree))
         for blob in set(files.values()):
             repository.content(blob)
-        return Newest(Message.parse(newest.message).number, newest.when, len(files))
+        return Newest(CommitMessage.parse(newest.message).number, newest.when, len(files))
     finally:
         repository.close()
 

@@ -25,7 +25,7 @@ from nanobot.memory.files import text_of
 from nanobot.memory.git import Repository, build, new_branch
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import merge, split
-from nanobot.memory.version import Change, Message, scope_of
+from nanobot.memory.version import Change, CommitMessage, scope_of
 from nanobot.text import expanduser
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _own_branch(store: GitStore, branch: str, tips: Mapping[str, str]) -> str:
 def _base(store: GitStore, device: str, tip: str, own: str) -> str:
     """The commit of the last state that both sides know, empty for none."""
     repository, versions = store.repository, store.versions()
-    theirs = [(one.id, Message.parse(one.message)) for one in repository.chain(tip)]
+    theirs = [(one.id, CommitMessage.parse(one.message)) for one in repository.chain(tip)]
     merges_there = (said.change.merged for _, said in theirs)
     merged_there = next((merges[own] for merges in merges_there if own in merges), 0)
     merged_here = max((one.number for one in versions if device in one.change.merged), default=0)
@@ -245,7 +245,7 @@ def _without_forgotten(path: str, theirs: str, mine: str, hides: Hides) -> str:
 
 
 def _number(repository: Repository, commit: str) -> int:
-    return Message.parse(repository.commit(commit).message).number
+    return CommitMessage.parse(repository.commit(commit).message).number
 
 
 def _texts(repository: Repository, commit: str) -> dict[str, str]:

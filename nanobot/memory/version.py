@@ -100,7 +100,7 @@ class Version(Struct, frozen=True):
         return self.scope == prefix or any(belongs(path, prefix) for path in self.blobs)
 
 
-class Snapshot(Struct, frozen=True):
+class VersionSnapshot(Struct, frozen=True):
     """What a version made of one file; an absent file has the text ""."""
 
     version: Version
@@ -140,7 +140,7 @@ _AUTHORS: dict[str, Author] = {tag.strip("[]"): author for author, tag in TAGS.i
 _SUBJECT_LENGTH = 500
 
 
-class Message(Struct, frozen=True):
+class CommitMessage(Struct, frozen=True):
     """The message of a version; `scope` is the prefix of its scope, empty for the owner's."""
 
     change: Change
@@ -167,7 +167,7 @@ class Message(Struct, frozen=True):
         return "\n".join([subject[:_SUBJECT_LENGTH], "", *lines, ""])
 
     @classmethod
-    def parse(cls, text: str) -> Message:
+    def parse(cls, text: str) -> CommitMessage:
         """What a message says. One that nanobot did not write is the person's."""
         subject, _, rest = text.partition("\n")
         match = _SUBJECT.match(subject)
@@ -188,7 +188,7 @@ class Message(Struct, frozen=True):
         number = next(iter(_numbers(first.get("Version", ""))), 0)
         return cls(change, number, first.get("Scope", ""))
 
-    def redacted(self, redact: Callable[[str], str]) -> Message:
+    def redacted(self, redact: Callable[[str], str]) -> CommitMessage:
         """This message with every text that a person could have said put through `redact`."""
         change = self.change
         operations = (

@@ -26,7 +26,7 @@ from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
-from nanobot.memory.version import TAGS, Author, Change, Snapshot, Version
+from nanobot.memory.version import TAGS, Author, Change, Version, VersionSnapshot
 from nanobot.memory.wording import most_similar, share, words
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -67,7 +67,7 @@ class HistorySource(Struct, frozen=True):
     summary: str
 
 
-class Step(Struct, frozen=True):
+class ProvenanceStep(Struct, frozen=True):
     """A version that gave the line this wording (`line`), and what it rests on: a history entry or
     a turn of a session, and messages. `note` says in a sentence what is not shown and why."""
 
@@ -106,7 +106,7 @@ class Step(Struct, frozen=True):
 class Provenance(FactLine, frozen=True):
     """A line of a memory file with its wordings, newest first; none where no version has it."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ProvenanceStep, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -199,10 +199,10 @@ class Explainer:
                 return
             wording = previous or wording
 
-    def _step(self, memory: Memory, version: Version, line: str) -> Step:
+    def _step(self, memory: Memory, version: Version, line: str) -> ProvenanceStep:
         change = self._held_back(memory, version, line) or version.change
         entry, said = self._entry(memory, change, line), tuple[SourceMessage, ...]()
-        step = Step(
+        step = ProvenanceStep(
             version.number, version.commit, version.when, version.author, version.summary, line
         )
         if not self._may_see(memory, entry.session if entry else change.session):
@@ -319,7 +319,7 @@ def source_message(
     return SourceMessage(session, message.seq, who, message.timestamp, text)
 
 
-def _previous(snapshot: Snapshot, wording: str, before: set[str], after: set[str]) -> str:
+def _previous(snapshot: VersionSnapshot, wording: str, before: set[str], after: set[str]) -> str:
     """What the version replaced by `wording`; empty where the line was new."""
     for operation in snapshot.version.change.operations:
         if operation.new.strip() == wording and operation.old.strip() in before:

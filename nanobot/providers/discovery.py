@@ -26,7 +26,7 @@ from nanobot.providers.endpoint import (
     model_names,
     string,
 )
-from nanobot.providers.http import Connection
+from nanobot.providers.http import HttpConnection
 
 _NO_LIST = frozenset({404, 405})
 
@@ -35,7 +35,7 @@ async def served_models(base_url: str, api_key: str, *, seconds: float) -> tuple
     """The names of the models that a server offers, none where it keeps no list. `seconds` bound
     the connection and each silence. Raises `ProviderError`."""
     endpoint = Endpoint(base_url, "", api_key.strip())
-    connection = Connection(endpoint, connect=seconds, stall=seconds)
+    connection = HttpConnection(endpoint, connect=seconds, stall=seconds)
     try:
         return model_names(await connection.ask("/models"))
     except ProviderGarbage:
@@ -110,7 +110,7 @@ _NUM_CTX = re.compile(r"^num_ctx\s+([0-9]{1,9})\s*$", re.MULTILINE)
 _LISTED = ("context_length", "context_window", "max_context_length")
 
 
-class Window(Struct, frozen=True):
+class ContextWindow(Struct, frozen=True):
     """What a server says. `now` are the tokens that it takes as it runs, `most` those that the
     model could have; 0 where it does not say. `server` is the program, empty where it is none that
     somebody starts for themselves, and `to_raise` how a person has it take more."""
@@ -121,18 +121,20 @@ class Window(Struct, frozen=True):
     to_raise: str = ""
 
 
-async def detect_window(base_url: str, model: str, api_key: str, *, seconds: float) -> Window:
+async def detect_window(
+    base_url: str, model: str, api_key: str, *, seconds: float
+) -> ContextWindow:
     """What the server at `base_url` says of `model`. `seconds` bound each question; nothing is
     raised for a server that does not answer."""
     place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds)
     entry = _entry(await place.ask("/models"), model)
     if limit := count(entry.get("max_model_len")):
-        return Window(limit, limit, "vLLM", "Start it with a larger --max-model-len.")
+        return ContextWindow(limit, limit, "vLLM", "Start it with a larger --max-model-len.")
     if limit := next(filter(None, (count(entry.get(key)) for key in _LISTED)), 0):
-        return Window(most=limit)
+        return ContextWindow(most=limit)
     root = place.root()
     said = await asyncio.gather(_llama(root), _ollama(root), _studio(root))
-    return next((window for window in said if window.server), Window())
+    return next((window for window in said if window.server), ContextWindow())
 
 
 async def create_larger_variant(
@@ -167,7 +169,7 @@ class _Place(Struct, frozen=True):
     ) -> Mapping[str, object]:
         """The object at `path`, or what is answered to `body`; empty where there is none."""
         endpoint = Endpoint(self.url, self.model, self.key)
-        connection = Connection(endpoint, connect=self.seconds, stall=self.seconds)
+        connection = HttpConnection(endpoint, connect=self.seconds, stall=self.seconds)
         with suppress(ProviderError, TimeoutError):
             try:
                 async with asyncio.timeout(self.seconds):
@@ -177,26 +179,30 @@ class _Place(Struct, frozen=True):
         return {}
 
 
-async def _llama(place: _Place) -> Window:
+async def _llama(place: _Place) -> ContextWindow:
     props = await place.ask("/props")
     now = count(mapping(props.get("default_generation_settings")).get("n_ctx"))
-    return Window(now, 0, "llama.cpp", "Start it with a larger --ctx-size.") if now else Window()
+    return (
+        ContextWindow(now, 0, "llama.cpp", "Start it with a larger --ctx-size.")
+        if now
+        else ContextWindow()
+    )
 
 
-async def _ollama(place: _Place) -> Window:
+async def _ollama(place: _Place) -> ContextWindow:
     """A model's own `num_ctx` counts; else what it was loaded with, which the server's
     environment says."""
     shown = await place.ask("/api/show", {"model": place.model})
     facts = mapping(shown.get("model_info"))
     if not facts:
-        return Window()
+        return ContextWindow()
     most = max((count(facts[key]) for key in facts if key.endswith(".context_length")), default=0)
     written = _NUM_CTX.search(string(shown.get("parameters")))
     now = int(written[1]) if written else await _loaded(place)
     how = "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 in its environment, or as much as fits."
     if written:
         how = "Its num_ctx says so; make the model again with a larger PARAMETER num_ctx."
-    return Window(min(now, most) if most else now, most, "Ollama", how)
+    return ContextWindow(min(now, most) if most else now, most, "Ollama", how)
 
 
 async def _loaded(place: _Place) -> int:
@@ -207,12 +213,12 @@ async def _loaded(place: _Place) -> int:
     return next(found, 0)
 
 
-async def _studio(place: _Place) -> Window:
+async def _studio(place: _Place) -> ContextWindow:
     entry = _entry(await place.ask("/api/v0/models"), place.model)
     most = count(entry.get("max_context_length"))
     how = "Load the model in LM Studio with a larger context length."
     now = count(entry.get("loaded_context_length"))
-    return Window(now, most, "LM Studio", how) if most else Window()
+    return ContextWindow(now, most, "LM Studio", how) if most else ContextWindow()
 
 
 def _entry(listing: Mapping[str, object], model: str) -> Mapping[str, object]:

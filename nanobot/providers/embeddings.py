@@ -14,7 +14,7 @@ from random import Random
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong
 from nanobot.providers.endpoint import Endpoint, items, mapping
-from nanobot.providers.http import Connection
+from nanobot.providers.http import HttpConnection
 from nanobot.providers.retry import RetryPolicy, retried
 
 _STALL_SECONDS = 60.0
@@ -41,7 +41,7 @@ class OpenAIEmbedder:
         self._random = Random()  # noqa: S311 - jitter, not a secret
         self.name = f"{endpoint.model} at {endpoint.base_url.rpartition('@')[2]}"
         self._batch, self._characters = batch, characters
-        self._connection = Connection(endpoint, stall=_STALL_SECONDS)
+        self._connection = HttpConnection(endpoint, stall=_STALL_SECONDS)
 
     async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
         """A vector for each text, in order, all of one length. Raises `ProviderError`s, those that

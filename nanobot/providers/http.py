@@ -32,7 +32,7 @@ _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class Connection:
+class HttpConnection:
     """A client of one server, opened when it is first used, and again after `close`. A connection
     must stand within `connect` seconds, and no more than `stall` may pass without a byte. What it
     raises are `ProviderError`s."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from nanobot.errors import ProviderGarbage, ProviderRejected, ProviderUnavailable
 from nanobot.providers.endpoint import Endpoint, model_names
-from nanobot.providers.http import Connection
+from nanobot.providers.http import HttpConnection
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.providers.replies import IncomingReply
 
@@ -85,7 +85,7 @@ class OpenAIProvider:
         self._dialect = _Dialect(stream=stream, new_limit=_is_official(base_url))
         self._served = model
         stall = stall_seconds if stream else patience_seconds
-        self._connection = Connection(self._endpoint, stall=stall)
+        self._connection = HttpConnection(self._endpoint, stall=stall)
 
     def __repr__(self) -> str:
         return f"OpenAIProvider({self._endpoint.model!r} at {self._endpoint.place!r})"

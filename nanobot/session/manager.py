@@ -238,7 +238,7 @@ class SessionManager:
                 surplus -= 1
 
 
-class Checked(Struct, frozen=True):
+class CheckedConversation(Struct, frozen=True):
     """A conversation that was read: `messages` it has, or why it cannot be used."""
 
     key: str
@@ -246,7 +246,9 @@ class Checked(Struct, frozen=True):
     error: StorageError | None = None
 
 
-def conversations_in(folder: Path, now: datetime, *, archive: bool) -> Iterator[Checked]:
+def conversations_in(
+    folder: Path, now: datetime, *, archive: bool
+) -> Iterator[CheckedConversation]:
     """Read each conversation in `folder` as the next message in it would; with `archive` all of its
     messages are counted, else those of its file."""
     store = JsonlStore(folder, SystemClock())
@@ -254,6 +256,6 @@ def conversations_in(folder: Path, now: datetime, *, archive: bool) -> Iterator[
         try:
             contents, _ = store.contents(key, now)
             messages = store.messages(key, 1, None) if archive else contents.messages
-            yield Checked(key, sum(1 for _ in messages))
+            yield CheckedConversation(key, sum(1 for _ in messages))
         except StorageError as error:
-            yield Checked(key, error=error)
+            yield CheckedConversation(key, error=error)

@@ -28,7 +28,7 @@ from nanobot.messages import Message
 from nanobot.session.records import Epoch, JsonValue, Metadata, Retraction, encode, seq_of_epoch
 
 
-class Window:
+class MessageWindow:
     """The sendable messages among those added so far. `continues`: the first ones go on with a turn
     whose beginning was consolidated."""
 
@@ -293,7 +293,7 @@ class Session:
     def _hold(self, messages: list[Message]) -> None:
         self._messages = messages
         self._snapshot = None
-        self._window = Window(messages, continues=self.last_consolidated > self.epoch_seq)
+        self._window = MessageWindow(messages, continues=self.last_consolidated > self.epoch_seq)
 
     def _keep(self, left: list[Message]) -> None:
         if len(left) != len(self._messages):

@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 _MAX_LINE_SHOWN = 300
 
 
-class Request(NamedTuple):
+class MatchRequest(NamedTuple):
     """What to look for; `most` bounds the matching lines that are shown, not those counted."""
 
     pattern: str
@@ -39,7 +39,7 @@ def _sources(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
         yield name, stream.read(size)
 
 
-def find(request: Request, sources: Iterator[tuple[str, bytes]]) -> MatchAnswer:
+def find(request: MatchRequest, sources: Iterator[tuple[str, bytes]]) -> MatchAnswer:
     """Match every line of every source, a name and its content."""
     search = re.compile(request.pattern, re.IGNORECASE if request.ignore_case else 0).search
     shown: list[str] = []
@@ -71,5 +71,5 @@ def _around(name: str, lines: list[str], hits: list[int], context: int) -> Itera
 
 
 if __name__ == "__main__":
-    wanted = Request(*json.loads(sys.stdin.buffer.readline()))
+    wanted = MatchRequest(*json.loads(sys.stdin.buffer.readline()))
     json.dump(find(wanted, _sources(sys.stdin.buffer)), sys.stdout)

@@ -25,7 +25,7 @@ from nanobot.security.paths import FolderEntry, Place
 from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tools import matching
-from nanobot.tools.matching import MatchAnswer, Request
+from nanobot.tools.matching import MatchAnswer, MatchRequest
 from nanobot.tools.reading import fitting, is_binary, missing
 
 SECONDS = 10.0
@@ -148,7 +148,9 @@ class Grep(Tool, Struct, frozen=True):
 
     def _search(self, start: Place, arguments: GrepArguments) -> ToolResult:
         texts = _Texts(_chosen(start, arguments.glob))
-        request = Request(arguments.pattern, arguments.ignore_case, arguments.context, MAX_FOUND)
+        request = MatchRequest(
+            arguments.pattern, arguments.ignore_case, arguments.context, MAX_FOUND
+        )
         answer = match(request, texts.read())
         shown, notes = fitting(answer.lines, len(answer.lines)), []
         if len(shown) < len(answer.lines) or answer.shown < answer.matched:
@@ -166,7 +168,7 @@ class Grep(Tool, Struct, frozen=True):
 
 
 def match(
-    request: Request, texts: Iterable[tuple[str, bytes]], seconds: float = SECONDS
+    request: MatchRequest, texts: Iterable[tuple[str, bytes]], seconds: float = SECONDS
 ) -> MatchAnswer:
     """The lines that match in texts with names. Blocks. Raises `ToolError` when the pattern takes
     too long."""

@@ -35,7 +35,14 @@ from msgspec import Struct
 from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import storage_errors, write_new
-from nanobot.upkeep.contents import FORMAT, Head, Item, backup_part, open_plain, stays_inside
+from nanobot.upkeep.contents import (
+    FORMAT,
+    BackupHeader,
+    BackupItem,
+    backup_part,
+    open_plain,
+    stays_inside,
+)
 from nanobot.upkeep.retention import has_room
 
 _MAGIC = b"age-encryption.org/v1"
@@ -192,7 +199,7 @@ def _piped(work: Callable[[BinaryIO], None], mode: Literal["rb", "wb"]) -> Itera
 
 
 def pack(
-    out: BinaryIO, home: Path, head: Head, items: Sequence[Item], progress: Progress
+    out: BinaryIO, home: Path, head: BackupHeader, items: Sequence[BackupItem], progress: Progress
 ) -> tuple[int, list[str]]:
     """Write the backup of `items` to `out`: how many files went in, and those that became shorter
     while they were read, which are filled up with zeros. A file that has gone is left out, but not
@@ -227,7 +234,7 @@ def pack(
     return len(sums), changed
 
 
-def _member(item: Item) -> tarfile.TarInfo:
+def _member(item: BackupItem) -> tarfile.TarInfo:
     member = tarfile.TarInfo(_HOME + item.path)
     member.mode, member.mtime, member.size = item.mode, item.modified, item.size
     if item.kind == "folder":
@@ -237,7 +244,7 @@ def _member(item: Item) -> tarfile.TarInfo:
     return member
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes, head: Head) -> None:
+def _add(tar: tarfile.TarFile, name: str, content: bytes, head: BackupHeader) -> None:
     member = tarfile.TarInfo(name)
     member.size, member.mode = len(content), 0o600
     member.mtime = int(head.made_at.timestamp())
@@ -267,7 +274,7 @@ class _Exactly:
 class Unpacked(Struct, frozen=True):
     """What came out of a backup: its first words, how many files and bytes."""
 
-    head: Head
+    head: BackupHeader
     files: int
     size: int
 
@@ -323,7 +330,7 @@ class _Unpacking:
         if first is None or first.name != _HEAD:
             raise BadBackup("it does not start like a backup")
         try:
-            self.head = Head.decoded(b"".join(self._content(first, _MOST_HEAD)))
+            self.head = BackupHeader.decoded(b"".join(self._content(first, _MOST_HEAD)))
         except ValueError as error:
             raise BadBackup(str(error)) from error
         if self.head.format > FORMAT or self.head.journal > JOURNAL_FORMAT:

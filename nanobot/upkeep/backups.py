@@ -35,7 +35,14 @@ from nanobot.io import locked, storage_errors, sync_folder
 from nanobot.tasks import Periodic
 from nanobot.text import expanduser
 from nanobot.upkeep.archive import Progress, encrypting, pack, public_key
-from nanobot.upkeep.contents import BACKUPS, SNAPSHOT, WORKSPACE, Head, backup_items, stays_inside
+from nanobot.upkeep.contents import (
+    BACKUPS,
+    SNAPSHOT,
+    WORKSPACE,
+    BackupHeader,
+    backup_items,
+    stays_inside,
+)
 from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.snapshot import BackupOperations, Snapshot
 
@@ -160,7 +167,7 @@ def make_backup(
         found = [*taken.items, *backup_items(home, "apart", left_out, media=order.media)]
         items = [i for i in found if i.kind != "link" or stays_inside(i.path, i.target)]
         left_out += sorted({item.path for item in found} - {item.path for item in items})
-        head = Head(
+        head = BackupHeader(
             nanobot=nanobot.__version__,
             journal=JOURNAL_FORMAT,
             made_at=taken.made_at,

@@ -76,7 +76,7 @@ _DEEPEST, _LONGEST = 100, 2000
 are left out: they could not be restored."""
 
 
-class Item(Struct, frozen=True):
+class BackupItem(Struct, frozen=True):
     """Something that goes into a backup. `path` is relative to the home, and so is `source`: where
     the first `size` bytes of a file are read, if not at `path`. `target` is what a link says;
     `modified` is in seconds since 1970."""
@@ -90,7 +90,7 @@ class Item(Struct, frozen=True):
     target: str = ""
 
 
-class Head(Struct, frozen=True):
+class BackupHeader(Struct, frozen=True):
     """What a backup says first. `journal` is the format of its journal; `live`: a gateway ran when
     it was made; `files` and `size` (in bytes) are what it holds; `left_out` is what of the home is
     not in it and may be missed, the first of it."""
@@ -110,7 +110,7 @@ class Head(Struct, frozen=True):
         return json.dumps({**asdict(self), "made_at": self.made_at.isoformat()}, indent=1).encode()
 
     @classmethod
-    def decoded(cls, data: bytes) -> Head:
+    def decoded(cls, data: bytes) -> BackupHeader:
         """What `encoded` made, of this format or another. Raises `ValueError` for what is none."""
         try:
             return convert(json.loads(data), cls)
@@ -151,7 +151,7 @@ def stays_inside(path: str, target: str) -> bool:
 
 def backup_items(
     home: Path, part: Part, left_out: list[str], *, media: bool = True
-) -> Iterator[Item]:
+) -> Iterator[BackupItem]:
     """What of `home` belongs to `part` ("together" or "apart"), the folders it is in as well.
 
     Files that vanish, sockets and devices are left out. `left_out` grows by what is apart and
@@ -159,7 +159,7 @@ def backup_items(
     followed. Raises `OSError`.
     """
 
-    def inside(path: str, inherited: Part) -> Iterator[Item]:
+    def inside(path: str, inherited: Part) -> Iterator[BackupItem]:
         folders = []
         for item, readable in _entries(home, path):
             belongs, is_folder = inherited, item.kind == "folder"
@@ -219,7 +219,7 @@ def _folder(home: Path, path: str) -> Iterator[int]:
         os.close(folder)
 
 
-def _entries(home: Path, path: str) -> list[tuple[Item, bool]]:
+def _entries(home: Path, path: str) -> list[tuple[BackupItem, bool]]:
     """What is in a folder, by name, each with whether it may be read (and a folder entered);
     nothing where it is gone. Links in the home itself are followed."""
     found = []
@@ -231,13 +231,15 @@ def _entries(home: Path, path: str) -> list[tuple[Item, bool]]:
                 mode, modified = stat.S_IMODE(status.st_mode), int(status.st_mtime)
                 if stat.S_ISLNK(status.st_mode):
                     target = os.readlink(name, dir_fd=folder)
-                    found.append((Item(inner, "link", mode, modified, target=target), True))
+                    found.append((BackupItem(inner, "link", mode, modified, target=target), True))
                 elif stat.S_ISDIR(status.st_mode):
                     may_enter = os.access(name, os.R_OK | os.X_OK, dir_fd=folder)
-                    found.append((Item(inner, "folder", mode, modified), may_enter))
+                    found.append((BackupItem(inner, "folder", mode, modified), may_enter))
                 elif stat.S_ISREG(status.st_mode):
                     may_read = os.access(name, os.R_OK, dir_fd=folder)
-                    found.append((Item(inner, "file", mode, modified, status.st_size), may_read))
+                    found.append(
+                        (BackupItem(inner, "file", mode, modified, status.st_size), may_read)
+                    )
     return found
 
 

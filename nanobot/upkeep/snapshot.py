@@ -33,7 +33,14 @@ from nanobot.clock import Clock
 from nanobot.commands import Operation
 from nanobot.errors import StorageError
 from nanobot.io import locked
-from nanobot.upkeep.contents import JOURNAL, SNAPSHOT, Item, backup_items, may_be_linked, open_plain
+from nanobot.upkeep.contents import (
+    JOURNAL,
+    SNAPSHOT,
+    BackupItem,
+    backup_items,
+    may_be_linked,
+    open_plain,
+)
 
 OPERATION = "backup.snapshot"
 _MOST_COPIED = 8 << 20
@@ -48,7 +55,7 @@ class Snapshot(Struct, frozen=True):
     live: bool
     made_at: datetime
     pause: float
-    items: tuple[Item, ...]
+    items: tuple[BackupItem, ...]
 
     def save(self, home: Path) -> None:
         """Write it down for the process that packs it. Raises `OSError`."""
@@ -103,8 +110,8 @@ class BackupOperations:
         except OSError as error:
             raise StorageError.of(error.filename or folder, error) from error
 
-    async def _freeze(self, folder: Path) -> tuple[list[Item], float]:
-        items: list[Item] = []
+    async def _freeze(self, folder: Path) -> tuple[list[BackupItem], float]:
+        items: list[BackupItem] = []
         pause = 0.0
 
         def freeze() -> None:
@@ -117,11 +124,11 @@ class BackupOperations:
         return items, pause
 
 
-def freeze_home(home: Path) -> list[Item]:
+def freeze_home(home: Path) -> list[BackupItem]:
     """Keep what is taken together beside the journal's copy; what is where. Raises `OSError`."""
     folder = home / SNAPSHOT
     status, source = (folder / _JOURNAL).stat(), f"{SNAPSHOT}/{_JOURNAL}"
-    frozen = [Item(JOURNAL, "file", 0o600, int(status.st_mtime), status.st_size, source)]
+    frozen = [BackupItem(JOURNAL, "file", 0o600, int(status.st_mtime), status.st_size, source)]
     for number, item in enumerate(backup_items(home, "together", [])):
         linked = may_be_linked(item.path)
         if item.kind != "file" or (item.size > _MOST_COPIED and not linked):

@@ -8,7 +8,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.prompt import SEPARATOR, ContextBuilder, Part, ScopedSources, Timestamps
+from nanobot.agent.prompt import SEPARATOR, ContextBuilder, PromptPart, ScopedSources, Timestamps
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Image, Prompt, Toolset
 from nanobot.session.manager import SessionManager
@@ -44,8 +44,8 @@ class Instructions(ScopedSources):
     def tools(self, session: Session) -> Toolset:
         return Toolset((), b"[]")
 
-    def parts(self, session: Session) -> Sequence[Part]:
-        return (Part("You help."), Part(self.memory, "memory/MEMORY.md"))
+    def parts(self, session: Session) -> Sequence[PromptPart]:
+        return (PromptPart("You help."), PromptPart(self.memory, "memory/MEMORY.md"))
 
     def memory_text(self, session: Session) -> str | None:
         return self.memory if self.readable else None
@@ -271,7 +271,7 @@ def test_each_conversation_has_the_system_prompt_of_its_own(tmp_path: Path) -> N
     theirs.memory = "- likes coffee"
 
     class Both(Instructions):
-        def parts(self, session: Session) -> Sequence[Part]:
+        def parts(self, session: Session) -> Sequence[PromptPart]:
             return self.of(session).parts(session)
 
         def memory_text(self, session: Session) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.files import ExistingFiles, Part, with_name, write
+from nanobot.cli.onboard.files import ConfigPart, ExistingFiles, with_name, write
 from nanobot.cli.onboard.model import ModelCandidate, ModelStep, is_near, model_changes
 from nanobot.cli.onboard.people import Answers
 from nanobot.cli.onboard.wizard import Steps
@@ -67,7 +67,7 @@ def test_secrets_of_an_editor_that_marks_its_files_are_changed_in_their_place(
     (tmp_path / "secrets.env").write_text("\ufeffA=old\nB=1\n")
     before = ExistingFiles.read(tmp_path, {})
     assert update_env_file(before.secrets, {"A": "new"}) == "A=new\nB=1\n"
-    assert before.new_in(Part(secrets={"A": "old"})).is_empty
+    assert before.new_in(ConfigPart(secrets={"A": "old"})).is_empty
 
 
 def test_a_secret_that_would_say_more_than_itself_is_refused() -> None:
@@ -85,7 +85,7 @@ def test_a_file_that_somebody_edits_meanwhile_keeps_both_files_as_they_are(
         secrets.write_text(known)
     before = ExistingFiles.read(tmp_path, {})
     config.write_text("model:\n  name: mine\n")
-    part = Part((ConfigChange(("model", "name"), "b"),), {"K": "new"})
+    part = ConfigPart((ConfigChange(("model", "name"), "b"),), {"K": "new"})
     with pytest.raises(NanobotError, match="changed meanwhile"):
         write(tmp_path, before, part)
     assert config.read_text() == "model:\n  name: mine\n"
@@ -109,7 +109,7 @@ def test_secrets_stay_once_the_configuration_that_names_them_is_in_place(
         fsync(descriptor)
 
     monkeypatch.setattr("os.fsync", interrupted)
-    part = Part((ConfigChange(("model", "api_key"), "${K}"),), {"K": "new"})
+    part = ConfigPart((ConfigChange(("model", "api_key"), "${K}"),), {"K": "new"})
     with pytest.raises((KeyboardInterrupt, StorageError)):
         write(tmp_path, ExistingFiles.read(tmp_path, {}), part)
     assert "${K}" in config.read_text()
@@ -117,7 +117,7 @@ def test_secrets_stay_once_the_configuration_that_names_them_is_in_place(
 
 
 def test_what_is_there_is_not_written_again() -> None:
-    part = Part((ConfigChange(("model", "name"), "b"),), {"K": "2"}, (("model", "b"),))
+    part = ConfigPart((ConfigChange(("model", "name"), "b"),), {"K": "2"}, (("model", "b"),))
     assert ExistingFiles("model:\n  name: b\n", "K=2\n", {}).new_in(part).is_empty
 
 

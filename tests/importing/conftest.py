@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.importing.files import Report
+from nanobot.importing.files import ImportReport
 from nanobot.importing.importer import carry_out, prepare
 from nanobot.testing import FakeClock
 
@@ -34,7 +34,7 @@ class Imported:
     source: Path
     before: Contents
     new: Path
-    report: Report
+    report: ImportReport
 
 
 @pytest.fixture(scope="session", params=["014", "035"])
@@ -59,7 +59,7 @@ def copied(version: str, target: Path, *, config: bool = True) -> Path:
     return target
 
 
-def do(source: Path, target: Path, *owners: str) -> Report:
+def do(source: Path, target: Path, *owners: str) -> ImportReport:
     """Import `source` into `target`."""
     clock = FakeClock(NOW)
     return carry_out(prepare(source, target, None, owners, clock), clock)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.messages import Message
-from nanobot.session.session import Window
+from nanobot.session.session import MessageWindow
 from tests.session.support import asks, reply, result, texts, user
 
 ids = st.sampled_from(["a", "b", "c"])
@@ -31,18 +31,18 @@ def assert_accepted_by_an_api(messages: list[Message]) -> None:
 
 @given(damaged)
 def test_any_damage_yields_whole_groups_from_a_user_turn(messages: list[Message]) -> None:
-    history = Window(messages).messages()
+    history = MessageWindow(messages).messages()
     assert_accepted_by_an_api(history)
     assert not history or history[0].role == "user"
 
 
 @given(st.lists(damaged, max_size=5))
 def test_messages_added_bit_by_bit_are_judged_as_if_at_once(batches: list[list[Message]]) -> None:
-    window = Window()
+    window = MessageWindow()
     for batch in batches:
         window.extend(batch)
         window.messages()
-    together = Window(message for batch in batches for message in batch)
+    together = MessageWindow(message for batch in batches for message in batch)
     assert window.messages() == together.messages()
 
 
@@ -62,17 +62,17 @@ def test_messages_added_bit_by_bit_are_judged_as_if_at_once(batches: list[list[M
 def test_a_call_and_its_results_stay_together_or_go_together(
     messages: list[Message], left: int
 ) -> None:
-    assert len(Window(messages).messages()) == left
+    assert len(MessageWindow(messages).messages()) == left
 
 
 def test_a_group_that_is_completed_later_comes_back() -> None:
-    window = Window([user("q"), asks("a")])
+    window = MessageWindow([user("q"), asks("a")])
     assert len(window.messages()) == 1
     window.extend([result("a")])
     assert len(window.messages()) == 3
 
 
 def test_the_caller_may_change_the_list_it_gets() -> None:
-    window = Window([user("q")])
+    window = MessageWindow([user("q")])
     window.messages().clear()
     assert texts(window.messages()) == ["q"]

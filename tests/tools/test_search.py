@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nanobot.errors import ToolError
 from nanobot.tooling.registry import MAX_RESULT
-from nanobot.tools.matching import Request
+from nanobot.tools.matching import MatchRequest
 from nanobot.tools.search import compile_glob, match
 
 if TYPE_CHECKING:
@@ -134,13 +134,13 @@ async def test_an_invalid_expression_comes_back_with_the_escaped_one(desk: Desk)
 
 def test_a_catastrophic_expression_is_stopped() -> None:
     with pytest.raises(ToolError, match="took longer"):
-        match(Request("(a+)+$", False, 0, 10), [("a", b"a" * 60 + b"b")], seconds=0.2)
+        match(MatchRequest("(a+)+$", False, 0, 10), [("a", b"a" * 60 + b"b")], seconds=0.2)
 
 
 def test_a_search_that_is_cut_off_while_it_is_fed_is_stopped_as_well() -> None:
     texts = [("a", b"a" * 60 + b"b"), ("b", b"x" * 90_000)]
     with pytest.raises(ToolError, match="took longer"):
-        match(Request("(a+)+$", False, 0, 10), texts, seconds=0.3)
+        match(MatchRequest("(a+)+$", False, 0, 10), texts, seconds=0.3)
 
 
 async def test_names_with_broken_bytes_do_not_stop_a_search(desk: Desk) -> None:

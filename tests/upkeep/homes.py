@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 from nanobot.bus.journal_file import SCHEMA
 from nanobot.bus.sqlite import copy_to
 from nanobot.upkeep.backups import BackupOrder, MadeBackup, exclusive_backup, make_backup
-from nanobot.upkeep.contents import Head
+from nanobot.upkeep.contents import BackupHeader
 from nanobot.upkeep.snapshot import Snapshot, freeze_home
 
 MADE = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -106,7 +106,7 @@ def member(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.T
 
 def head(**fields: object) -> tuple[tarfile.TarInfo, bytes]:
     """The first member of a backup that says it holds one file of one byte."""
-    said = Head("1", 1, MADE, live=False, media=True, files=1, size=1)
+    said = BackupHeader("1", 1, MADE, live=False, media=True, files=1, size=1)
     for field, value in fields.items():
         force_setattr(said, field, value)
     return member("backup.json", said.encoded())

@@ -45,7 +45,7 @@ _NAME = re.compile(r"(?m)^- Name: (.*\S)$|^\(name, languages, time zone, where t
 """What is known of the name in USER.md, or what the template has in its place."""
 
 
-class Part(Struct, frozen=True):
+class ConfigPart(Struct, frozen=True):
     """What one step wants written. `summary` are lines for the person, a topic and its value;
     `sign_in` are channels where somebody has to sign in afterwards; `name` is what the person is
     called, for USER.md."""
@@ -56,9 +56,9 @@ class Part(Struct, frozen=True):
     sign_in: tuple[str, ...] = ()
     name: str = ""
 
-    def __add__(self, other: Part) -> Part:
+    def __add__(self, other: ConfigPart) -> ConfigPart:
         """Both, of which each is about other keys."""
-        return Part(
+        return ConfigPart(
             (*self.changes, *other.changes),
             {**self.secrets, **other.secrets},
             (*self.summary, *other.summary),
@@ -100,20 +100,20 @@ class ExistingFiles(Struct, frozen=True):
         names = chain([preferred], (f"{preferred}_{number}" for number in count(2)))
         return next(name for name in names if known.get(name) in (None, value))
 
-    def new_in(self, part: Part) -> Part:
+    def new_in(self, part: ConfigPart) -> ConfigPart:
         """`part` without what the files say already."""
         known = parse_env_file(self.secrets)
         changes = (one for one in part.changes if value_at(self.config, one.path) != one.as_read())
         secrets = {name: value for name, value in part.secrets.items() if known.get(name) != value}
         return replace(part, changes=tuple(changes), secrets=secrets)
 
-    def with_part(self, part: Part) -> dict[str, str]:
+    def with_part(self, part: ConfigPart) -> dict[str, str]:
         """The new text of each file; the secrets come first."""
         config = edited(self.config or _HEADER, part.changes) if part.changes else self.config
         texts = {SECRETS_FILE: update_env_file(self.secrets, part.secrets), CONFIG_FILE: config}
         return {name: text for name, text in texts.items() if text}
 
-    def changed_lines(self, part: Part) -> list[str]:
+    def changed_lines(self, part: ConfigPart) -> list[str]:
         """The lines of config.yaml that go (`-`) and that come (`+`)."""
         config = self.config or _HEADER
         new = edited(config, part.changes)
@@ -121,7 +121,7 @@ class ExistingFiles(Struct, frozen=True):
         return [line for line in islice(lines, 2, None) if line[0] in "+-" and line[1:].strip()]
 
 
-def check(home: Path, before: ExistingFiles, part: Part) -> Settings:
+def check(home: Path, before: ExistingFiles, part: ConfigPart) -> Settings:
     """The settings as they would be. Raises `NanobotError` for what cannot be."""
     with tempfile.TemporaryDirectory(prefix="nanobot-") as folder:  # only we may look into it
         for name, text in before.with_part(part).items():
@@ -133,7 +133,7 @@ def check(home: Path, before: ExistingFiles, part: Part) -> Settings:
             raise NanobotError(f"the configuration would be wrong:\n{said}") from None
 
 
-def write(home: Path, before: ExistingFiles, part: Part) -> None:
+def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
     """Write it all. Raises `StorageError`, and `NanobotError` where somebody else changed a file
     since `before` was read; both files are as they were then."""
     from nanobot.app.base import make_home

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.files import ExistingFiles, Part
+from nanobot.cli.onboard.files import ConfigPart, ExistingFiles
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, SMALL_WINDOW, ModelSettings
 from nanobot.config.values import OFFICIAL_API, is_official
 from nanobot.config.yamltext import ConfigChange, Setting, value_at
@@ -102,7 +102,7 @@ class ModelStep:
             present.name, present.base_url, present.api_key.get_secret_value()
         )
 
-    async def run(self) -> Part:
+    async def run(self) -> ConfigPart:
         """What is to be written; empty where the model shall stay as it is. Raises
         `NanobotError`."""
         options, person = self._options, self._person
@@ -111,7 +111,7 @@ class ModelStep:
             return model_changes(ModelCandidate(offline=True), self._present, self._before)
         wanted = self._given() if is_given else await self._chosen()
         if wanted is None:
-            return Part()
+            return ConfigPart()
         if wanted.offline:
             return model_changes(wanted, self._present, self._before)
         self._last = wanted
@@ -308,11 +308,13 @@ def is_near(base_url: str) -> bool:
         return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
 
 
-def model_changes(wanted: ModelCandidate, present: ModelSettings, before: ExistingFiles) -> Part:
+def model_changes(
+    wanted: ModelCandidate, present: ModelSettings, before: ExistingFiles
+) -> ConfigPart:
     """What is to be written."""
     summary = (("model", wanted.shown),)
     if wanted.offline:
-        return Part((_change("provider", "offline"),), summary=summary)
+        return ConfigPart((_change("provider", "offline"),), summary=summary)
     changes = [_change("name", wanted.name)] if wanted.name or present.name else []
     if value_at(before.config, ("model", "provider")) is not None:
         changes.append(_change("provider", "openai"))
@@ -336,7 +338,7 @@ def model_changes(wanted: ModelCandidate, present: ModelSettings, before: Existi
         secrets[name] = wanted.key
     elif known and moves and not wanted.key:  # a key is for the server that it was given for
         changes.append(_change("api_key", ""))
-    return Part(tuple(changes), secrets, summary)
+    return ConfigPart(tuple(changes), secrets, summary)
 
 
 def _change(key: str, value: Setting) -> ConfigChange:

@@ -27,7 +27,7 @@ from nanobot.cli.command import (
     table,
 )
 from nanobot.cli.gateway import connected
-from nanobot.cli.onboard.files import ExistingFiles, Part, check, name_in, write
+from nanobot.cli.onboard.files import ConfigPart, ExistingFiles, check, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
 from nanobot.cli.onboard.people import Answers, Unanswered
 from nanobot.cli.service import runs_systemd
@@ -77,7 +77,9 @@ def onboard(options: argparse.Namespace) -> int:
     return _finish(person, options, part)
 
 
-async def _asked(person: Person, options: argparse.Namespace) -> tuple[ExistingFiles, Part] | None:
+async def _asked(
+    person: Person, options: argparse.Namespace
+) -> tuple[ExistingFiles, ConfigPart] | None:
     """What is to be written, checked and confirmed; None where the person declines. Sets the home
     of the options to the folder that they name."""
     attended = not options.non_interactive
@@ -133,12 +135,12 @@ class Steps:
         self._settings, self._before = settings, before
         self._clock = SystemClock(settings.agent.timezone)
 
-    async def all(self) -> Part:
+    async def all(self) -> ConfigPart:
         """What is to be written in the end. Raises `NanobotError`."""
         options, is_first = self._options, not self._before.config
         model = ModelStep(self._person, options, self._settings.model, self._before, self._clock)
         channels, given = sorted({p.name for p in entry_points(group=GROUP)}), _given(options)
-        steps: dict[str, Callable[[], Awaitable[Part]]] = {"model": model.run}
+        steps: dict[str, Callable[[], Awaitable[ConfigPart]]] = {"model": model.run}
         for name in channels:
             steps[name] = partial(self._channel, name, given.get(name, {}))
         steps["you"] = self._you
@@ -149,7 +151,7 @@ class Steps:
             raise NanobotError("which model should answer?", hint=hint)
         if options.owner_name or options.timezone:
             given["you"] = {}
-        part = Part()
+        part = ConfigPart()
         for name, step in steps.items():
             if name in given or (
                 self._attended
@@ -163,7 +165,7 @@ class Steps:
         question = f"Change {_titled(name)}?" if is_there else f"Set {_titled(name)} up?"
         return self._person.confirm(question, default=False)
 
-    async def _take(self, name: str, step: Callable[[], Awaitable[Part]]) -> Part:
+    async def _take(self, name: str, step: Callable[[], Awaitable[ConfigPart]]) -> ConfigPart:
         """Take a step. Where it fails, a person keeps the answers of the others."""
         while True:
             if self._attended:
@@ -175,9 +177,9 @@ class Steps:
                     raise
                 self._person.say(f"That did not work: {error.for_people()}")
                 if not await self._person.confirm("Go through this step again?"):
-                    return Part()
+                    return ConfigPart()
 
-    async def _channel(self, name: str, given: Mapping[str, str]) -> Part:
+    async def _channel(self, name: str, given: Mapping[str, str]) -> ConfigPart:
         """The adapter asks."""
         channel = self._settings.channels.get(name)
         request = SetupRequest(
@@ -193,9 +195,9 @@ class Steps:
         setup: Setup = point.load()
         with leased(self._settings.home, name):  # so that what the person writes is seen here
             result = await setup(request)
-        return Part() if result is None else _part_of_channel(name, result, self._before)
+        return ConfigPart() if result is None else _part_of_channel(name, result, self._before)
 
-    async def _you(self) -> Part:
+    async def _you(self) -> ConfigPart:
         """What the options say of the person, or else what they say."""
         options, present = self._options, self._settings.agent.timezone
         name, zone, known = options.owner_name, options.timezone, name_in(options.home)
@@ -210,7 +212,7 @@ class Steps:
             raise NanobotError(f"there is no time zone {zone!r}", hint=hint) from None
         name = " ".join(name.split())
         summary = (("you", name), ("time zone", zone))
-        return Part(
+        return ConfigPart(
             (ConfigChange(("agent", "timezone"), zone),) if zone not in ("", present) else (),
             summary=tuple((topic, value) for topic, value in summary if value),
             name=name if name != known else "",
@@ -236,7 +238,7 @@ def _given(options: argparse.Namespace) -> dict[str, Mapping[str, str]]:
     return {name: values for name, values in said.items() if values}
 
 
-def _part_of_channel(name: str, result: SetupResult, before: ExistingFiles) -> Part:
+def _part_of_channel(name: str, result: SetupResult, before: ExistingFiles) -> ConfigPart:
     """What is to be written for what an adapter found out."""
     variables = {
         key: before.variable(("channels", name, key), f"{name}_{key}".upper(), secret)
@@ -254,7 +256,7 @@ def _part_of_channel(name: str, result: SetupResult, before: ExistingFiles) -> P
             raise NanobotError(f"your id {error}", hint=error.hint) from None
         changes.insert(0, ConfigChange(("owner", name), owners))
         owner = f", you are {', '.join(owners)}"
-    return Part(
+    return ConfigPart(
         tuple(changes),
         {variables[key]: secret for key, secret in result.secrets.items()},
         ((name, (result.who or "on") + owner),),
@@ -262,7 +264,7 @@ def _part_of_channel(name: str, result: SetupResult, before: ExistingFiles) -> P
     )
 
 
-def _finish(person: Person, options: argparse.Namespace, part: Part) -> int:
+def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> int:
     """Sign in where that is wanted, have a first reply of another model or with another key, say
     what comes next; the exit code."""
     attended, summary = not options.non_interactive, dict(part.summary)

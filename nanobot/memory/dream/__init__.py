@@ -36,9 +36,9 @@ from msgspec.structs import replace
 from nanobot.bus.state import StateStore
 from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import NanobotError, ProviderError, ProviderRejected
-from nanobot.memory.dream.learning import BudgetSpent, DreamLimits, Planner, carry_out
+from nanobot.memory.dream.learning import DreamLimits, Planner, RunBudgetSpent, carry_out
 from nanobot.memory.dream.reading import Reader, ReadMessages
-from nanobot.memory.dream.state import DreamReport, DreamState, Plan
+from nanobot.memory.dream.state import DreamPlan, DreamReport, DreamState
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.providers.port import Provider
 from nanobot.tasks import logging_errors
@@ -176,7 +176,7 @@ class Dream:
                 await self._finish(reader, memory, plan, report, again=True)
         try:
             await self._read_on(reader, memory, run, report)
-        except BudgetSpent as spent:
+        except RunBudgetSpent as spent:
             logger.info("Dream for {} is postponed: {}", memory.scope, spent)
         async with self._writing:
             await self._remember(memory, last_run=self._clock.now().isoformat())
@@ -216,13 +216,13 @@ class Dream:
             raise refusal
         if counted:
             async with self._writing:
-                await self._finish(reader, memory, Plan(skipped=counted), report)
+                await self._finish(reader, memory, DreamPlan(skipped=counted), report)
 
     async def _finish(
         self,
         reader: Reader,
         memory: Memory,
-        plan: Plan,
+        plan: DreamPlan,
         report: DreamReport,
         *,
         again: bool = False,

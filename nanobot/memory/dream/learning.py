@@ -33,7 +33,7 @@ from nanobot.memory.dream.phases import (
     read_extraction,
 )
 from nanobot.memory.dream.reading import DreamEntry
-from nanobot.memory.dream.state import DreamReport, Hold, Plan, Write
+from nanobot.memory.dream.state import DreamPlan, DreamReport, Hold, Write
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.lines import apply_operations
@@ -62,7 +62,7 @@ class Unintelligible(NanobotError):
     """The model does not answer in the form that it is asked for."""
 
 
-class BudgetSpent(NanobotError):
+class RunBudgetSpent(NanobotError):
     """A run has asked as much as it may; what is left waits for the next."""
 
 
@@ -93,9 +93,9 @@ class Planner:
         self._today = f"{now:%A}, {now.date().isoformat()}"
         self._calls = self._tokens = 0
 
-    async def plan(self, entries: Sequence[DreamEntry], empty: frozenset[str]) -> Plan:
+    async def plan(self, entries: Sequence[DreamEntry], empty: frozenset[str]) -> DreamPlan:
         """What a batch comes to; `empty` are the keys of entries without anything to read. Raises
-        `BudgetSpent` where nothing could be asked, `Unintelligible`, or a `ProviderError`."""
+        `RunBudgetSpent` where nothing could be asked, `Unintelligible`, or a `ProviderError`."""
         owner = self._memory.scope == OWNER
         paths = [path for path in FACTS if owner or path != MANNER]
         files = {path: self._memory.store.read(path) for path in paths}
@@ -106,7 +106,7 @@ class Planner:
         for group in filter(None, (clean, tainted)):
             try:
                 wanted, numbers = await self._extract(group, files)
-            except BudgetSpent:
+            except RunBudgetSpent:
                 if not read and not skipped:
                     raise
                 break
@@ -117,7 +117,7 @@ class Planner:
             await self._integrate(path, text, [one for one in updates if one.path == path])
             for path, text in files.items()
         ]
-        return Plan(
+        return DreamPlan(
             tuple(write for write in writes if write.operations),
             tuple(holds_in(updates)),
             frozenset(read) | empty,
@@ -155,7 +155,7 @@ class Planner:
             request = integration_request(path, text, updates)
             try:
                 edits = read_edits(await self._ask(self._opening("dream_phase2.md", request)))
-            except BudgetSpent as spent:
+            except RunBudgetSpent as spent:
                 logger.info("{} is not edited by the model: {}", path, spent)
         write = integrate(path, text, updates, edits)
         quoted = (one.step for one in wanted if one.quoted)
@@ -165,13 +165,13 @@ class Planner:
         return [system_message(render(template, today=self._today)), user_message(request)]
 
     async def _ask(self, messages: Sequence[PromptMessage]) -> str:
-        """The model's answer. Raises `BudgetSpent`, or a `ProviderError`."""
+        """The model's answer. Raises `RunBudgetSpent`, or a `ProviderError`."""
         limits = self._limits
         asked = sum(estimate_tokens(message.text) for message in messages)
         if self._calls >= max(limits.max_calls, 1):
-            raise BudgetSpent(f"the {limits.max_calls} model calls of a run are used up")
+            raise RunBudgetSpent(f"the {limits.max_calls} model calls of a run are used up")
         if self._calls and self._tokens + asked > limits.max_tokens:
-            raise BudgetSpent(f"the {limits.max_tokens:,} tokens of a run are used up")
+            raise RunBudgetSpent(f"the {limits.max_tokens:,} tokens of a run are used up")
         self._calls += 1
         prompt = Prompt(tuple(messages), Toolset.of(()))
         reply = await self._provider.complete(prompt, CallOptions(model=limits.model))
@@ -180,7 +180,7 @@ class Planner:
         return reply.text
 
 
-async def carry_out(memory: Memory, plan: Plan, report: DreamReport, *, again: bool) -> None:
+async def carry_out(memory: Memory, plan: DreamPlan, report: DreamReport, *, again: bool) -> None:
     """Do all of `plan`, and report it; `again` where a part of it may have been done before a
     crash.
 

@@ -35,7 +35,7 @@ class Hold(Struct, frozen=True):
     origins: tuple[str, ...]
 
 
-class Plan(Struct, frozen=True):
+class DreamPlan(Struct, frozen=True):
     """What a batch comes to. `done` are the keys of entries that need not be read again, `skipped`
     those that the model left for later; `entries` is how many it read. `run` is what the versions
     of one Dream share."""
@@ -60,9 +60,9 @@ class ScopeState(Struct, frozen=True):
     note: str = ""
     done: frozenset[str] = frozenset()
     skipped: Mapping[str, int] = field(default_factory=dict)
-    plan: Plan | None = None
+    plan: DreamPlan | None = None
 
-    def after(self, plan: Plan) -> ScopeState:
+    def after(self, plan: DreamPlan) -> ScopeState:
         """With `plan` carried out. An entry that was skipped twice is done."""
         again = {key: self.skipped.get(key, 0) + 1 for key in plan.skipped}
         skipped = {**self.skipped, **again}

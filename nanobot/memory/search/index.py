@@ -40,7 +40,7 @@ from nanobot.memory.search.database import (
     remove,
     unless_refused,
 )
-from nanobot.memory.search.ingest import Ingest
+from nanobot.memory.search.ingest import IndexIngest
 from nanobot.memory.search.searching import Search, Vector
 
 _EMBEDDED_AT_ONCE = 64
@@ -70,7 +70,7 @@ class MemoryIndex:
         self._path, self._sources, self._clock = path, sources, clock
         self._patience = patience
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-index")
-        self._opened: tuple[Ingest, Search] | None = None
+        self._opened: tuple[IndexIngest, Search] | None = None
         self._embedding = Embedding(embedder) if embedder else None
         self._embedder_name = embedder.name if embedder else ""
         self._is_embedding = asyncio.Lock()
@@ -142,10 +142,10 @@ class MemoryIndex:
         with storage_errors(self._path):
             remove(self._path)
 
-    def _open(self) -> tuple[Ingest, Search]:
+    def _open(self) -> tuple[IndexIngest, Search]:
         if self._opened is None:
             db = connect(self._path, self._patience)
-            ingest = Ingest(db, self._sources, self._clock, self._closing.is_set)
+            ingest = IndexIngest(db, self._sources, self._clock, self._closing.is_set)
             search = Search(db, self._sources.scope_of, self._embedder_name)
             self._opened = ingest, search
         return self._opened

@@ -78,7 +78,7 @@ Lines = Iterable[tuple[int, bytes | IndexEntry]]
 """What a stream holds, each with its hash: lines of a session, or passages."""
 
 
-class Ingest:
+class IndexIngest:
     """Brings `db` up to date with the files of `sources`.
 
     Raises `Interrupted` soon after `closing` has become true.

@@ -60,7 +60,7 @@ class Watcher:
         self._process, owner = os.getpid(), os.getppid()
         # Descriptors that are readable when the command or nanobot is gone.
         self._gone, self._owner_gone = os.pidfd_open(self._process), os.pidfd_open(owner)
-        self._usage = Usage(spec, self._process)
+        self._usage = ProcessUsage(spec, self._process)
         self._identities, self._free = _identities(spec), _free(spec)
 
     def close(self) -> None:
@@ -257,7 +257,7 @@ class Tally(NamedTuple):
     processes: tuple[int, ...]
 
 
-class Usage:
+class ProcessUsage:
     """Looks at what a command uses, whose first process is `process`."""
 
     def __init__(self, spec: Spec, process: int) -> None:

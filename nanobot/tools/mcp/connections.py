@@ -231,7 +231,7 @@ class Connections:
     @asynccontextmanager
     async def open(
         self, server: McpServer, lost: Callable[[str], None], changed: Callable[[], None]
-    ) -> AsyncIterator[Session]:
+    ) -> AsyncIterator[McpSession]:
         """A connection for as long as the context lasts; the program ends with it. `lost` is told
         the reason when the server is gone, `changed` when its tools may not be the same any more.
         Entering raises `NanobotError`; so may leaving."""
@@ -257,7 +257,7 @@ class Connections:
                 cache=None,
             )
             async with client:
-                yield Session(client, server, reason)
+                yield McpSession(client, server, reason)
 
     @asynccontextmanager
     async def _reach(
@@ -318,7 +318,7 @@ class Connections:
         return home
 
 
-class Session:
+class McpSession:
     """An open connection to a server. `reason` has an entry once it is known why that is gone."""
 
     def __init__(self, client: Client, server: McpServer, reason: list[str]) -> None:

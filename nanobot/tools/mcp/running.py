@@ -18,7 +18,7 @@ from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import NanobotError
 from nanobot.tasks import Background
 from nanobot.tooling import ToolResult
-from nanobot.tools.mcp.connections import Connections, Session
+from nanobot.tools.mcp.connections import Connections, McpSession
 from nanobot.tools.mcp.values import McpError, McpLost, McpServer, ToolDescription
 
 START_SECONDS = 60.0
@@ -33,7 +33,7 @@ class _Run:
     """From one start of the program to its end."""
 
     def __init__(self) -> None:
-        self.ready: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+        self.ready: asyncio.Future[McpSession] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None]
         self.over = asyncio.Event()
         self.ended = asyncio.Event()
@@ -114,7 +114,7 @@ class ServerRunner:
             self._life.over.set()
         await self._background.drain(grace)
 
-    async def _current(self) -> tuple[_Run, Session]:
+    async def _current(self) -> tuple[_Run, McpSession]:
         life, session = await self._alive()
         if not life.stale:
             return life, session
@@ -128,7 +128,7 @@ class ServerRunner:
             return await self._alive()
         return life, session
 
-    async def _alive(self) -> tuple[_Run, Session]:
+    async def _alive(self) -> tuple[_Run, McpSession]:
         while (life := self._life) is not None and life.over.is_set():
             await life.ended.wait()
         life = life or self._begin()
@@ -195,5 +195,5 @@ class ServerRunner:
         life.ended.set()
 
 
-async def _result(ready: asyncio.Future[Session]) -> Session:
+async def _result(ready: asyncio.Future[McpSession]) -> McpSession:
     return await asyncio.shield(ready)

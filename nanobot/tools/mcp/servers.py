@@ -79,7 +79,7 @@ class McpTool(Tool):
         return await self._servers.call(self.server, self.described, given)
 
 
-class State(Struct, frozen=True):
+class ServerState(Struct, frozen=True):
     """How a server is doing. `listing` is None while it was never asked; `names` are those under
     which its tools are offered."""
 
@@ -203,7 +203,7 @@ class McpServers:
         ]
         return {"server": name, "digest": listing.digest, "waiting": waiting}
 
-    def state(self, name: str) -> State:
+    def state(self, name: str) -> ServerState:
         """How one is doing. Raises `NanobotError` where there is none of that name."""
         server = self._servers.get(name)
         if server is None:
@@ -213,15 +213,15 @@ class McpServers:
             )
         running = self._running[name]
         names = tuple(sorted(n for n, tool in self._offered.items() if tool.server is server))
-        return State(server, self._listings.get(name), names, running.runs, running.problem)
+        return ServerState(server, self._listings.get(name), names, running.runs, running.problem)
 
-    async def check(self, name: str) -> State:
+    async def check(self, name: str) -> ServerState:
         """Start one now, if it does not run, and see its tools. Raises `NanobotError`."""
         self.state(name)
         await self._refresh(name)
         return self.state(name)
 
-    async def accept(self, name: str, digest: str) -> State:
+    async def accept(self, name: str, digest: str) -> ServerState:
         """Accept what waits at a server, if it is exactly what `digest` stands for.
 
         Raises `NanobotError` where it is something else, and `StorageError`; nothing is accepted

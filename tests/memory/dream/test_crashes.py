@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.memory.dream.state import DreamState, Hold, Plan, ScopeState, Write
+from nanobot.memory.dream.state import DreamPlan, DreamState, Hold, ScopeState, Write
 from nanobot.memory.lines import Operation
 from nanobot.memory.version import Change
 from nanobot.providers.port import Prompt
@@ -159,7 +159,7 @@ def test_a_document_of_earlier_versions_is_read(world: World) -> None:
         note="2026-03-09",
         done=frozenset({"4"}),
         skipped={"3": 1},
-        plan=Plan(
+        plan=DreamPlan(
             (Write(LONG_TERM, steps[:1]),),
             (Hold(LONG_TERM, steps[1:], ("forwarded",)),),
             frozenset({"1"}),

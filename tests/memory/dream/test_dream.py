@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from nanobot.memory.dream.state import DreamState, Plan, Write
+from nanobot.memory.dream.state import DreamPlan, DreamState, Write
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.lines import Operation
 from nanobot.memory.wording import Fact
@@ -278,7 +278,7 @@ async def test_lines_that_may_not_go_are_told(world: World) -> None:
     world.remembers("All gone.", *(f"{name.title()} is a project no more" for name in names))
     state = DreamState(world.state)
     steps = tuple(Operation(old=line) for line in lines)
-    state.put("owner", replace(state.of("owner"), plan=Plan((Write(LONG_TERM, steps),))))
+    state.put("owner", replace(state.of("owner"), plan=DreamPlan((Write(LONG_TERM, steps),))))
     report = await world.dreams(found())
     assert report.refused == tuple(line.removeprefix("- ") for line in lines)
     assert world.read(LONG_TERM) == text

@@ -8,7 +8,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from nanobot.errors import StorageError
-from nanobot.memory.dream.state import DreamState, Hold, Plan, Write
+from nanobot.memory.dream.state import DreamPlan, DreamState, Hold, Write
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.lines import Operation
 from nanobot.memory.wording import Fact
@@ -27,7 +27,7 @@ def forget(world: World, *lines: str) -> None:
 def planned(world: World, *lines: str) -> None:
     """A run was cut short before it wrote these."""
     operations = tuple(Operation("", f"- {line}") for line in lines)
-    plan = Plan(
+    plan = DreamPlan(
         (Write(LONG_TERM, operations),),
         (Hold("USER.md", operations, ("dream",)),),
     )

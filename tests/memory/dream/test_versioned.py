@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.memory.dream.state import DreamState, Plan, Write
+from nanobot.memory.dream.state import DreamPlan, DreamState, Write
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation
 from nanobot.testing import FakeClock
@@ -75,7 +75,7 @@ async def test_what_was_undone_before_a_restart_is_not_done_again(world: World) 
     before = "- Lives in Lisbon\n- Has a cat\n"
     world.write(LONG_TERM, before)
     operation = Operation("- Lives in Lisbon", f"- {LIVES}", "", 1)
-    plan = Plan((Write(LONG_TERM, (operation,), ("- Lives in Lisbon",)),), entries=1)
+    plan = DreamPlan((Write(LONG_TERM, (operation,), ("- Lives in Lisbon",)),), entries=1)
     state = DreamState(world.state)
     state.put("owner", replace(state.of("owner"), plan=plan))  # as a crash would have left it
     report = await world.restarted().dreams()

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nanobot.memory.dream import Dream, DreamLimits
-from nanobot.memory.dream.state import DreamState, Plan, Write
+from nanobot.memory.dream.state import DreamPlan, DreamState, Write
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
 from nanobot.memory.lines import Operation
@@ -23,7 +23,7 @@ def dreaming(home: RealHome, stored: MemoryState, *scopes: str) -> Dream:
     """A Dream that was cut short when it was about to write the secret in these scopes."""
     state = DreamState(stored)
     for scope in scopes:
-        plan = Plan((Write(FILE, (Operation("", f"- {SECRET}"),)),))
+        plan = DreamPlan((Write(FILE, (Operation("", f"- {SECRET}"),)),))
         state.put(scope, replace(state.of(scope), plan=plan))
     dream = Dream(
         provider=ScriptedModel(),
