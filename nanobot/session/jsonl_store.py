@@ -342,7 +342,15 @@ class JsonlStore:
         return found.metadata or {} if found else {}
 
     def sessions(self) -> list[SessionInfo]:
-        return self._listing.sessions()
+        waiting = self._writer.waiting()  # before the files: else a new one may be in neither
+        stored = self._listing.sessions()
+        known, now = {info.key for info in stored}, self._clock.now()
+        new = [
+            SessionInfo(file.key, file.created_at, now, 0, "", str(file.path))
+            for file in waiting
+            if file.key not in known
+        ]
+        return [*new, *stored]
 
     def retry(self) -> None:
         self._writer.retry()

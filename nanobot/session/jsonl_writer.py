@@ -207,8 +207,8 @@ class _Backlog(Struct):
 
 class Writer:
     """Appends lines to session files in a thread of its own. For `gather` seconds after the first
-    lines came, more may come to share a sync with them. All methods but `backlog` belong to the
-    event loop."""
+    lines came, more may come to share a sync with them. All methods but `backlog` and
+    `waiting` belong to the event loop."""
 
     def __init__(self, files: FileOps, clock: Clock, gather: float = 0.0) -> None:
         self._files, self._clock, self._gather = files, clock, gather
@@ -254,6 +254,10 @@ class Writer:
         """The lines for `file` that are not durable yet. May be called from any thread."""
         backlog = self._backlogs.get(file)
         return b"".join(backlog.lines.copy()) if backlog else b""
+
+    def waiting(self) -> list[SessionFile]:
+        """The files that have a backlog. May be called from any thread."""
+        return list(self._backlogs)
 
     def retry(self) -> None:
         """Try again what the disk refused, and what it refuses in the attempt under way."""

@@ -108,8 +108,8 @@ class SessionManager:
         return self._unreadable
 
     def list_sessions(self) -> list[SessionInfo]:
-        """All sessions that are stored, the one used last first. Blocks, the longer the more of
-        them changed since the last time; may be called from any thread."""
+        """All sessions, the one used last first; also new ones that are not durable yet. Blocks,
+        the longer the more of them changed since the last time; may be called from any thread."""
         return self._store.sessions()
 
     def read_messages(self, key: str, first: int = 1, last: int | None = None) -> Iterator[Message]:

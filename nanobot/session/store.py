@@ -99,7 +99,7 @@ class SessionStore(Protocol):
         """The small facts that are stored of a conversation, if any. Raises `StorageError`."""
 
     def sessions(self) -> list[SessionInfo]:
-        """All conversations, the one used last first."""
+        """All conversations, the one used last first; also one of which nothing is durable yet."""
 
     def retry(self) -> None:
         """Try at once to store what was refused."""

@@ -71,6 +71,7 @@ async def test_saved_messages_are_visible_before_the_disk_has_them(managed: Open
     assert texts(session.messages) == ["hello"]
     assert not saved.done()
     assert texts(list(manager.read_messages("cli:direct"))) == ["hello"]
+    assert [info.key for info in manager.list_sessions()] == ["cli:direct"]
     await saved
 
 
