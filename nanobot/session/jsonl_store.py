@@ -331,6 +331,9 @@ class JsonlStore:
         return [one for one in messages if not any(retraction.covers(one) for retraction in gone)]
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
+        for record in map(decode, reversed(self._waiting(key))):
+            if isinstance(record, Metadata):
+                return record.metadata or {}
         path = self._file_of(key)
         try:
             with opened(path) as descriptor:
@@ -381,11 +384,15 @@ class JsonlStore:
         """The folder of a key's archived segments, whether or not it exists."""
         return self._path / "archive" / stem_of(key)
 
+    def _waiting(self, key: str) -> list[bytes]:
+        """The lines that are not durable yet. To be asked for before the files are read: else what
+        goes there meanwhile is in neither."""
+        file = self._files.get(key)
+        return self._writer.backlog(file).splitlines() if file else []
+
     def _records(self, key: str, first: int, last: int | None) -> Iterator[Record]:
         """What is stored, as `records_of` gives it, and what is not durable yet."""
-        file = self._files.get(key)
-        # Before the files: else what goes there meanwhile is in neither.
-        waiting = self._writer.backlog(file).splitlines() if file else []
+        waiting = self._waiting(key)
         path, folder = self._file_of(key), self._archive_of(key)
         if not waiting and state_of(path) is None and not folder.is_dir():
             keys = [key_of(other.stem) for other in self._path.glob(f"*{SUFFIX}")]

@@ -96,7 +96,8 @@ class SessionStore(Protocol):
         """Those of `messages` that were not retracted. Raises as it does."""
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
-        """The small facts that are stored of a conversation, if any. Raises `StorageError`."""
+        """The small facts that are stored of a conversation, if any; also those that are not
+        durable yet. Raises `StorageError`."""
 
     def sessions(self) -> list[SessionInfo]:
         """All conversations, the one used last first; also one of which nothing is durable yet."""

@@ -67,9 +67,11 @@ async def test_saved_messages_are_visible_before_the_disk_has_them(managed: Open
     manager = managed()
     session = await manager.get_or_create("cli:direct")
     session.add_message(user("hello"))
+    session.set_metadata(scope="owner")
     saved = manager.save(session)
     assert texts(session.messages) == ["hello"]
     assert not saved.done()
+    assert manager.metadata_of("cli:direct") == {"scope": "owner"}
     assert texts(list(manager.read_messages("cli:direct"))) == ["hello"]
     assert [info.key for info in manager.list_sessions()] == ["cli:direct"]
     await saved
