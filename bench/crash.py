@@ -50,8 +50,8 @@ TEXTS = {
 }
 
 
-_SAMPLED = 93
-_SAMPLE = range(20, 20 + 4 * _SAMPLED, _SAMPLED)
+_SAMPLED = 130
+_SAMPLE = range(20, 20 + 3 * _SAMPLED, _SAMPLED)
 """The calls of the short form; a whole conversation makes some more than that."""
 
 
@@ -171,7 +171,7 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         "before each write, fsync, rename, send": lambda: at_calls(BEFORE, 0),
         "in the middle of each": lambda: at_calls(TORN, 1),
         "after each": lambda: at_calls(AFTER, 2),
-        "at random moments": lambda: campaign.at_random(1000 // step if step else 4, rng, 0.25),
+        "at random moments": lambda: campaign.at_random(1000 // step if step else 2, rng, 0.25),
     }
 
 
