@@ -34,7 +34,7 @@ class SideModel(Checked, frozen=True):
     api_key: ApiKey = SecretStr("")
     """Its key; left out, that of the main model if the server is the same."""
     model: str = ""
-    """The model, as the server knows it."""
+    """Model name on that server."""
 
     @property
     def lacks_key(self) -> bool:
@@ -56,14 +56,14 @@ class EmbeddingSettings(SideModel, frozen=True):
     """The model that turns texts into vectors."""
 
     model: str = ""
-    """The model, as the server knows it. Empty: search works on words alone."""
+    """Model name on that server. Empty: search works on words alone."""
 
 
 class TranscriptionSettings(SideModel, frozen=True):
     """The model that turns speech into text."""
 
     model: str = ""
-    """The model, as the server knows it, such as `whisper-1`. Empty: voice messages are kept as
+    """Model name on that server, such as `whisper-1`. Empty: voice messages are kept as
     files and not understood."""
     language: str = ""
     """The language that is spoken, as two letters such as `de`; empty: the model finds out."""
@@ -124,7 +124,7 @@ class ModelSettings(Checked, frozen=True):
     model for trying nanobot out. Left out, it is `openai` as soon as a name, a key, another address
     or fallbacks are given."""
     name: str = ""
-    """The model, as the server knows it. Required by the official API; left out, another server is
+    """Model name on that server. Required by the official API; left out, another server is
     asked what it serves, and the first one is taken."""
     base_url: Url = OFFICIAL_API
     """Where the API is, up to and including `/v1`."""
