@@ -128,24 +128,27 @@ T = TypeVar("T")
 async def with_timeout(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`, which is cancelled after `seconds` of this clock.
 
-    Raises `TimeoutError` then, and otherwise what `work` raises.
+    Raises `TimeoutError` then, and otherwise what `work` raises. Whoever is cancelled meanwhile
+    gets `CancelledError`, also where `work` fails at that moment; a task group of Python 3.11 would
+    raise the failure and lose the cancellation.
     """
+    task, alarm = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
     try:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(work)
-            alarm = group.create_task(clock.sleep(seconds))
-            await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
-            task.cancel()
-            alarm.cancel()
-    except BaseExceptionGroup as errors:
-        raise first_error(errors) from None
+        await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        task.cancel()
+        alarm.cancel()
+        await asyncio.gather(task, alarm, return_exceptions=True)
     if task.cancelled():
         raise TimeoutError
     return task.result()
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The error that ended a task group, unwrapped from nested groups."""
+    """The error that ended a task group, unwrapped from nested groups. `CancelledError` where the
+    task that ran the group was cancelled as well: Python 3.11 would lose that."""
+    if (task := asyncio.current_task()) is not None and task.cancelling():
+        return asyncio.CancelledError()
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

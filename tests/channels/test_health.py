@@ -72,3 +72,17 @@ async def test_work_beyond_its_deadline_is_cancelled_and_what_it_raises_comes_th
 
     with pytest.raises(LookupError, match="nothing there"):
         await with_timeout(clock, 5.0, fail())
+
+
+async def test_a_cancellation_is_not_lost_where_the_work_fails_at_that_moment() -> None:
+    clock, failing = WatchedClock(), asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        await failing
+
+    waiting = asyncio.create_task(with_timeout(clock, 5.0, work()))
+    await clock.until_asked(5.0)
+    failing.set_exception(LookupError("nothing there"))
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
