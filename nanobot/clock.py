@@ -145,10 +145,7 @@ async def with_timeout(clock: Clock, seconds: float, work: Coroutine[Any, Any, T
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The error that ended a task group, unwrapped from nested groups. `CancelledError` where the
-    task that ran the group was cancelled as well: Python 3.11 would lose that."""
-    if (task := asyncio.current_task()) is not None and task.cancelling():
-        return asyncio.CancelledError()
+    """The error that ended a task group, unwrapped from nested groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -372,8 +372,6 @@ def _in_words(server: str, reason: list[str]) -> Iterator[None]:
         from mcp_types import CONNECTION_CLOSED
 
         error = first_error(whole)
-        if isinstance(error, asyncio.CancelledError):
-            raise error from None
         said = escape_invisible(" ".join(str(error).split()))[:_MOST_SAID]
         failure = McpError(f"{server} cannot be understood ({type(error).__name__}: {said})")
         if isinstance(error, McpError):
