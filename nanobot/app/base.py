@@ -123,6 +123,7 @@ def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
             api_key=api_key.get_secret_value(),
             max_tokens=model.max_completion_tokens,
             stall_seconds=model.timeout_seconds,
+            transport=model.transport,
         )
         return Model(name, provider)
 

@@ -137,6 +137,9 @@ class ModelSettings(Checked, frozen=True):
     """Tokens that one answer may have."""
     timeout_seconds: Seconds = 120.0
     """Seconds of silence from the server that end a call."""
+    transport: Literal["http", "sdk"] = "http"
+    """How requests are sent: `http` by nanobot's own client, `sdk` by the official SDK, which
+    takes more time and memory."""
     retry_seconds: Duration = 60.0
     """Seconds for which one call is tried again within a turn; 0 for never."""
     fallbacks: tuple[FallbackModel, ...] = ()

@@ -26,7 +26,7 @@ from nanobot.providers.endpoint import (
     model_names,
     string,
 )
-from nanobot.providers.http import HttpConnection
+from nanobot.providers.sdk import SdkConnection
 
 _NO_LIST = frozenset({404, 405})
 
@@ -35,7 +35,7 @@ async def served_models(base_url: str, api_key: str, *, seconds: float) -> tuple
     """The names of the models that a server offers, none where it keeps no list. `seconds` bound
     the connection and each silence. Raises `ProviderError`."""
     endpoint = Endpoint(base_url, "", api_key.strip())
-    connection = HttpConnection(endpoint, connect=seconds, stall=seconds)
+    connection = SdkConnection(endpoint, connect=seconds, stall=seconds)
     try:
         return model_names(await connection.ask("/models"))
     except ProviderGarbage:
@@ -169,7 +169,7 @@ class _Place(Struct, frozen=True):
     ) -> Mapping[str, object]:
         """The object at `path`, or what is answered to `body`; empty where there is none."""
         endpoint = Endpoint(self.url, self.model, self.key)
-        connection = HttpConnection(endpoint, connect=self.seconds, stall=self.seconds)
+        connection = SdkConnection(endpoint, connect=self.seconds, stall=self.seconds)
         with suppress(ProviderError, TimeoutError):
             try:
                 async with asyncio.timeout(self.seconds):

@@ -14,8 +14,8 @@ from random import Random
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong
 from nanobot.providers.endpoint import Endpoint, items, mapping
-from nanobot.providers.http import HttpConnection
 from nanobot.providers.retry import RetryPolicy, retried
+from nanobot.providers.sdk import SdkConnection
 
 _STALL_SECONDS = 60.0
 _SHORTEST = 100
@@ -41,7 +41,7 @@ class OpenAIEmbedder:
         self._random = Random()  # noqa: S311 - jitter, not a secret
         self.name = f"{endpoint.model} at {endpoint.base_url.rpartition('@')[2]}"
         self._batch, self._characters = batch, characters
-        self._connection = HttpConnection(endpoint, stall=_STALL_SECONDS)
+        self._connection = SdkConnection(endpoint, stall=_STALL_SECONDS)
 
     async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
         """A vector for each text, in order, all of one length. Raises `ProviderError`s, those that

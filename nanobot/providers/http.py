@@ -1,38 +1,45 @@
-"""A connection to a model server, the only module that imports the `openai` package.
+"""A connection to a model server: what is asked of one, and the usual way, by aiohttp.
 
-Importing it takes half a second, so that happens when a connection is first used, in a thread. What
-is used of the package are connections, authentication and headers. Request bodies go in as bytes,
-past the typed transform (150 ms for a thousand messages), and answers come out as bytes. Nothing is
-retried here, no redirect is followed, and environment variables add no headers.
+What goes wrong is a `ProviderError` of the endpoint's. Nothing is retried here, no redirect is
+followed, no cookie is kept, and the environment adds no headers: of it only proxies (for servers
+elsewhere) and certificates count. aiohttp is loaded when a connection is first used, in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import socket
 import ssl
+from abc import ABC, abstractmethod
+from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
+from nanobot.errors import ProviderError
 from nanobot.providers.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    import httpx2
-    from openai import AsyncOpenAI
+    import aiohttp
 
 CONNECT_SECONDS = 15.0
 _ERROR_BYTES = 64 * 1024
 _ANSWER_BYTES = 64 * 1024 * 1024
+_PIECE_BYTES = 256 * 1024
+_LONGEST_HEADER = 64 * 1024
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+Chunks = AsyncGenerator[bytes, None]
 
 
-class HttpConnection:
+class Connection(ABC):
     """A client of one server, opened when it is first used, and again after `close`. A connection
     must stand within `connect` seconds, and no more than `stall` may pass without a byte. What it
     raises are `ProviderError`s."""
@@ -42,53 +49,30 @@ class HttpConnection:
     ) -> None:
         self._endpoint, self._stall, self._connect = endpoint, stall, connect
         self._opening = asyncio.Lock()
-        self._client: AsyncOpenAI | None = None
+
+    @abstractmethod
+    def _request(self, method: str, path: str, body: bytes) -> AbstractAsyncContextManager[Chunks]:
+        """Send JSON, or nothing; the body of the answer as it arrives, with a status that means
+        success."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release the sockets."""
 
     @asynccontextmanager
     async def post(self, path: str, body: bytes) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Send `body`; the context is the body of the answer as it arrives, with status 200."""
-        async with (
-            self._answer("POST", path, content=body) as response,
-            aclosing(self._chunks(response)) as chunks,
-        ):
+        """Send `body`, which is JSON; the context is the body of the answer as it arrives."""
+        async with self._request("POST", path, body) as chunks, aclosing(chunks):
             yield chunks
 
     async def ask(self, path: str, body: object = None) -> Mapping[str, object]:
         """The JSON object at `path`, or what is answered to `body`, which is sent as JSON."""
-        request = {} if body is None else {"content": json.dumps(body).encode()}
-        async with self._answer("GET" if body is None else "POST", path, **request) as response:
-            return await self._object(response)
+        method, content = ("GET", b"") if body is None else ("POST", json.dumps(body).encode())
+        async with self._request(method, path, content) as chunks:
+            return await self._object(chunks)
 
-    async def upload(
-        self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]
-    ) -> Mapping[str, object]:
-        """Send a form with the file (name, content, MIME type) as `file`; the JSON object of the
-        answer."""
-        async with self._answer("POST", path, body=fields, files={"file": file}) as response:
-            return await self._object(response)
-
-    async def close(self) -> None:
-        """Release the sockets."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-
-    @asynccontextmanager
-    async def _answer(
-        self, method: str, path: str, **request: Any
-    ) -> AsyncIterator[httpx2.Response]:
-        async with self._opening:
-            if self._client is None:
-                self._client = await asyncio.to_thread(self._open)
-        response = await self._send(self._client, method, path, request)
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-    def _open(self) -> AsyncOpenAI:
-        """Raises `ProviderRejected` for an address or a key that cannot be right, and where there
-        are no certificates to check the server's by. Blocks."""
+    def _address(self) -> SplitResult:
+        """The server's address. Raises `ProviderRejected` where that or the key cannot be right."""
         endpoint = self._endpoint
         if not (endpoint.api_key.isascii() and endpoint.api_key.isprintable()):
             raise endpoint.unusable(
@@ -101,124 +85,194 @@ class HttpConnection:
         except ValueError:
             usable = False
         if not usable:
-            raise endpoint.unusable(
-                f"{endpoint.settings}.base_url is not an http or https address",
-                "It looks like https://api.example.com/v1.",
-            )
-        import httpx2
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+            raise self._no_address()
+        return url
 
-        timeout = httpx2.Timeout(self._stall, connect=self._connect)
-        return AsyncOpenAI(
-            api_key=endpoint.api_key or "none",
-            base_url=endpoint.base_url,
-            max_retries=0,
-            timeout=timeout,
-            http_client=DefaultAsyncHttpxClient(
-                timeout=timeout,
-                verify=_certificates(endpoint),
-                trust_env=url.hostname not in _LOOPBACK,
-                event_hooks={"response": [self._refuse]},
-            ),
+    def _no_address(self) -> ProviderError:
+        return self._endpoint.unusable(
+            f"{self._endpoint.settings}.base_url is not an http or https address",
+            "It looks like https://api.example.com/v1.",
         )
 
-    async def _refuse(self, response: httpx2.Response) -> None:
-        """Raise what a status other than success means. Reads no more than the beginning of the
-        body, where the package by itself would read an endless one."""
-        if response.is_success:
-            return
+    async def _refused(
+        self, status: int, headers: Mapping[str, str], chunks: Chunks
+    ) -> ProviderError:
+        """What a status other than success means. Reads no more than the beginning of the body."""
         body = b""
-        async with aclosing(self._chunks(response)) as chunks:
+        async with aclosing(chunks):
             async for chunk in chunks:
                 body += chunk
                 if len(body) >= _ERROR_BYTES:
                     break
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        raise self._endpoint.refused(response.status_code, headers, body[:_ERROR_BYTES])
+        lower = {name.lower(): value for name, value in headers.items()}
+        return self._endpoint.refused(status, lower, body[:_ERROR_BYTES])
 
-    async def _send(
-        self, client: AsyncOpenAI, method: str, path: str, request: Mapping[str, Any]
-    ) -> httpx2.Response:
-        import httpx2
-        import openai
-
-        headers: dict[str, str | openai.Omit] = {
-            "Accept-Encoding": "identity",  # no small answer becomes a large one
-            "OpenAI-Organization": openai.Omit(),
-            "OpenAI-Project": openai.Omit(),
-        }
-        if "files" in request:
-            headers["Content-Type"] = "multipart/form-data"
-        ask: Any = client.post if method == "POST" else client.get
-        try:
-            answer = await ask(
-                path,
-                cast_to=httpx2.Response,
-                options={"headers": headers, "follow_redirects": False},
-                stream=True,
-                stream_cls=openai.AsyncStream[Any],
-                **request,
-            )
-        except openai.APIConnectionError as error:
-            if isinstance(error.__cause__, httpx2.ConnectTimeout):
-                reason = f"no connection within {self._connect:g} seconds"
-                raise self._endpoint.unreachable(reason) from error
-            if isinstance(error.__cause__, httpx2.ConnectError):
-                raise self._endpoint.unreachable(_root_cause(error)) from error
-            if isinstance(error, openai.APITimeoutError):
-                raise self._endpoint.stalled(self._stall) from error
-            raise self._endpoint.cut(_root_cause(error)) from error
-        # Asked for the response itself, the package gives it, stream or not; its types deny that.
-        return cast("httpx2.Response", answer)
-
-    async def _object(self, response: httpx2.Response) -> Mapping[str, object]:
+    async def _object(self, chunks: Chunks) -> Mapping[str, object]:
         answer = bytearray()
-        async with aclosing(self._chunks(response)) as chunks:
+        async with aclosing(chunks):
             async for chunk in chunks:
                 answer += chunk
                 if len(answer) > _ANSWER_BYTES:
                     raise self._endpoint.garbage("more than was asked for")
         return self._endpoint.object_in(bytes(answer))
 
-    async def _chunks(self, response: httpx2.Response) -> AsyncGenerator[bytes, None]:
-        import httpx2
+    def _certificates(self) -> ssl.SSLContext:
+        """Blocks. Raises `ProviderRejected` where there are none to check the server's by."""
+        named = next((name for name in _CERTIFICATES if os.environ.get(name)), "")
+        place = os.environ.get(named, "")
+        try:
+            return _trusted(named, place)
+        except OSError as error:
+            hint = (
+                f"Let {named} name certificates in PEM form, or unset it, and start nanobot again."
+            )
+            what = f"{named} ({place})" if named else "the certificates of this machine"
+            raise self._endpoint.unusable(
+                f"cannot use {what}: {error.strerror or error}",
+                hint if named else "Install them (the package ca-certificates).",
+            ) from error
+
+
+class HttpConnection(Connection):
+    """See `Connection`. Connections are kept open between requests."""
+
+    def __init__(
+        self, endpoint: Endpoint, *, stall: float, connect: float = CONNECT_SECONDS
+    ) -> None:
+        super().__init__(endpoint, stall=stall, connect=connect)
+        self._session: aiohttp.ClientSession | None = None
+        self._proxy: str | None = None
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    @asynccontextmanager
+    async def _request(self, method: str, path: str, body: bytes) -> AsyncIterator[Chunks]:
+        import aiohttp
+
+        session = await self._opened()
+        headers = {"Content-Length": str(len(body)), "Content-Type": "application/json"}
+        try:
+            response = await session.request(
+                method,
+                self._url(path),
+                data=_pieces(body) if body else None,
+                headers=headers if body else None,
+                allow_redirects=False,
+                proxy=self._proxy,
+            )
+        except aiohttp.InvalidURL as error:
+            raise self._no_address() from error
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise self._failed(error) from error
+        async with response:
+            chunks = self._chunks(response)
+            if not 200 <= response.status < 300:
+                raise await self._refused(response.status, response.headers, chunks)
+            yield chunks
+
+    async def _opened(self) -> aiohttp.ClientSession:
+        async with self._opening:
+            if self._session is None:
+                certificates = await asyncio.to_thread(self._prepare)
+                self._session = self._new_session(certificates)
+            return self._session
+
+    def _url(self, path: str) -> str:
+        url = urlsplit(self._endpoint.base_url)
+        host = url.netloc.rpartition("@")[2]
+        return url._replace(netloc=host, path=url.path.rstrip("/") + path, fragment="").geturl()
+
+    def _authorization(self) -> str:
+        """The key, or the name and password that the address has for a proxy in front of it."""
+        url = urlsplit(self._endpoint.base_url)
+        if url.username is None:
+            return f"Bearer {self._endpoint.api_key or 'none'}"
+        pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
+        return f"Basic {b64encode(pair.encode()).decode()}"
+
+    def _prepare(self) -> ssl.SSLContext:
+        """Everything that may be refused or takes long. Blocks."""
+        url = self._address()
+        importlib.import_module("aiohttp")
+        self._proxy = None if url.hostname in LOOPBACK else _proxy_for(url)
+        if self._proxy and urlsplit(self._proxy).scheme not in ("http", "https"):
+            raise self._endpoint.unusable(
+                f"the environment names a proxy that is not one for http: {self._proxy}",
+                "Let HTTPS_PROXY name an http proxy, or add the server to NO_PROXY.",
+            )
+        return self._certificates()
+
+    def _new_session(self, certificates: ssl.SSLContext) -> aiohttp.ClientSession:
+        import aiohttp
+
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=certificates, limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={
+                "Authorization": self._authorization(),
+                "Accept": "application/json",
+                "Accept-Encoding": "identity",  # no small answer becomes a large one
+                "User-Agent": "nanobot",
+            },
+            timeout=aiohttp.ClientTimeout(total=None, connect=self._connect, sock_read=self._stall),
+            max_line_size=_LONGEST_HEADER,
+            max_field_size=_LONGEST_HEADER,
+        )
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> Chunks:
+        import aiohttp
 
         try:
-            async for chunk in response.aiter_bytes():
+            async for chunk in response.content.iter_any():
                 yield chunk
-        except httpx2.TimeoutException as error:
-            raise self._endpoint.stalled(self._stall) from error
-        except httpx2.HTTPError as error:
-            raise self._endpoint.cut(_root_cause(error)) from error
+        except (aiohttp.ClientError, aiohttp.ServerTimeoutError) as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> ProviderError:
+        import aiohttp
+
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return self._endpoint.unreachable(f"no connection within {self._connect:g} seconds")
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            return self._endpoint.unreachable(f"the proxy answered {error.status}")
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return self._endpoint.unreachable(root_cause(error))
+        if isinstance(error, TimeoutError):
+            return self._endpoint.stalled(self._stall)
+        return self._endpoint.cut(root_cause(error))
 
 
-def _certificates(endpoint: Endpoint) -> ssl.SSLContext:
-    named = next((name for name in _CERTIFICATES if os.environ.get(name)), "")
-    place = os.environ.get(named, "")
-    try:
-        return _trusted(place)
-    except OSError as error:
-        hint = f"Let {named} name certificates in PEM form, or unset it, and start nanobot again."
-        raise endpoint.unusable(
-            f"cannot use {f'{named} ({place})' if named else 'the certificates of this machine'}:"
-            f" {error.strerror or error}",
-            hint if named else "Install them (the package ca-certificates).",
-        ) from error
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    """A request in pieces: handed over at once, a large one would hold up everything else."""
+    for start in range(0, len(body), _PIECE_BYTES):
+        yield body[start : start + _PIECE_BYTES]
+
+
+def _proxy_for(url: SplitResult) -> str | None:
+    """What the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, …) says about this address."""
+    proxies = getproxies_environment()
+    if not proxies or proxy_bypass(url.netloc.rpartition("@")[2]):
+        return None
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
 @cache
-def _trusted(_: str) -> ssl.SSLContext:
-    """The certificates to trust, those of the environment's place for them if it names one. Loading
-    them takes 100 ms, so all connections share them."""
-    import httpx2
-
-    return httpx2.create_ssl_context()
+def _trusted(named: str, place: str) -> ssl.SSLContext:
+    """The certificates to trust: those at `place`, else the system's. Loading them takes up to
+    100 ms, so all connections share them."""
+    if named == "SSL_CERT_FILE":
+        return ssl.create_default_context(cafile=place)
+    return ssl.create_default_context(capath=place or None)
 
 
 _OWN_NUMBERS = (ssl.SSLError, socket.gaierror)
 
 
-def _root_cause(error: BaseException) -> str:
+def root_cause(error: BaseException) -> str:
     """What the operating system said, under the layers that wrapped it."""
     cause = error
     while (inner := cause.__cause__ or cause.__context__) is not None:

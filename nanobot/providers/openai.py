@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -18,13 +19,17 @@ from msgspec.structs import replace
 
 from nanobot.errors import ProviderGarbage, ProviderRejected, ProviderUnavailable
 from nanobot.providers.endpoint import Endpoint, model_names
-from nanobot.providers.http import HttpConnection
+from nanobot.providers.http import Connection, HttpConnection
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.providers.replies import IncomingReply
 
 _TAIL_SECONDS = 2.0
 """How long to wait for the end of an answer that is already complete, so that the connection can be
 used again."""
+
+
+Transport = Literal["http", "sdk"]
+"""How requests travel: by nanobot's own HTTP client, or by the official SDK, which is heavier."""
 
 
 class _Dialect(Struct, frozen=True):
@@ -48,6 +53,14 @@ class _Dialect(Struct, frozen=True):
         if self.stream and "stream" in said.lower() and "support" in said.lower():
             return replace(self, stream=False)
         return self
+
+
+def _connect(endpoint: Endpoint, transport: Transport, stall: float) -> Connection:
+    if transport == "http":
+        return HttpConnection(endpoint, stall=stall)
+    from nanobot.providers.sdk import SdkConnection
+
+    return SdkConnection(endpoint, stall=stall)
 
 
 def _is_official(base_url: str) -> bool:
@@ -78,6 +91,7 @@ class OpenAIProvider:
         stall_seconds: float = 120.0,
         patience_seconds: float = 600.0,
         stream: bool = True,
+        transport: Transport = "http",
     ) -> None:
         self._endpoint = Endpoint(base_url, model, api_key.strip())
         self._max_tokens = max_tokens
@@ -85,7 +99,7 @@ class OpenAIProvider:
         self._dialect = _Dialect(stream=stream, new_limit=_is_official(base_url))
         self._served = model
         stall = stall_seconds if stream else patience_seconds
-        self._connection = HttpConnection(self._endpoint, stall=stall)
+        self._connection = _connect(self._endpoint, transport, stall)
 
     def __repr__(self) -> str:
         return f"OpenAIProvider({self._endpoint.model!r} at {self._endpoint.place!r})"

@@ -28,6 +28,7 @@ from nanobot.providers.port import (
 )
 from tests.doubles.openai.answers import Answer, ChatRequest, Raw, Step
 from tests.doubles.openai.server import FakeOpenAI
+from tests.providers.transports import provider as provider_at
 
 TOOLS = Toolset.of(
     [
@@ -36,6 +37,7 @@ TOOLS = Toolset.of(
     ]
 )
 NO_TOOLS = Toolset.of([])
+EACH = pytest.mark.usefixtures("each_transport")
 HELLO = Prompt((system_message("Be kind."), user_message("Hello")), NO_TOOLS)
 
 
@@ -43,11 +45,12 @@ HELLO = Prompt((system_message("Be kind."), user_message("Hello")), NO_TOOLS)
 async def asking(server: FakeOpenAI, **settings: Any) -> AsyncIterator[OpenAIProvider]:
     settings = {"model": "m-1", "api_key": "sk-test", "max_tokens": 500, **settings}
     async with server:
-        provider = OpenAIProvider(base_url=server.base_url, **settings)
+        provider = provider_at(server.base_url, **settings)
         yield provider
         await provider.close()
 
 
+@EACH
 async def test_without_a_name_the_model_that_the_server_lists_first_is_asked() -> None:
     server = FakeOpenAI(["one", "two"])
     async with asking(server, model="") as provider:
@@ -62,6 +65,7 @@ async def test_without_a_name_the_model_that_the_server_lists_first_is_asked() -
     assert server.requests[-1].body["model"] == "fake-model"
 
 
+@EACH
 async def test_streamed_pieces_join_to_the_reply() -> None:
     pieces: list[str] = []
     async with asking(FakeOpenAI(["Good morning to you and yours."])) as provider:
@@ -72,6 +76,7 @@ async def test_streamed_pieces_join_to_the_reply() -> None:
     assert (reply.finish, reply.model, reply.tool_calls) == ("stop", "m-1", ())
 
 
+@EACH
 async def test_without_streaming_the_reply_is_the_same_and_comes_in_one_piece() -> None:
     pieces: list[str] = []
     server = FakeOpenAI(["Good morning to you and yours."])
@@ -81,6 +86,7 @@ async def test_without_streaming_the_reply_is_the_same_and_comes_in_one_piece() 
     assert "stream" not in server.requests[0].body
 
 
+@EACH
 async def test_the_body_says_what_was_asked_with_what_repeats_first() -> None:
     server = FakeOpenAI(["x"])
     prompt = Prompt(HELLO.messages, TOOLS)
@@ -105,6 +111,7 @@ async def test_the_body_says_what_was_asked_with_what_repeats_first() -> None:
     assert request.headers["content-type"] == "application/json"
 
 
+@EACH
 async def test_options_override_model_and_length() -> None:
     server = FakeOpenAI(["x"])
     async with asking(server) as provider:
@@ -128,6 +135,7 @@ def test_only_openai_itself_gets_max_completion_tokens(base_url: str, field: str
     assert limits & set(json.loads(provider.body(HELLO, CallOptions()))) == {field}
 
 
+@EACH
 async def test_a_whole_conversation_with_tools_and_images_is_accepted() -> None:
     call = ToolCall("call_1", "read_file", '{"path": "a.txt"}')
     prompt = Prompt(
@@ -151,6 +159,7 @@ async def test_a_whole_conversation_with_tools_and_images_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
+@EACH
 async def test_tool_calls_keep_the_text_of_their_arguments(stream: bool) -> None:
     wanted = (
         ToolCall("call_a", "read_file", '{ "path":\t"a long enough name.txt" }'),
@@ -164,6 +173,7 @@ async def test_tool_calls_keep_the_text_of_their_arguments(stream: bool) -> None
 
 
 @pytest.mark.parametrize("stream", [True, False])
+@EACH
 async def test_usage_counts_cached_tokens_of_a_repeated_prompt(stream: bool) -> None:
     long = Prompt((system_message("word " * 1000), user_message("Hello")), NO_TOOLS)
     async with asking(FakeOpenAI(["one", "two"]), stream=stream) as provider:
@@ -176,6 +186,7 @@ async def test_usage_counts_cached_tokens_of_a_repeated_prompt(stream: bool) -> 
 
 
 @pytest.mark.parametrize("stream", [True, False])
+@EACH
 async def test_reasoning_stays_out_of_reply_and_stream(stream: bool) -> None:
     pieces: list[str] = []
     answers = [
@@ -189,6 +200,7 @@ async def test_reasoning_stays_out_of_reply_and_stream(stream: bool) -> None:
     assert "".join(pieces) == "Forty-two." * 2
 
 
+@EACH
 async def test_lone_surrogates_in_a_prompt_are_sent_as_json_escapes() -> None:
     server = FakeOpenAI(["fine"])
     prompt = Prompt((user_message("broken \ud83d emoji"),), NO_TOOLS)
@@ -197,6 +209,7 @@ async def test_lone_surrogates_in_a_prompt_are_sent_as_json_escapes() -> None:
     assert server.requests[0].last_user_text == "broken \ud83d emoji"
 
 
+@EACH
 async def test_many_calls_run_at_once_over_kept_connections() -> None:
     async with asking(FakeOpenAI()) as provider:
         prompts = [Prompt((user_message(f"number {n}"),), NO_TOOLS) for n in range(20)]
@@ -222,6 +235,7 @@ async def test_many_calls_run_at_once_over_kept_connections() -> None:
         (b'{"error":"streaming is not supported by this model"}', 400, "stream", "max_tokens"),
     ],
 )
+@EACH
 async def test_a_field_that_a_server_refuses_is_left_out_from_then_on(
     body: bytes, status: int, gone: str, there: str
 ) -> None:
@@ -233,6 +247,7 @@ async def test_a_field_that_a_server_refuses_is_left_out_from_then_on(
     assert there in server.requests[-1].body
 
 
+@EACH
 async def test_a_server_that_refuses_stream_options_is_asked_without_from_then_on() -> None:
     refusal = Raw(b'{"error":{"message":"Unrecognized field: stream_options"}}', status=400)
     server = FakeOpenAI([refusal, "one", "two"])
@@ -242,6 +257,7 @@ async def test_a_server_that_refuses_stream_options_is_asked_without_from_then_o
     assert ["stream_options" in request.body for request in server.requests] == [True, False, False]
 
 
+@EACH
 async def test_calls_that_meet_that_refusal_at_once_are_all_asked_again() -> None:
     def author(request: ChatRequest) -> Step | str:
         refused = b'{"error":{"message":"Unrecognized field: stream_options"}}'
@@ -252,6 +268,7 @@ async def test_calls_that_meet_that_refusal_at_once_are_all_asked_again() -> Non
     assert [reply.text for reply in replies] == ["fine"] * 4
 
 
+@EACH
 async def test_a_provider_can_be_used_again_after_close() -> None:
     async with asking(FakeOpenAI(["one", "two"])) as provider:
         await provider.complete(HELLO, CallOptions())
@@ -259,6 +276,7 @@ async def test_a_provider_can_be_used_again_after_close() -> None:
         assert (await provider.complete(HELLO, CallOptions())).text == "two"
 
 
+@EACH
 async def test_environment_variables_of_the_package_send_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -281,10 +299,23 @@ def test_the_key_is_in_no_repr() -> None:
     assert "sk-secret" not in repr(provider)
 
 
-def test_importing_the_adapter_does_not_import_the_package() -> None:
-    code = "import sys, nanobot.providers.openai; print('openai' in sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+async def test_a_call_does_not_load_the_sdk() -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from nanobot.providers.openai import OpenAIProvider\n"
+        "from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message\n"
+        "async def ask():\n"
+        "    model = OpenAIProvider(model='m', base_url=sys.argv[1], api_key='', max_tokens=9)\n"
+        "    hello = Prompt((user_message('Hello'),), Toolset.of([]))\n"
+        "    print((await model.complete(hello, CallOptions())).text)\n"
+        "    await model.close()\n"
+        "asyncio.run(ask())\n"
+        "print({'openai', 'httpx2', 'httpx'} & set(sys.modules))\n"
     )
-    assert result.stdout.strip() == "False"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    async with FakeOpenAI(["fine"]) as server:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, server.base_url, stdout=subprocess.PIPE, env=environment
+        )
+        output, _ = await process.communicate()
+    assert output == b"fine\nset()\n"

@@ -14,18 +14,20 @@ from nanobot.errors import (
     ProviderUnavailable,
 )
 from nanobot.providers.endpoint import retry_after
-from nanobot.providers.openai import OpenAIProvider
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
 from tests.doubles.openai.answers import Raw, Step
 from tests.doubles.openai.faults import Huge, busy, server_error
 from tests.doubles.openai.server import FakeOpenAI
+from tests.providers.transports import provider as provider_at
+
+pytestmark = pytest.mark.usefixtures("each_transport")
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 KEY = "sk-very-secret-0123456789"
 
 
 async def failure_at(base_url: str, key: str = KEY) -> ProviderError:
-    provider = OpenAIProvider(model="m-1", base_url=base_url, api_key=key, max_tokens=0)
+    provider = provider_at(base_url, api_key=key)
     with pytest.raises(ProviderError) as caught:
         await provider.complete(HELLO, CallOptions())
     await provider.close()

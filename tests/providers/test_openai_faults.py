@@ -23,6 +23,9 @@ from nanobot.providers.port import CallOptions, Prompt, Reply, Toolset, user_mes
 from tests.doubles.openai.answers import Answer, Raw, Step
 from tests.doubles.openai.faults import FAULTS, Cut, Huge, Stall
 from tests.doubles.openai.server import FakeOpenAI
+from tests.providers.transports import provider
+
+pytestmark = pytest.mark.usefixtures("each_transport")
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 KEY = "sk-very-secret-0123456789"
@@ -46,11 +49,9 @@ def provider_at(
     patience: float = 60.0,
     stream: bool = True,
 ) -> OpenAIProvider:
-    return OpenAIProvider(
-        model="m-1",
-        base_url=base_url,
+    return provider(
+        base_url,
         api_key=key,
-        max_tokens=0,
         stall_seconds=stall,
         patience_seconds=patience,
         stream=stream,

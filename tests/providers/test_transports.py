@@ -1,0 +1,193 @@
+"""What holds for both ways to a model server, below what is said: connections and their bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import ProviderUnavailable
+from nanobot.providers.openai import OpenAIProvider
+from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+from tests.doubles.openai.answers import ChatRequest
+from tests.doubles.openai.server import FakeOpenAI
+from tests.providers.transports import provider
+
+EACH = pytest.mark.usefixtures("each_transport")
+HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
+FINE = {"choices": [{"index": 0, "message": {"content": "fine"}, "finish_reason": "stop"}]}
+BODY = json.dumps(FINE).encode()
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+    len(BODY),
+    BODY,
+)
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """A server that treats each connection like this; its port."""
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(one, "127.0.0.1", 0, ssl=tls) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def request(reader: asyncio.StreamReader) -> str:
+    """The head of the next request, whose body is read as well."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    lines = (line.partition(": ") for line in head.splitlines()[1:])
+    length = next(value for name, _, value in lines if name.lower() == "content-length")
+    await reader.readexactly(int(length))
+    return head
+
+
+async def said(model: OpenAIProvider) -> str:
+    return (await model.complete(HELLO, CallOptions())).text
+
+
+async def said_once(model: OpenAIProvider) -> str:
+    try:
+        return await said(model)
+    finally:
+        await model.close()
+
+
+async def test_both_ways_send_the_same_request() -> None:
+    """The SDK is the reference: what differs are headers that say who asks."""
+    prompt = Prompt((user_message("Grüße, 你好 🙂 " + "x" * 2_000_000),), Toolset.of([]))
+    seen: list[ChatRequest] = []
+    for transport in ("http", "sdk"):
+        async with FakeOpenAI(["one"]) as server:
+            model = OpenAIProvider(
+                model="m", base_url=server.base_url, api_key="k", max_tokens=9, transport=transport
+            )
+            await model.complete(prompt, CallOptions())
+            await model.close()
+            seen += server.requests
+    ours, theirs = seen
+    assert (ours.path, ours.raw) == (theirs.path, theirs.raw)
+    for name in ("authorization", "content-type", "content-length", "accept", "accept-encoding"):
+        assert ours.headers.get(name) == theirs.headers.get(name), name
+    assert not [name for name in ours.headers if name.startswith("x-")]
+
+
+@EACH
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "object"])
+async def test_bytes_may_be_cut_anywhere_and_a_reply_may_be_long(stream: bool) -> None:
+    text = "é 你好 🙂 " * 40
+    async with FakeOpenAI([text], wire_bytes=1) as server:
+        assert await said_once(provider(server.base_url, stream=stream)) == text
+    long = "word " * 1_000_000
+    async with FakeOpenAI([long], characters=100_000) as server:
+        assert await said_once(provider(server.base_url, stream=stream)) == long
+
+
+@EACH
+async def test_a_server_may_speak_http_1_0() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + BODY)
+        await writer.drain()
+
+    async with listening(serve) as port:
+        model = provider(f"http://127.0.0.1:{port}/v1")
+        assert [await said(model), await said_once(model)] == ["fine", "fine"]
+
+
+@EACH
+async def test_connections_that_the_server_closed_meanwhile_are_not_used_again() -> None:
+    closed = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(ANSWER)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    async with listening(serve) as port:
+        model = provider(f"http://127.0.0.1:{port}/v1")
+        for _ in range(3):
+            assert await said(model) == "fine"
+            await closed.wait()
+            closed.clear()
+            await asyncio.to_thread(int)  # the end of the connection is seen meanwhile
+        await model.close()
+
+
+@EACH
+async def test_connections_are_kept_for_the_next_request() -> None:
+    opened = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(writer)
+        while True:
+            await request(reader)
+            writer.write(ANSWER)
+
+    async with listening(serve) as port:
+        model = provider(f"http://127.0.0.1:{port}/v1")
+        assert [await said(model), await said(model), await said_once(model)] == ["fine"] * 3
+    assert len(opened) == 1
+
+
+@EACH
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+async def test_the_environment_may_name_a_proxy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await request(reader))
+        writer.write(ANSWER)
+        await writer.drain()
+
+    async with listening(serve) as port:
+        monkeypatch.setenv(name, f"http://me:pass@127.0.0.1:{port}")
+        assert await said_once(provider("http://model.example/v1")) == "fine"
+        monkeypatch.setenv("NO_PROXY", "example.com, .invalid")
+        with pytest.raises(ProviderUnavailable, match="cannot reach the model server"):
+            await said_once(provider("http://model.invalid/v1"))
+    assert len(heads) == 1
+    assert heads[0].startswith("POST http://model.example/v1/chat/completions HTTP/1.1\r\n")
+    assert "proxy-authorization: basic bwu6cgfzcw==\r\n" in heads[0].lower()
+
+
+@EACH
+async def test_the_environment_may_name_a_certificate_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    making = await asyncio.create_subprocess_exec(
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+        "-nodes", "-days", "2", "-subj", "/CN=ours", "-addext", "subjectAltName=DNS:localhost",
+        "-keyout", key, "-out", certificate, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert await making.wait() == 0
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(certificate, key)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(ANSWER)
+        await writer.drain()
+
+    async with listening(serve, served) as port:
+        with pytest.raises(ProviderUnavailable, match="certificate verify failed"):
+            await said_once(provider(f"https://localhost:{port}/v1"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert await said_once(provider(f"https://localhost:{port}/v1")) == "fine"
