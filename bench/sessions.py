@@ -79,6 +79,11 @@ async def measure(messages: int, turns: int) -> dict[str, float]:
             (await turn(manager, "bench:new"), await turn(manager, "bench:long"))
             for _ in range(turns)
         ]
+        reading = []
+        for first in (messages // 2, 3, messages // 3, messages - 20, messages // 4):
+            begun = perf_counter()
+            manager.read_window("bench:long", first, first + 10)
+            reading.append(perf_counter() - begun)
         session = await manager.get_or_create("bench:consolidated")
         session.get_history()
         begun = perf_counter()
@@ -95,6 +100,7 @@ async def measure(messages: int, turns: int) -> dict[str, float]:
         "save_long_ms": 1000 * median(t[0] for t in long),
         "open_consolidated_ms": 1000 * median(consolidated),
         "open_unconsolidated_ms": 1000 * unconsolidated,
+        "read_eleven_ms": 1000 * median(reading),
         "get_history_ms": 1000 * history,
     }
 

@@ -59,7 +59,7 @@ class ToolCall(Struct, frozen=True):
         return f"{self.name} {' '.join(first.split())}".strip()[:_HINT_CHARACTERS]
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     """One message. `seq` counts over the session's whole life; 0 means "not numbered yet".
 
     `media` holds names of files that came with it, `origin` where its content came from when that

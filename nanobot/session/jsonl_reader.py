@@ -69,38 +69,63 @@ class NumberedLine(NamedTuple):
 
 
 def numbered(
-    descriptor: int, first: int = 1, last: int | None = None, start: int = 0
+    descriptor: int,
+    first: int = 1,
+    last: int | None = None,
+    start: int = 0,
+    *,
+    end: int | None = None,
+    before: int = 0,
 ) -> Iterator[NumberedLine]:
-    """The lines from the offset `start`; messages without a number get one in order.
+    """The lines from the offset `start` up to `end`; messages without a number get one in order,
+    from the one after `before` on.
 
-    A broken line that was a message takes a number too, so that the counts of other programs stay
-    right. Messages from seq `first` to `last` are wanted: others are passed over unread where
-    that can be told from how nanobot writes them.
+    Messages from seq `first` to `last` are wanted: others are passed over unread where that can be
+    told from how nanobot writes them.
     """
-    number = 0
+    number, bounded = before, first > 1 or last is not None
+    for line, _ in lines_between(descriptor, start, end):
+        seq = seq_of(line) if bounded else 0
+        if seq and (seq < first or (last is not None and seq > last)):
+            number = seq
+            continue
+        placed, number = place(line, number)
+        yield placed
+
+
+def lines_between(descriptor: int, start: int, end: int | None) -> Iterator[tuple[bytes, int]]:
+    """The lines of a file that are not blank, each with the offset behind it."""
     with os.fdopen(os.dup(descriptor), "rb") as lines:
         lines.seek(start)
         for raw in lines:
+            start += len(raw)
             line = raw.rstrip(b"\r\n")
-            if not line.strip():
-                continue
-            seq = seq_of(line)
-            if seq and (seq < first or (last is not None and seq > last)):
-                number = seq
-                continue
-            record = decode(line)
-            counted = isinstance(record, Message) and not record.seq
-            match record:
-                case Metadata():
-                    number = max(number, record.first_seq - 1)
-                case Message():
-                    number = record.seq or number + 1
-                    record = replace(record, seq=number) if counted else record
-                case Foreign(numbered=True):
-                    number += 1
-                case None if b'"role"' in line:
-                    number += 1
-            yield NumberedLine(line, record, counted)
+            if line and not line.isspace():
+                yield line, start
+            if end is not None and start >= end:
+                return
+
+
+def place(line: bytes, number: int) -> tuple[NumberedLine, int]:
+    """What a line says whose predecessor had this number, and which number was given last then.
+
+    A broken line that was a message takes a number too, so that the counts of other programs stay
+    right.
+    """
+    record = decode(line)
+    match record:
+        case Message(seq=0):
+            number += 1
+            return NumberedLine(line, replace(record, seq=number), counted=True), number
+        case Message():
+            number = record.seq
+        case Metadata():
+            number = max(number, record.first_seq - 1)
+        case Foreign(numbered=True):
+            number += 1
+        case None if b'"role"' in line:
+            number += 1
+    return NumberedLine(line, record, counted=False), number
 
 
 def start_of(descriptor: int, size: int, bound: int) -> int:
@@ -139,15 +164,20 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
             newest = newest_metadata(descriptor, state.size) or _NO_METADATA
             bound = max(archived, newest.last_consolidated if newest.first_seq else 0)
             start = start_of(descriptor, state.size, bound)
-            read = [line[1:] for line in numbered(descriptor, bound + 1, start=start)]
+            records, counted, broken = list[Record](), 0, 0
+            for _, record, is_counted in numbered(descriptor, bound + 1, start=start):
+                if record is None:
+                    broken += 1
+                    continue
+                records.append(record)
+                if is_counted and isinstance(record, Message):
+                    counted = max(counted, record.seq)
             torn = bool(tail_without_newline(descriptor, state.size))
             torn = torn and os.pread(descriptor, 1, 0) == b"{"  # else it was never a session
     except FileNotFoundError:
         raise
     except OSError as error:
         raise StorageError.of(path, error) from error
-    records = [record for record, _ in read if record is not None]
-    broken = len(read) - len(records)
     if broken > torn and not records:
         raise StorageError(
             path,
@@ -156,8 +186,7 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
         )
     if broken:
         logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
-    counted = [r.seq for r, is_counted in read if is_counted and isinstance(r, Message)]
-    return _contents(newest, records, max(counted, default=0), archived, now), state
+    return _contents(newest, records, counted, archived, now), state
 
 
 def _contents(
@@ -176,12 +205,15 @@ def _contents(
     epoch = epochs[-1] if epochs else newest.epoch
     bound = max(consolidated, seq_of_epoch(epoch))
     times = [message.timestamp for message in messages if message.timestamp]
+    numbers = [message.seq for message in messages]
+    if sorted(set(numbers)) != numbers:  # a crash while archiving may have left some twice
+        messages = list(dict.fromkeys(messages))
     return Contents(
         created_at=newest.created_at or next(iter(times), now),
         updated_at=max(filter(None, (newest.updated_at, *times[-1:])), default=now),
         messages=tuple(
             message
-            for message in dict.fromkeys(messages)
+            for message in messages
             if message.seq > bound and not any(one.covers(message) for one in gone)
         ),
         metadata=MappingProxyType(dict(newest.metadata or {})),

@@ -38,6 +38,7 @@ from nanobot.io import (
     storage_errors,
 )
 from nanobot.messages import Message
+from nanobot.session.jsonl_index import SeqIndex
 from nanobot.session.jsonl_reader import (
     NumberedLine,
     SessionListing,
@@ -89,15 +90,17 @@ def archived_up_to(folder: Path) -> int:
     return max((segment.last for segment in segments(folder)), default=0)
 
 
-def lines_of(path: Path, first: int = 1, last: int | None = None) -> Iterator[NumberedLine]:
+def lines_of(path: Path) -> Iterator[NumberedLine]:
     """The lines of a session file or segment, as `numbered` gives them."""
     with storage_errors(path), opened(path) as descriptor:
-        yield from numbered(descriptor, first, last)
+        yield from numbered(descriptor)
 
 
-def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterator[Record]:
+def records_of(
+    path: Path, folder: Path, first: int, last: int | None, index: SeqIndex
+) -> Iterator[Record]:
     """What the file at `path` and the archive in `folder` say: all messages from seq `first` to
-    `last`, and what stands beside and after them and is no message."""
+    `last`, and all retractions that may be of one of them."""
     with contextlib.ExitStack() as stack:
         live = None
         with storage_errors(path), contextlib.suppress(FileNotFoundError):
@@ -107,11 +110,13 @@ def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterat
         for segment in segments(folder):
             if segment.last >= first:
                 start = max(first, archived + 1)
-                yield from _between(lines_of(segment.path, start, last), start, last)
+                with storage_errors(segment.path), opened(segment.path) as archive:
+                    lines = index.lines(segment.path, archive, start, last)
+                    yield from _between(lines, start, last)
             archived = max(archived, segment.last)
         if live is not None:
             start = max(first, archived + 1)
-            yield from _between(numbered(live, start, last), start, last)
+            yield from _between(index.lines(path, live, start, last), start, last)
 
 
 def _between(lines: Iterable[NumberedLine], first: int, last: int | None) -> Iterator[Record]:
@@ -250,7 +255,7 @@ class JsonlStore:
         self, path: Path, clock: Clock, *, gather: float = 0.0, files: FileOps | None = None
     ) -> None:
         self._path, self._clock, self._disk = path, clock, files or FileOps()
-        self._listing = SessionListing(path)
+        self._listing, self._index = SessionListing(path), SeqIndex()
         self._writer = Writer(self._disk, clock, gather)
         self._files: dict[str, SessionFile] = {}
 
@@ -397,7 +402,8 @@ class JsonlStore:
         if not waiting and state_of(path) is None and not folder.is_dir():
             keys = [key_of(other.stem) for other in self._path.glob(f"*{SUFFIX}")]
             raise UnknownSession(key, next(iter(get_close_matches(key, keys, 1)), ""))
-        return _joined(records_of(path, folder, first, last), waiting, first, last)
+        stored = records_of(path, folder, first, last, self._index)
+        return _joined(stored, waiting, first, last)
 
 
 def _joined(
