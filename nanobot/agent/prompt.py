@@ -11,10 +11,12 @@ files and so to the same bytes; its memory does not grow with the people who sen
 The system prompt has its most stable parts first: identity, bootstrap files, memory, skills. An
 untouched template file takes no room, and a file that grew beyond its budget is cut at a line.
 
-In front of each of the person's messages stands a header: `[today, Sat 2026-11-21 14:03 +01:00,
-telegram:123]`; older ones read `[yesterday, …]`, `[3 days ago, …]`. It is a pure function of what
-is stored and of today's date, so it changes at most once a day. Days are differences of civil dates
-in the offset of the message's receipt, which is stored with it.
+In front of each of the person's messages stands a header. The first one, and the first of another
+day or offset, is `[today, Sat 2026-11-21 14:03 +01:00, telegram:123]` (older: `[yesterday, …]`,
+`[3 days ago, …]`); the others say what is new, the time: `[14:07]`. Headers are a pure function of
+what is stored and of today's date, so they change at most once a day. Days are differences of civil
+dates in the offset of the message's receipt, which is stored with it. The system prompt ends with
+the date, for requests that are shortened.
 
 One file, though it is long: system prompt, headers and cache together decide that a request extends
 the one before byte for byte.
@@ -25,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Literal
@@ -82,10 +84,19 @@ _NOTICE_LINES = 8
 _NOTICE_CHARACTERS = 160
 
 
-def header(stamp: datetime | None, session_key: str, today: date, style: Timestamps) -> str:
-    """The header line, empty when headers are off or the time is unknown."""
+def header(
+    stamp: datetime | None,
+    previous: datetime | None,
+    session_key: str,
+    today: date,
+    style: Timestamps,
+) -> str:
+    """The header line of a message that follows one of the time `previous`, empty when headers are
+    off or the time is unknown."""
     if style == "off" or stamp is None:
         return ""
+    if previous and _day_of(previous) == _day_of(stamp):
+        return f"[{stamp:%H:%M}]"
     written = stamp.isoformat(" ", "minutes")
     moment = f"{_DAYS[stamp.weekday()]} {written[:16]} {written[16:]}"
     if style == "absolute":
@@ -93,6 +104,16 @@ def header(stamp: datetime | None, session_key: str, today: date, style: Timesta
     days = (today - stamp.date()).days
     label = "today" if days <= 0 else "yesterday" if days == 1 else f"{days} days ago"
     return f"[{label}, {moment}, {session_key}]"
+
+
+def _day_of(stamp: datetime) -> tuple[date, timedelta | None]:
+    return stamp.date(), stamp.utcoffset()
+
+
+def last_stamp(messages: Sequence[Message], before: datetime | None) -> datetime | None:
+    """The time of the last header in front of these messages."""
+    stamps = (one.timestamp for one in reversed(messages) if one.from_person and one.timestamp)
+    return next(stamps, before)
 
 
 def late_notice(waited: timedelta) -> str:
@@ -279,8 +300,8 @@ class PromptCache(Struct):
     something was forgotten. `shares` are the files in the system prompt, each with the number of
     its characters there. `memory` is what the conversation has been told of memory, `offered` what
     it will have been once the running turn is stored; `remembered` is whether the journal has the
-    system prompt. `blind`: the `model` has refused the images of this conversation, so it gets
-    none.
+    system prompt. `stamp` is the time of the last header. `blind`: the `model` has refused the
+    images of this conversation, so it gets none.
     """
 
     session: Session
@@ -298,6 +319,7 @@ class PromptCache(Struct):
     rendered: list[PromptMessage] = field(default_factory=list)
     first: int = 0
     newest: int = 0
+    stamp: datetime | None = None
     has_images: bool = False
     blind: bool = False
     tokens: int = 0
@@ -305,6 +327,7 @@ class PromptCache(Struct):
     def forget_rendered(self) -> None:
         """Forget what was rendered."""
         self.rendered, self.newest, self.tokens, self.has_images = [], 0, 0, False
+        self.stamp = None
 
 
 _TARGET = 0.75
@@ -364,7 +387,7 @@ class ContextBuilder:
         """The prompt for a turn: system, history, and the turn's own messages so far."""
         cache = self.cache_of(session)
         history = self._catch_up(cache)
-        own = [self.render(cache, message) for message in new]
+        own = list(map(self.renderer(cache), new))
         tokens = cache.fixed_tokens + cache.tokens + sum(message.tokens for message in own)
         return Prompt((cache.system, *history, *own), cache.tools, tokens)
 
@@ -380,7 +403,7 @@ class ContextBuilder:
             or cache.holds != holds
             or (cache.blind and cache.model != model)
         ):
-            parts = tuple(self._sources.parts(session))
+            parts = (*self._sources.parts(session), *self._date(today))
             system = system_message(SEPARATOR.join(part.text for part in parts))
             digest = hashlib.sha256(system.text.encode("utf-8", "surrogatepass") + tools.wire)
             memory = self._sources.memory_text(session)
@@ -403,6 +426,11 @@ class ContextBuilder:
             self._caches.popitem(last=False)
         return cache
 
+    def _date(self, today: date) -> Sequence[PromptPart]:
+        if self._timestamps == "off":
+            return ()
+        return (PromptPart(f"Today is {_DAYS[today.weekday()]} {today.isoformat()}."),)
+
     def news(self, session: Session) -> str:
         """What changed in memory since the conversation was told, for the newest message's header.
 
@@ -421,7 +449,24 @@ class ContextBuilder:
         if cache is not None and cache.session is session:
             cache.memory = cache.offered
 
-    def render(self, cache: PromptCache, message: Message) -> PromptMessage:
+    def renderer(
+        self, cache: PromptCache, before: Sequence[Message] = ()
+    ) -> Callable[[Message], PromptMessage]:
+        """Gives the messages that follow those in the cache, and those `before`, one after the
+        other, in the form they are sent."""
+        previous = last_stamp(before, cache.stamp)
+
+        def render(message: Message) -> PromptMessage:
+            nonlocal previous
+            shown = self._render(cache, message, previous)
+            previous = last_stamp((message,), previous)
+            return shown
+
+        return render
+
+    def _render(
+        self, cache: PromptCache, message: Message, previous: datetime | None
+    ) -> PromptMessage:
         """A message in the form it is sent; the same bytes every time within one cache."""
         text = message.content
         if len(text) > self._max_characters:
@@ -432,8 +477,8 @@ class ContextBuilder:
             return tool_message(message.tool_call_id, text)
         lines = [message.notice, text]
         if message.from_person:
-            stamp = header(message.timestamp, cache.session.key, cache.today, self._timestamps)
-            lines.insert(0, stamp)
+            key, today = cache.session.key, cache.today
+            lines.insert(0, header(message.timestamp, previous, key, today, self._timestamps))
         images = self._images(message) if message.media and not cache.blind else ()
         return user_message("\n".join(filter(None, lines)), images)
 
@@ -458,7 +503,8 @@ class ContextBuilder:
     def cost(self, session: Session, message: Message) -> int:
         """About how many tokens one message of the session takes in its prompt. Loads no image."""
         bare = replace(message, media=()) if message.media else message
-        return self.render(self.cache_of(session), bare).tokens + IMAGE_TOKENS * len(message.media)
+        shown = self.renderer(self.cache_of(session))(bare)
+        return shown.tokens + IMAGE_TOKENS * len(message.media)
 
     def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
         """All text of the prompt that `tokens` estimates, for counting."""
@@ -468,7 +514,7 @@ class ContextBuilder:
         """Send no images from now on, of the conversation or the turn's `new` messages, until the
         cache ends; False where there are none."""
         cache = self.cache_of(session)
-        shown = (*self._catch_up(cache), *(self.render(cache, message) for message in new))
+        shown = (*self._catch_up(cache), *map(self.renderer(cache), new))
         if not any(message.images for message in shown):
             return False
         cache.blind = True
@@ -486,7 +532,8 @@ class ContextBuilder:
         if cache.session.next_seq == cache.newest + 1:
             return cache.rendered
         new = [m for m in cache.session.get_history() if m.seq > cache.newest]
-        shown = [self.render(cache, message) for message in new]
+        shown = list(map(self.renderer(cache), new))
+        cache.stamp = last_stamp(new, cache.stamp)
         if new and not cache.rendered:
             cache.first = new[0].seq
             if new[0].role != "user":

@@ -202,7 +202,7 @@ class Turns:
                     resumed=turn.resumed,
                     log=turn,
                     hook=self._hook,
-                    render=partial(self._context.render, cache),
+                    render=self._context.renderer(cache, turn.messages[:1]),
                 )
             except ContextTooLong:
                 if not await self._parts.consolidator.consolidate_half(session):

@@ -98,7 +98,9 @@ def extends(later: Prompt, earlier: Prompt) -> bool:
 
 def test_the_parts_of_the_system_prompt_come_in_order_with_a_rule_between(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    assert bench.prompt().messages[0].text == f"You help.{SEPARATOR}- likes tea"
+    assert bench.prompt().messages[0].text == (
+        f"You help.{SEPARATOR}- likes tea{SEPARATOR}Today is Sat 2026-11-21."
+    )
     assert SEPARATOR == "\n\n---\n\n"
 
 
@@ -249,7 +251,9 @@ def test_the_estimate_of_a_prompt_is_the_sum_of_its_parts(tmp_path: Path) -> Non
     new = bench.say("and now?")
     whole = bench.builder.tokens(bench.session, (new,))
     costs = [bench.builder.cost(bench.session, m) for m in (*bench.session.messages, new)]
-    assert whole == bench.builder.fixed_tokens(bench.session) + sum(costs)
+    assert whole == bench.builder.build(bench.session, (new,)).tokens
+    date_of_the_first = whole - bench.builder.fixed_tokens(bench.session) - sum(costs)
+    assert 0 <= date_of_the_first < 20
     assert "and now?" in bench.builder.text(bench.session, (new,))
 
 
