@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, no_reply
 from nanobot.errors import NanobotError
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.scopes import OWNER, Scopes, is_group
@@ -65,6 +65,8 @@ class ForgetQuestions:
     def __init__(self, place: Place, clock: Clock, new_code: Callable[[], str]) -> None:
         self._place, self._clock, self._new_code = place, clock, new_code
         self._known: dict[str, ForgetQuestion] | None = None
+        self.listen: Callable[[bool], None] = lambda _: None
+        """Told whether a question may be open, and answers have to be heard."""
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
@@ -108,6 +110,7 @@ class ForgetQuestions:
         if fresh != known:
             self._keep(fresh)
         self._known = fresh
+        self.listen(bool(fresh))
         return fresh
 
     def _read(self) -> dict[str, ForgetQuestion]:
@@ -120,6 +123,7 @@ class ForgetQuestions:
 
     def _keep(self, questions: dict[str, ForgetQuestion]) -> None:
         self._known = questions
+        self.listen(bool(questions))
         try:
             if questions:
                 self._place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
@@ -167,7 +171,12 @@ class MemoryCommands:
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
-        registry.interpret_reply = self._questions.interpret_reply
+
+        def listen(on: bool) -> None:
+            registry.interpret_reply = self._questions.interpret_reply if on else no_reply
+
+        self._questions.listen = listen
+        listen(True)  # the file may hold questions
         discard, continue_ = self._discarding.run, self._continuing.run
         restore = "Undo a change of memory, or go back to a version"
         for command in (
