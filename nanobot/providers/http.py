@@ -200,7 +200,7 @@ class HttpConnection(Connection):
         self._proxy = None if url.hostname in LOOPBACK else _proxy_for(url)
         if self._proxy and urlsplit(self._proxy).scheme not in ("http", "https"):
             raise self._endpoint.unusable(
-                f"the environment names a proxy that is not one for http: {self._proxy}",
+                "the environment names a proxy of another kind than http",  # it may hold a password
                 "Let HTTPS_PROXY name an http proxy, or add the server to NO_PROXY.",
             )
         return self._certificates()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.errors import ProviderUnavailable
+from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.providers.openai import OpenAIProvider
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
 from tests.doubles.openai.answers import ChatRequest
@@ -165,6 +165,15 @@ async def test_the_environment_may_name_a_proxy(name: str, monkeypatch: pytest.M
     assert len(heads) == 1
     assert heads[0].startswith("POST http://model.example/v1/chat/completions HTTP/1.1\r\n")
     assert "proxy-authorization: basic bwu6cgfzcw==\r\n" in heads[0].lower()
+
+
+async def test_a_proxy_of_another_kind_is_refused_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "socks5://me:pass-4711@127.0.0.1:9")
+    with pytest.raises(ProviderRejected, match="proxy of another kind") as refused:
+        await said_once(provider("http://model.example/v1"))
+    assert "pass-4711" not in f"{refused.value} {refused.value.hint}"
 
 
 @EACH
