@@ -20,7 +20,7 @@ from nanobot.providers.port import Prompt
 from nanobot.testing import ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 
-WANTED = 4_000
+WANTED = 2_200
 
 
 async def first_prompt(home: Path) -> Prompt:

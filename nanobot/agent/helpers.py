@@ -231,7 +231,7 @@ class SpawnArguments(Arguments, frozen=True):
             min_length=1, max_length=20_000, description="All it must know; it sees nothing else."
         ),
     ]
-    label: Annotated[str, Meta(max_length=200, description="A few words for people.")] = ""
+    label: Annotated[str, Meta(max_length=200)] = ""
 
 
 class Spawn(Tool, Struct, frozen=True):
@@ -240,8 +240,8 @@ class Spawn(Tool, Struct, frozen=True):
     helpers: Helpers
     name = SPAWN
     description = (
-        "Give a task to a helper that works in the background, for what takes long or can be done "
-        "side by side. Its report comes as a later message: do not wait for it."
+        "Give a task to a helper in the background, for what takes long or can be done side by "
+        "side. Its report comes as a later message: do not wait for it."
     )
     arguments = SpawnArguments
     effects = True

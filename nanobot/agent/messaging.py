@@ -51,17 +51,14 @@ _LISTED = 20
 
 
 class MessageArguments(Arguments, frozen=True):
-    text: Annotated[str, Meta(description="What to say, in Markdown.")] = ""
+    text: str = ""
     media: Annotated[
         list[str],
-        Meta(max_length=MOST_FILES, description="Paths of files in the workspace to send along."),
+        Meta(max_length=MOST_FILES, description="Paths of files."),
     ] = field(default_factory=list)
     chat: Annotated[
         str,
-        Meta(
-            description="Leave empty for this chat. Another one as channel:id, such as "
-            "telegram:123."
-        ),
+        Meta(description="Another chat, such as telegram:123."),
     ] = ""
 
 
@@ -80,8 +77,7 @@ class SendMessage(Tool, Struct, frozen=True):
     name = MESSAGE
     description = (
         "Send files, or say something before your answer is ready or in another chat. Not for "
-        "ordinary answers: those you just write. Files are paths in the workspace; what you send "
-        "here need not be repeated in your answer."
+        "ordinary answers: those you just write, without repeating what you sent here."
     )
     arguments = MessageArguments
     effects = True

@@ -13,10 +13,10 @@ untouched template file takes no room, and a file that grew beyond its budget is
 
 In front of each of the person's messages stands a header. The first one, and the first of another
 day or offset, is `[today, Sat 2026-11-21 14:03 +01:00, telegram:123]` (older: `[yesterday, …]`,
-`[3 days ago, …]`); the others say what is new, the time: `[14:07]`. Headers are a pure function of
-what is stored and of today's date, so they change at most once a day. Days are differences of civil
-dates in the offset of the message's receipt, which is stored with it. The system prompt ends with
-the date, for requests that are shortened.
+`[3 days ago, …]`); the others say what is new: `[14:07]`, nothing within the same minute. Headers
+are a pure function of what is stored and of today's date, so they change at most once a day. Days
+are differences of civil dates in the offset of the message's receipt, which is stored with it. The
+system prompt ends with the date, for requests that are shortened.
 
 One file, though it is long: system prompt, headers and cache together decide that a request extends
 the one before byte for byte.
@@ -92,11 +92,12 @@ def header(
     style: Timestamps,
 ) -> str:
     """The header line of a message that follows one of the time `previous`, empty when headers are
-    off or the time is unknown."""
+    off, the time is unknown or the minute is the same."""
     if style == "off" or stamp is None:
         return ""
     if previous and _day_of(previous) == _day_of(stamp):
-        return f"[{stamp:%H:%M}]"
+        clock = f"[{stamp:%H:%M}]"
+        return "" if f"[{previous:%H:%M}]" == clock else clock
     written = stamp.isoformat(" ", "minutes")
     moment = f"{_DAYS[stamp.weekday()]} {written[:16]} {written[16:]}"
     if style == "absolute":

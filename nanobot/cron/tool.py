@@ -45,19 +45,13 @@ CRON = "cron"
 
 
 class CronArguments(Arguments, frozen=True):
-    action: Annotated[
-        Literal["remind", "add", "list", "remove"],
-        Meta(
-            description="`remind` sends `message` as it is; `add` gives it to you, in an empty "
-            "chat."
-        ),
-    ]
+    action: Literal["remind", "add", "list", "remove"]
     schedule: Annotated[
-        str, Meta(description="`in 20m`, `at 2026-12-01T09:00`, `every 2h` or a cron expression.")
+        str, Meta(description="in 20m, at 2026-12-01T09:00, every 2h, or a cron expression.")
     ] = ""
-    zone: Annotated[str, Meta(description="`Asia/Tokyo`, if not the person's own.")] = ""
-    message: Annotated[str, Meta(description="The reminder, or what you are to do then.")] = ""
-    id: Annotated[str, Meta(description="To remove.")] = ""
+    zone: Annotated[str, Meta(description="Such as Asia/Tokyo, if not the person's.")] = ""
+    message: str = ""
+    id: str = ""
 
 
 Say = Callable[[Address, str, Sequence[Button]], Awaitable[None]]
@@ -71,7 +65,10 @@ class CronTool(Tool, Struct, frozen=True):
     clock: Clock
     say: Say
     name = CRON
-    description = "Reminders and recurring work in this chat."
+    description = (
+        "Reminders and recurring work in this chat: remind sends message as it is, add gives it to "
+        "you as a task, in an empty chat."
+    )
     arguments = CronArguments
     effects = True
 

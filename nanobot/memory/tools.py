@@ -91,7 +91,7 @@ class Documents:
 
 
 class NoteArguments(Arguments, frozen=True):
-    text: Annotated[str, Meta(description="What to remember about today.", max_length=8_000)] = ""
+    text: Annotated[str, Meta(max_length=8_000)] = ""
     quote: Annotated[str, Meta(description="Instead: first words of a line the person wrote.")] = ""
 
 
@@ -101,10 +101,7 @@ class Note(Tool, Struct, frozen=True):
     memory_of: MemoryOf
     before_change: BeforeChange
     name = "note"
-    description = (
-        "Write something into today's notes (memory/YYYY-MM-DD.md). Lasting facts belong in "
-        "memory/MEMORY.md instead: update_memory writes there."
-    )
+    description = "Write into today's notes. What should last goes into update_memory instead."
     arguments = NoteArguments
     effects = True
 
@@ -121,43 +118,41 @@ class Note(Tool, Struct, frozen=True):
 
 
 class Rewording(Arguments, frozen=True):
-    old: Annotated[str, Meta(description="The line as it stands in the file.", max_length=2_000)]
-    new: Annotated[str, Meta(description="The line that replaces it.", max_length=2_000)]
+    old: Annotated[str, Meta(max_length=2_000)]
+    new: Annotated[str, Meta(max_length=2_000)]
 
 
 class UpdateMemoryArguments(Arguments, frozen=True):
     file: Annotated[
         Literal["MEMORY.md", "USER.md", "SOUL.md", "AGENTS.md", "TOOLS.md", "HEARTBEAT.md"],
-        Meta(description="MEMORY.md: facts and decisions. USER.md: the person. SOUL.md: manner."),
+        Meta(description="MEMORY.md: facts, decisions. USER.md: the person. SOUL.md: your manner."),
     ] = "MEMORY.md"
     quote: Annotated[
         list[str],
         Meta(
-            description="First words of lines that the person wrote; each is added whole.",
+            description="First words of lines the person wrote, each added whole.",
             max_length=_LINES,
         ),
     ] = field(default_factory=list)
     add: Annotated[
         list[str],
-        Meta(description="New lines, one fact each, with dates resolved.", max_length=_LINES),
+        Meta(description="New lines, one fact each, dates written out.", max_length=_LINES),
     ] = field(default_factory=list)
     section: Annotated[
         str,
         Meta(
-            description="The heading that new lines go under, such as '## Preferences'.",
+            description="Heading for new lines, such as ## Preferences.",
             max_length=200,
         ),
     ] = ""
     remove: Annotated[
         list[str],
         Meta(
-            description="Lines that no longer hold; they move to memory/retired.md.",
+            description="Lines that no longer hold.",
             max_length=_LINES,
         ),
     ] = field(default_factory=list)
-    replace: Annotated[list[Rewording], Meta(description="Lines to reword.", max_length=_LINES)] = (
-        field(default_factory=list)
-    )
+    replace: Annotated[list[Rewording], Meta(max_length=_LINES)] = field(default_factory=list)
 
 
 class UpdateMemory(Tool, Struct, frozen=True):
@@ -168,7 +163,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
     name = "update_memory"
     description = (
         "Change what is remembered for good, line by line. After pages, files or other people's "
-        "words were read, use `quote`: all else waits until the person accepts it."
+        "words were read, use quote: all else waits until the person accepts it."
     )
     arguments = UpdateMemoryArguments
     effects = True

@@ -81,8 +81,8 @@ SUMMARY_TOKENS = 2_000
 
 _WIDTHS = (1_024, 400, 200, 100, 50, 0)
 _INTRODUCTION = (
-    "# Skills\n\nInstructions for tasks. Before such a task, read the skill with read_skill; the "
-    "owner's skills lie in skills/."
+    "# Skills\n\nBefore a task of one of these kinds, read its instructions with read_skill. The "
+    "owner's own lie in skills/."
 )
 
 
@@ -150,7 +150,7 @@ _WHY_NOT = {
 
 class ReadSkillArguments(Arguments, frozen=True):
     name: str
-    file: Annotated[str, Meta(description="Another file of its folder.")] = ""
+    file: str = ""
     start_line: Annotated[int, Meta(ge=1)] = 1
 
 
@@ -159,7 +159,7 @@ class ReadSkill(Tool, Struct, frozen=True):
 
     loader: SkillsLoader
     name = READ_SKILL
-    description = "Read a skill's instructions, or a file that they name."
+    description = "Read a skill's instructions, or a file of its folder that they name."
     arguments = ReadSkillArguments
 
     async def __call__(self, arguments: ReadSkillArguments, caller: TurnContext) -> ToolResult:

@@ -26,13 +26,26 @@ A = TypeVar("A", bound=Arguments)
 
 @cache
 def parameters_of(model: type[Arguments]) -> Mapping[str, Any]:
-    """The JSON Schema of `model`, made once. Defaults that say nothing (0, an empty text) are left
-    out, as every request carries it."""
-    schema = json_schema(model)
-    for field in schema["properties"].values():
-        if not field.get("default", True):
-            del field["default"]
-    return schema
+    """The JSON Schema of `model`, made once. Every request carries it, so it has what a model needs
+    to choose: limits that a sensible call never meets, and the defaults of all but a choice, are
+    left out."""
+    return _brief(json_schema(model))
+
+
+_UNSAID = frozenset({"minimum", "minLength", "maxLength", "minItems", "maxItems"})
+
+
+def _brief(schema: Mapping[str, Any]) -> dict[str, Any]:
+    brief = {key: value for key, value in schema.items() if key not in _UNSAID}
+    if choices := list(filter(None, brief.pop("enum", ()))):
+        brief["enum"] = choices
+    if not (choices and brief.get("default")):
+        brief.pop("default", None)
+    if "items" in brief:
+        brief["items"] = _brief(brief["items"])
+    if "properties" in brief:
+        brief["properties"] = {key: _brief(one) for key, one in brief["properties"].items()}
+    return brief
 
 
 def parse_arguments(model: type[A], text: str) -> A:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Protocol
+from typing import Protocol
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from nanobot.errors import ToolError
 from nanobot.security.confine import autorun
@@ -200,17 +200,15 @@ def runs_by_itself(place: Place) -> bool:
 
 
 class WriteFileArguments(Arguments, frozen=True):
-    path: Annotated[str, Meta(description="Relative to the workspace.")]
-    content: Annotated[str, Meta(description="The whole new content.")]
+    path: str
+    content: str
 
 
 class EditFileArguments(Arguments, frozen=True):
-    path: Annotated[str, Meta(description="Relative to the workspace.")]
-    old_text: Annotated[
-        str, Meta(description="Exactly as it stands in the file, with enough around it.")
-    ]
+    path: str
+    old_text: str
     new_text: str
-    replace_all: Annotated[bool, Meta(description="Replace every occurrence.")] = False
+    replace_all: bool = False
 
 
 class WriteFile(Tool, Struct, frozen=True):
@@ -218,7 +216,7 @@ class WriteFile(Tool, Struct, frozen=True):
 
     writer: WorkspaceWriter
     name = "write_file"
-    description = "Create a file, with its folders, or replace the whole of one."
+    description = "Write a whole file; its folders are made."
     arguments = WriteFileArguments
     effects = True
 
@@ -243,8 +241,8 @@ class EditFile(Tool, Struct, frozen=True):
     writer: WorkspaceWriter
     name = "edit_file"
     description = (
-        "Replace a piece of a text file. old_text must stand there exactly, and only once "
-        "unless replace_all is set. Read the file first."
+        "Replace old_text, which must stand in the file exactly, and only once unless replace_all "
+        "is set. Read the file first."
     )
     arguments = EditFileArguments
     effects = True

@@ -49,13 +49,13 @@ MAX_LISTED = 500
 
 
 class ReadFileArguments(Arguments, frozen=True):
-    path: Annotated[str, Meta(description="Relative to the workspace.")]
-    start_line: Annotated[int, Meta(ge=1, description="First line to show, from 1.")] = 1
-    end_line: Annotated[int | None, Meta(ge=1, description="Last line to show.")] = None
+    path: str
+    start_line: Annotated[int, Meta(ge=1)] = 1
+    end_line: Annotated[int | None, Meta(ge=1)] = None
 
 
 class ListDirArguments(Arguments, frozen=True):
-    path: Annotated[str, Meta(description="Relative to the workspace.")] = "."
+    path: str = "."
 
 
 Received = Callable[[str, TurnContext], Place | None]
@@ -72,10 +72,7 @@ class ReadFile(Tool, Struct, frozen=True):
     received: Received = lambda _, __: None
     pdf_text: Callable[[bytes], str] | None = None
     name = "read_file"
-    description = (
-        "Read a file: text as it is, without line numbers, an image (png, jpeg, gif, webp) or PDF. "
-        "Long files come in pieces; the last line then says how to read on."
-    )
+    description = "Read or look at a file: text, an image (png, jpeg, gif, webp) or a PDF."
     arguments = ReadFileArguments
 
     async def __call__(self, arguments: ReadFileArguments, caller: TurnContext) -> ToolResult:
@@ -110,7 +107,7 @@ class ListDir(Tool, Struct, frozen=True):
 
     roots: RootsOf
     name = "list_dir"
-    description = "List a folder: folders first, with a / after their names, then files."
+    description = "List a folder."
     arguments = ListDirArguments
 
     async def __call__(self, arguments: ListDirArguments, caller: TurnContext) -> ToolResult:
@@ -187,7 +184,7 @@ def _listed(entry: FolderEntry) -> str:
     name = printable(entry.name)
     return {
         "folder": f"{name}/",
-        "file": f"{name}  {entry.size:,} bytes",
-        "link": f"{name}  (a link, not followed)",
-        "other": f"{name}  (not a file)",
+        "file": f"{name} {entry.size:,} bytes",
+        "link": f"{name} (a link, not followed)",
+        "other": f"{name} (not a file)",
     }[entry.kind]

@@ -88,18 +88,16 @@ MAX_SEARCHED = 30_000_000
 
 
 class FindFilesArguments(Arguments, frozen=True):
-    pattern: Annotated[
-        str, Meta(description="Such as *.md (at any depth), notes/**/*.txt, {a,b}.txt")
-    ]
-    path: Annotated[str, Meta(description="Folder to search.")] = "."
+    pattern: str
+    path: str = "."
 
 
 class GrepArguments(Arguments, frozen=True):
-    pattern: Annotated[str, Meta(description="A Python regular expression, matched line by line.")]
-    path: Annotated[str, Meta(description="File or folder to search.")] = "."
-    glob: Annotated[str, Meta(description="Only files that match this, such as *.md")] = ""
+    pattern: str
+    path: str = "."
+    glob: str = ""
     ignore_case: bool = False
-    context: Annotated[int, Meta(ge=0, le=10, description="Lines to show around each match.")] = 0
+    context: Annotated[int, Meta(ge=0, le=10)] = 0
 
 
 class FindFiles(Tool, Struct, frozen=True):
@@ -107,7 +105,7 @@ class FindFiles(Tool, Struct, frozen=True):
 
     roots: RootsOf
     name = "find_files"
-    description = "Find files and folders by a glob pattern on their names."
+    description = "Find files and folders by a glob: *.md (at any depth), notes/**/*.txt."
     arguments = FindFilesArguments
 
     async def __call__(self, arguments: FindFilesArguments, caller: TurnContext) -> ToolResult:
@@ -135,10 +133,7 @@ class Grep(Tool, Struct, frozen=True):
 
     roots: RootsOf
     name = "grep"
-    description = (
-        "Search the content of files by a regular expression; shows path:line: text. "
-        "Binary files are skipped."
-    )
+    description = "Search a file or folder line by line for a Python regular expression."
     arguments = GrepArguments
 
     async def __call__(self, arguments: GrepArguments, caller: TurnContext) -> ToolResult:

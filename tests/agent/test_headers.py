@@ -56,6 +56,7 @@ def test_a_header_says_what_is_new_since_the_one_before(style: Timestamps) -> No
         return header(before + timedelta(**change), before, "cli:direct", TODAY, style)
 
     assert after(minutes=9) == "[23:59]"
+    assert after(seconds=59) == ""
     assert after(minutes=10).endswith("Sat 2026-11-21 00:00 +01:00, cli:direct]")
     elsewhere = before.astimezone(timezone(timedelta(hours=0)))
     moved = header(elsewhere, before, "cli:direct", TODAY, style)

@@ -62,12 +62,12 @@ async def test_a_conversation_of_many_turns_fits_and_is_not_put_away_each_time(
     )
     async with running_small(tmp_path, model, channel, learner):
         await channel.ask("my cat is called Tom, remember that")
-        for number in range(20):
+        for number in range(30):
             await channel.ask(f"question {number}: what do you think of it, in a few words?")
     assert max(map(size, model.prompts)) <= WINDOW - ANSWER
-    assert learner.asked <= 7
+    assert 0 < learner.asked <= 7
     assert "Tom" in model.prompts[-1].messages[0].text
-    assert "question 18" in "".join(message.text for message in model.prompts[-1].messages)
+    assert "question 28" in "".join(message.text for message in model.prompts[-1].messages)
 
 
 async def test_only_the_most_useful_tools_are_offered(tmp_path: Path) -> None:

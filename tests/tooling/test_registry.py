@@ -252,7 +252,7 @@ def test_schemas_carry_what_a_model_needs_and_nothing_else() -> None:
         "type": "object",
         "properties": {
             "text": {"type": "string", "description": "What to say."},
-            "times": {"type": "integer", "default": 1, "minimum": 1},
+            "times": {"type": "integer"},
             "mode": {"type": "string", "enum": ["loud", "quiet"], "default": "quiet"},
             "limit": {"type": "integer"},
             "title": {"type": "string"},

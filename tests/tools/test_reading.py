@@ -123,7 +123,7 @@ async def test_a_folder_is_listed_folders_first(desk: Desk) -> None:
     desk.put("z/inner.txt", "x")
     desk.put(".git/config", "x")
     (desk.workspace / "link").symlink_to("b.txt")
-    assert await desk.says("list_dir") == "z/\nb.txt  5 bytes\nlink  (a link, not followed)"
+    assert await desk.says("list_dir") == "z/\nb.txt 5 bytes\nlink (a link, not followed)"
     desk.put("z/inner.txt", "x").unlink()
     assert await desk.says("list_dir", path="z") == "[z is empty]"
     assert "read it with read_file" in await desk.complains("list_dir", path="b.txt")

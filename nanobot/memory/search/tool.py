@@ -46,36 +46,26 @@ Shown = tuple[str, Sequence[Passage]]
 
 
 class SearchArguments(Arguments, frozen=True):
-    query: Annotated[
-        str,
-        Meta(
-            description="What to look for: names, things, dates in plain words.", max_length=1_000
-        ),
-    ] = ""
+    query: Annotated[str, Meta(max_length=1_000)] = ""
     around: Annotated[
-        str, Meta(description="An id from an earlier result: read what comes before and after it.")
+        str, Meta(description="Instead of query: the id of a result, to read around it.")
     ] = ""
-    session: Annotated[str, Meta(description="Only this conversation, such as telegram:123.")] = ""
-    since: Annotated[str, Meta(description="Not before this day, YYYY-MM-DD.")] = ""
-    until: Annotated[str, Meta(description="Not after this day, YYYY-MM-DD.")] = ""
-    role: Annotated[Literal["", "user", "assistant", "tool"], Meta(description="Who said it.")] = ""
+    session: Annotated[str, Meta(description="Only this chat, such as telegram:123.")] = ""
+    since: Annotated[str, Meta(description="First day, YYYY-MM-DD.")] = ""
+    until: Annotated[str, Meta(description="Last day.")] = ""
+    role: Literal["", "user", "assistant", "tool"] = ""
     source: Annotated[
         Literal["", "message", "history", "note", "memory", "library"],
-        Meta(
-            description="Only messages, summaries of conversations, daily notes, long-term memory, "
-            "or documents."
-        ),
+        Meta(description="history: the summaries."),
     ] = ""
-    limit: Annotated[int, Meta(ge=1, le=20, description="How many results.")] = 8
+    limit: Annotated[int, Meta(ge=1, le=20)] = 8
 
 
 _DESCRIPTION = (
     "Search everything said in earlier conversations, summaries, daily notes, long-term memory and "
     "the documents in library/. Use it before you say that you do not know something about the "
-    "person or the past. "
-    "Search several times per question, with different words each time: synonyms, names, the words "
-    "the person would have used, the other language; searches are cheap. Results come with date, "
-    "speaker and an id; around=<id> reads on from there."
+    "person or the past, and several times per question, with different words: synonyms, names, "
+    "words the person would have used, their other language. Searches are cheap."
 )
 
 

@@ -88,9 +88,9 @@ AfterUnconfined = Callable[[TurnContext], Awaitable[None]]
 
 class ExecArguments(Arguments, frozen=True):
     command: str
-    cwd: Annotated[str, Meta(description="Folder in the workspace.")] = ""
+    cwd: str = ""
     timeout: Annotated[int | None, Meta(description="Seconds.")] = None
-    background: Annotated[bool, Meta(description="Returns an id for exec_read, exec_kill.")] = False
+    background: Annotated[bool, Meta(description="Returns an id at once.")] = False
     network: Annotated[bool, Meta(description="May need the owner's approval.")] = False
 
 
@@ -125,8 +125,8 @@ class Exec(Tool, Struct, frozen=True):
     after_unconfined: AfterUnconfined | None = None
     name = "exec"
     description = (
-        "Run a bash command in the workspace, the only place it can change. Sandboxed: no network "
-        "unless asked for, nothing to type into, long-term memory and skills read-only."
+        "Run a bash command in a sandbox, which can change the workspace only (not memory and "
+        "skills) and has no network unless asked for."
     )
     arguments = ExecArguments
     effects = True

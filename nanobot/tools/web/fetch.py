@@ -76,7 +76,7 @@ _TRAILING = ".,;:!?)]}'*_`…»”’"
 
 class WebFetchArguments(Arguments, frozen=True):
     url: str
-    start: Annotated[int, Meta(ge=0, description="Character to read on from.")] = 0
+    start: Annotated[int, Meta(ge=0)] = 0
 
 
 class Addresses(Struct):
