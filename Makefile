@@ -70,7 +70,7 @@ $(BIN)/python:
 $(VENV)/.installed: $(BIN)/python pyproject.toml
 	@echo "Installing nanobot into $(VENV), some 50 packages …" >&2
 	@rm -f $(VENV)/.failed
-	@{ $(PIP) install --editable . </dev/null $(COUNTED)
+	@{ $(PIP) install --editable '.[standard]' </dev/null $(COUNTED)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed pyproject.toml

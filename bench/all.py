@@ -38,6 +38,7 @@ class Bench:
 
 BENCHES = (
     Bench("startup"),
+    Bench("install"),
     Bench("turns"),
     Bench("http"),
     Bench("burst"),

@@ -5,6 +5,7 @@ NanobotError                 anything a person should read; carries `hint`, the 
 ├── HomeLocked               another process owns this home (exit code 75)
 ├── StorageError             the disk refused; nothing was lost, try again when it is fixed
 ├── UnknownSession           a key that names no conversation
+├── ExtraMissing             a feature whose packages are installed on request only
 ├── ProviderError            the model could not answer
 │   ├── ProviderBusy         wait `retry_after` seconds, then ask again
 │   ├── ProviderUnavailable  network, 5xx, a stalled stream: ask again later
@@ -26,6 +27,7 @@ NanobotError                 anything a person should read; carries `hint`, the 
 from __future__ import annotations
 
 import os
+import sys
 from errno import EACCES, EPERM, EROFS
 from pathlib import Path
 
@@ -103,6 +105,18 @@ class UnknownSession(NanobotError):
             f"no session {key!r}",
             hint=f"Did you mean {near!r}?" if near else "`nanobot sessions list` shows them all.",
         )
+
+
+class ExtraMissing(NanobotError):
+    """The packages that `what` needs are not installed: they come with `extra` of nanobot."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an extra, {extra}", hint=how_to_install(extra))
+
+
+def how_to_install(extra: str) -> str:
+    """What to run to add `extra` to this installation."""
+    return f"Install it: {sys.executable} -m pip install 'nanobot[{extra}]'"
 
 
 class ProviderError(NanobotError):

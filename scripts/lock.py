@@ -2,7 +2,7 @@
 
     python -m scripts.lock
 
-asks pip what it would install today for `pyproject.toml` and the extra `mcp`, and writes
+asks pip what it would install today for `pyproject.toml` and all its extras, and writes
 `deploy/requirements.txt`, with the hash of each file for each of `MACHINES`. A package that only
 older Pythons need may stand there as well, and does no harm; that none is missing, `pip check` says
 while the image is built.
@@ -35,7 +35,9 @@ _HEADER = f"""\
 def wanted(pyproject: Path = ROOT / "pyproject.toml") -> list[str]:
     """The requirements of nanobot with all that the image can do."""
     project = tomllib.loads(pyproject.read_text())["project"]
-    return [*project["dependencies"], *project["optional-dependencies"]["mcp"]]
+    extras = project["optional-dependencies"]
+    alone = [name for name in extras if name not in {"dev", "standard"}]
+    return [*project["dependencies"], *(line for name in alone for line in extras[name])]
 
 
 def resolved(requirements: Sequence[str], machine: str) -> dict[str, tuple[str, str]]:

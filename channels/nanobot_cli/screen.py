@@ -3,30 +3,30 @@
 A reply that is being written and the output of a tool that runs move with the prompt, and are
 replaced by what stays of them; what was shown of a reply that never gets its end stays. Several
 messages may be under way: the answer to one leaves alone what another one's turn is writing.
-Everything from outside passes `clean` on its way to the screen. Links are shown as text, not as
-terminal hyperlinks, so that a person sees where they lead.
+Everything from outside passes `clean` on its way to the screen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import re
+import shutil
+import sys
 from datetime import datetime
 from typing import Any
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from prompt_toolkit.application import Application
 from prompt_toolkit.utils import is_dumb_terminal
-from rich.console import Console, RenderableType
-from rich.markdown import Markdown
-from rich.text import Text
 
+from nanobot_cli.markdown import render, styled, wrap_lines
 from nanobot_cli.text import OutputTail, clean, file_line, one_line, question_of, ways, wrapped
 from nanobot_cli.wire import AgentMessage, Delta, Output, Reply, Tool
 
 PROMPT = "> "
 
-_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+_SEQUENCE = re.compile("\x1b\\[[0-9;]*m")
+_COLOUR = re.compile("\x1b\\[(?![01239]m)[0-9;]*m")
+"""What is not sent to a dumb terminal, and to one whose owner wants no colours (no-color.org)."""
 
 _TAIL = 20_000
 """Characters of a growing reply that are looked at to draw its last lines."""
@@ -36,15 +36,16 @@ _INDENT = "  "
 
 
 class Surface:
-    """Prints with `console`. Until `attach`, and after the application has ended, only that.
+    """Prints to standard output. Until `attach`, and after the application has ended, only that.
 
     On a dumb terminal nothing moves: what is typed and what is printed follow one another, and a
     new prompt is written when it is the person's turn.
     """
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self) -> None:
         self.moves = not is_dumb_terminal()
+        self._unwanted = _COLOUR if os.environ.get("NO_COLOR") else None
+        self._unwanted = self._unwanted if self.moves else _SEQUENCE
         self._app: Application[Any] | None = None
         self._at_prompt = False
 
@@ -53,14 +54,15 @@ class Surface:
         self._app = app
         self._at_prompt = not self.moves
 
-    def print(self, shown: RenderableType, *, soft_wrap: bool = False) -> None:
-        """Add to what stays: the prompt is taken away, and soon drawn again below it."""
+    def print(self, text: str) -> None:
+        """Add to what stays: the prompt is taken away, and soon drawn again below it. `text` has
+        passed `clean`, and may hold styles; what is too wide is for the terminal to break."""
         drawn = self._app is not None and self._app.is_running
         if self._at_prompt:
             self.line_was_typed()
         elif self._app is not None and drawn and self.moves:
             self._app.renderer.erase(leave_alternate_screen=False)
-        self.console.print(shown, soft_wrap=soft_wrap)
+        _write((self._unwanted.sub("", text) if self._unwanted else text) + "\n")
         if drawn:
             self.redraw()
 
@@ -68,14 +70,13 @@ class Surface:
         """Enter was pressed; a dumb terminal keeps what was typed on its line."""
         if self._at_prompt:
             self._at_prompt = False
-            self.console.out()
+            _write("\n")
 
     def show_prompt(self) -> None:
         """It is the person's turn."""
         if not self.moves and not self._at_prompt:
             self._at_prompt = True
-            self.console.out(PROMPT, end="", highlight=False)
-            self.console.file.flush()
+            _write(PROMPT)
 
     def redraw(self) -> None:
         """What moves has changed."""
@@ -85,10 +86,18 @@ class Surface:
     @property
     def size(self) -> tuple[int, int]:
         """Rows and columns."""
-        if self._app is None:
-            return self.console.height, self.console.width
-        size = self._app.output.get_size()
-        return size.rows, size.columns
+        size = shutil.get_terminal_size()
+        return size.lines, size.columns
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.size[1]
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 class Transcript:
@@ -106,14 +115,15 @@ class Transcript:
 
     def line(self, text: str, style: str = "dim") -> None:
         """Something to see that is not part of the reply."""
-        self._surface.print(Text(clean(text), style=style))
+        lines = wrap_lines(clean(text), self._surface.width)
+        self._surface.print(styled("\n".join(lines), style))
 
     def typed(self, text: str) -> None:
         """What the person said, where the prompt does not leave it on the screen."""
         self._surface.line_was_typed()
         if self._surface.moves:
             continued = clean(text).replace("\n", "\n" + " " * len(PROMPT))
-            self._surface.print(Text.assemble((PROMPT, "bold"), continued), soft_wrap=True)
+            self._surface.print(styled(PROMPT, "bold") + continued)
 
     def sent(self, message_id: str, text: str) -> None:
         """A message is under way. One for nanobot itself gets an answer that is no Markdown."""
@@ -152,9 +162,9 @@ class Transcript:
         else:
             self._said.add(said.text.strip())
         if said.text.strip():
-            self._surface.print(_ChatMarkdown(clean(said.text)))
+            self._surface.print(render(clean(said.text), self._surface.width))
         for file in said.files:
-            self._surface.print(Text(file_line(file), style="cyan"), soft_wrap=True)
+            self._surface.print(styled(file_line(file), "cyan"))
         question = None if said.at else question_of(said)
         if question is None:
             for way in ways(said.choices):
@@ -181,9 +191,8 @@ class Transcript:
             self.keep()
         if reply.text.strip():
             ours = reply.outcome != "done" or (is_command and not reply.prompt_tokens)
-            text, width = clean(reply.text), self._surface.console.width
-            plain = Text(wrapped(text.rstrip(), width))
-            self._surface.print(plain if ours else _ChatMarkdown(text))
+            text, width = clean(reply.text), self._surface.width
+            self._surface.print(wrapped(text.rstrip(), width) if ours else render(text, width))
         if reply.outcome == "stopped":
             self.line("(stopped)")
 
@@ -200,8 +209,7 @@ class Transcript:
         tail = clean("".join(self._written)[-_TAIL:][-max(1, rows) * width :])
         if not tail.strip() or rows < 1:
             return output
-        lines = Text(tail).wrap(self._surface.console, width)
-        return [*(("", line.plain) for line in lines[-rows:]), *output]
+        return [*(("", line) for line in wrap_lines(tail, width)[-rows:]), *output]
 
     def keep(self) -> None:
         """What moves stays as it is now."""
@@ -209,10 +217,10 @@ class Transcript:
         text = clean("".join(self._written)).rstrip()
         self._written.clear()
         if text:
-            self._surface.print(Text(text))
+            self._surface.print("\n".join(wrap_lines(text, self._surface.width)))
 
     def _keep_output(self) -> None:
-        lines = self._output_lines(self._surface.console.width)
+        lines = self._output_lines(self._surface.width)
         self._output = None
         if lines:
             self.line("\n".join(lines))
@@ -222,25 +230,6 @@ class Transcript:
             return []
         room = max(1, width - len(_INDENT) - 1)
         return [_INDENT + line for line in self._output.lines(_OUTPUT_LINES, room)]
-
-
-class _ChatMarkdown(Markdown):
-    """Markdown as a chat writes it: a line break breaks the line, and `<b>` is three letters.
-
-    Models write for chat windows, which show both so. HTML is never interpreted.
-    """
-
-    def __init__(self, markup: str) -> None:
-        super().__init__(markup, hyperlinks=False)
-        self.parsed = _PARSER.parse(markup)
-        _harden(self.parsed)
-
-
-def _harden(tokens: Iterable[Token]) -> None:
-    for token in tokens:
-        if token.type == "softbreak":
-            token.type = "hardbreak"
-        _harden(token.children or ())
 
 
 def _moment(at: str, now: datetime) -> str:

@@ -25,7 +25,6 @@ from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from rich.console import Console
 
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
@@ -75,7 +74,7 @@ class Terminal:
 
     def __init__(self, gateway: Gateway, session: str, *, history: Path) -> None:
         self._gateway, self._session, self._history = gateway, session, history
-        self._surface = Surface(Console(highlight=False))
+        self._surface = Surface()
         self._transcript = Transcript(self._surface)
         self._clock = SystemClock()
         self._busy = asyncio.Event()

@@ -260,7 +260,7 @@ def _pdf_text(content: bytes) -> str:
     try:
         pages = read_pages(content, _PDF)
     except ToolError as error:
-        raise ToolError(f"this PDF cannot be read: {error}") from error
+        raise ToolError(f"this PDF cannot be read: {error}", hint=error.hint) from error
     return "\n".join(f"[page {number}]\n{text}" for number, text in pages) or "[no text in it]"
 
 

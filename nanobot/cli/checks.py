@@ -41,7 +41,7 @@ from nanobot.config import not_imported
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.config.values import plain_values
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, how_to_install
 from nanobot.io import storage_errors
 
 _MEGABYTE = 1_000_000
@@ -129,10 +129,39 @@ def check_disk(case: CheckContext) -> Iterator[Finding]:
         yield Finding("ok", f"{free / 1_000:.1f} GB are free")
 
 
-def check_packages(_: CheckContext) -> Iterator[Finding]:
-    """What nanobot runs on."""
+EXTRAS: Mapping[str, tuple[str, str]] = {
+    "backup-encryption": ("pyrage", "encrypted backups"),
+    "highlight": ("pygments", "coloured code in the terminal"),
+    "mcp": ("mcp", "MCP servers"),
+    "metrics": ("prometheus_client", "/metrics"),
+    "pdf": ("pypdf", "PDF files"),
+}
+"""What is installed on request: a module of it, and what it is for."""
+
+
+def check_packages(case: CheckContext) -> Iterator[Finding]:
+    """What nanobot runs on, and whether what the configuration needs of the extras is installed."""
     versions = f"nanobot {__version__}, Python {platform.python_version()}"
     yield Finding("ok", f"{versions}, SQLite {sqlite3.sqlite_version}")
+    missing = [extra for extra, (module, _) in EXTRAS.items() if find_spec(module) is None]
+    needed = _extras_needed(case) if missing else {}
+    for extra in missing:
+        if needed.get(extra):
+            what = f"{EXTRAS[extra][1]} cannot be used without the extra {extra}"
+            yield Finding("fail", what, how_to_install(extra))
+    if spare := [extra for extra in missing if not needed.get(extra)]:
+        named = ", ".join(f"{extra} ({EXTRAS[extra][1]})" for extra in spare)
+        yield Finding("ok", f"extras that are not installed, nor needed: {named}")
+
+
+def _extras_needed(case: CheckContext) -> Mapping[str, bool]:
+    settings, library = case.settings, case.home / "workspace" / "library"
+    return {
+        "backup-encryption": bool(settings.backup.recipient),
+        "mcp": any(server.enabled for server in settings.mcp.servers.values()),
+        "metrics": settings.health.enabled and settings.health.metrics,
+        "pdf": any(library.rglob("*.[pP][dD][fF]")),
+    }
 
 
 def check_configuration(case: CheckContext) -> Iterator[Finding]:
@@ -287,9 +316,6 @@ def check_sandbox(case: CheckContext) -> Iterator[Finding]:
 def check_mcp(case: CheckContext) -> Iterator[Finding]:
     """Whether servers can be started; none is."""
     servers = {name: one for name, one in case.settings.mcp.servers.items() if one.enabled}
-    if servers and find_spec("mcp") is None:
-        hint = f"`{sys.executable} -m pip install mcp`"
-        yield Finding("fail", "the package for MCP servers is not installed", hint)
     for name, server in servers.items():
         path = plain_values(server.env).get("PATH")
         if server.url or (program := shutil.which(server.command, path=path)):

@@ -30,7 +30,7 @@ from nanobot.bus.journal import Journal
 from nanobot.channel import WebhookReply, WebhookRequest
 from nanobot.clock import Clock
 from nanobot.commands import CommandCall, Operation
-from nanobot.errors import NanobotError
+from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.gateway.health import Health, HealthMonitor
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
@@ -199,10 +199,13 @@ class Status:
 
 
 def exposition(status: Mapping[str, Any]) -> bytes:
-    """A status in the text format of Prometheus, version 0.0.4."""
-    from prometheus_client import generate_latest  # only where somebody asks for it
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-    from prometheus_client.registry import Collector, CollectorRegistry
+    """A status in the text format of Prometheus, version 0.0.4. Raises `ExtraMissing`."""
+    try:
+        from prometheus_client import generate_latest  # only where somebody asks for it
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+        from prometheus_client.registry import Collector, CollectorRegistry
+    except ImportError:
+        raise ExtraMissing("/metrics", "metrics") from None
 
     class Once(Collector):
         def collect(self) -> Iterator[Metric]:
@@ -310,5 +313,8 @@ class HealthEndpoint:
     async def _measure(self, request: WebhookRequest) -> WebhookReply:
         if refusal := self._refusal(request):
             return refusal
-        body = exposition(await self._status.status({}))
+        try:
+            body = exposition(await self._status.status({}))
+        except ExtraMissing as error:
+            return WebhookReply(501, f"{error.for_people()}\n".encode())
         return WebhookReply(200, body, {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from nanobot.config.document import ConfigErrors
 from nanobot.config.load import load_settings
-from nanobot.errors import ConfigError
+from nanobot.errors import ConfigError, how_to_install
 from nanobot.importing.files import ImportReport
 from nanobot.importing.foreign import OURS, Fields, People, Secrets
 from nanobot.io import write_new
@@ -234,8 +234,8 @@ class Conversion(Struct):
             )
             if find_spec("mcp") is None:
                 self.report.add_todo(
-                    "Install the package `mcp`, without which no MCP server starts:"
-                    " `pip install --editable '.[mcp]'` in nanobot's folder (docs/mcp.md)."
+                    "Install the package `mcp`, without which no MCP server starts"
+                    f" (docs/mcp.md). {how_to_install('mcp')}"
                 )
         return found
 

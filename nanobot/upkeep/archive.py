@@ -28,12 +28,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 from msgspec import Struct
 
 from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import ExtraMissing, NanobotError, StorageError
 from nanobot.io import storage_errors, write_new
 from nanobot.upkeep.contents import (
     FORMAT,
@@ -79,14 +79,21 @@ class BadBackup(NanobotError):
         )
 
 
+def _age() -> Any:
+    """The library that encrypts. Raises `ExtraMissing`."""
+    try:
+        import pyrage  # type: ignore[import-untyped]
+    except ImportError:
+        raise ExtraMissing("encryption of backups", "backup-encryption") from None
+    return pyrage
+
+
 def make_identity(path: Path, made_at: str) -> str:
     """Write a new secret key to a new file at `path`, for its owner only; its public half.
 
     Raises `NanobotError` where something is there already, and `StorageError`.
     """
-    from pyrage import x25519  # type: ignore[import-untyped]
-
-    identity = x25519.Identity.generate()
+    identity = _age().x25519.Identity.generate()
     public = str(identity.to_public())
     text = f"# made {made_at}\n# public key: {public}\n{identity}\n"
     try:
@@ -102,24 +109,22 @@ def make_identity(path: Path, made_at: str) -> str:
 
 def public_key(recipient: str) -> object:
     """The key to encrypt with. Raises `NanobotError` where this is none."""
-    from pyrage import RecipientError, x25519
-
+    age = _age()
     try:
-        return x25519.Recipient.from_str(recipient)
-    except RecipientError:
+        return age.x25519.Recipient.from_str(recipient)
+    except age.RecipientError:
         raise NanobotError(f"{recipient!r} is not an age public key", hint=_KEYGEN) from None
 
 
 def _identities(path: Path) -> list[object]:
     """The secret keys in a file as `age-keygen` writes it. Raises `NanobotError`."""
-    from pyrage import IdentityError, x25519
-
+    age = _age()
     found: list[object] = []
     with storage_errors(path), path.open("rb") as file:
         text = file.read(_MOST_IDENTITIES).decode("ascii", "replace")
-    with contextlib.suppress(IdentityError):
+    with contextlib.suppress(age.IdentityError):
         lines = (line.strip() for line in text.splitlines())
-        found = [x25519.Identity.from_str(line) for line in lines if line.startswith(_SECRET)]
+        found = [age.x25519.Identity.from_str(line) for line in lines if line.startswith(_SECRET)]
     if not found:
         raise NanobotError(f"{path} holds no age secret key", hint=_KEYGEN)
     return found
@@ -131,14 +136,12 @@ def encrypting(out: BinaryIO, recipient: str) -> Iterator[BinaryIO]:
     if not recipient:
         yield out
         return
-    from pyrage import EncryptError, encrypt_io
-
-    public = public_key(recipient)
+    age, public = _age(), public_key(recipient)
 
     def encrypt(plain: BinaryIO) -> None:
         try:
-            encrypt_io(plain, out, [public])
-        except (EncryptError, OSError) as error:
+            age.encrypt_io(plain, out, [public])
+        except (age.EncryptError, OSError) as error:
             raise NanobotError(f"the backup cannot be written: {error}") from error
 
     with _piped(encrypt, "wb") as entrance:
@@ -152,18 +155,16 @@ def _decrypting(source: BufferedReader, identity: Path | None) -> Iterator[Binar
     if source.peek(len(_MAGIC))[: len(_MAGIC)] != _MAGIC:
         yield source
         return
-    from pyrage import DecryptError, decrypt_io
-
     if identity is None:
         raise NanobotError(
             "the backup is encrypted", hint="Name the file with its secret key: --identity FILE."
         )
-    identities = _identities(identity)
+    age, identities = _age(), _identities(identity)
 
     def decrypt(plain: BinaryIO) -> None:
         try:
-            decrypt_io(source, plain, identities)
-        except (DecryptError, OSError) as error:
+            age.decrypt_io(source, plain, identities)
+        except (age.DecryptError, OSError) as error:
             raise NanobotError(
                 f"the backup cannot be decrypted, or it is damaged: {error}",
                 hint="It needs the secret key that belongs to the public key it was made for.",

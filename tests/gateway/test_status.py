@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -190,6 +191,15 @@ async def test_prometheus_gets_numbers(house: House) -> None:
         'nanobot_logged_total{level="error"} 1.0',
         'nanobot_today_tokens{kind="cached"} 1e+06',
     } <= set(lines)
+
+
+async def test_without_their_extra_metrics_say_what_to_install(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    status, _, body = await asked(house, "/metrics")
+    assert status == 501
+    assert b"'nanobot[metrics]'" in body
 
 
 async def asked(

@@ -14,13 +14,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.errors import StorageError, ToolError
+from nanobot.errors import StorageError, ToolError, how_to_install
 from nanobot.security.paths import FolderEntry, Place, Root
 from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 from nanobot.text import printable
@@ -40,8 +42,15 @@ class PdfLimits(Struct, frozen=True):
 _LIMITS = PdfLimits()
 
 
+def reads_pdf() -> bool:
+    """Whether the extra `pdf` is installed."""
+    return find_spec("pypdf") is not None
+
+
 def read_pages(content: bytes, limits: PdfLimits) -> list[tuple[int, str]]:
     """The pages that hold text, numbered from 1. Blocks. Raises `ToolError`."""
+    if not reads_pdf():
+        raise ToolError("it needs an extra, pdf", hint=how_to_install("pdf"))
     bounds = WorkerLimits(limits.seconds, limits.megabytes)
     try:
         output = run_worker(_WORKER, (limits.pages, limits.characters), (content,), bounds)
@@ -64,13 +73,24 @@ _CHARACTERS = 5_000_000
 
 
 def documents(folder: Path) -> Iterator[tuple[Place, FolderEntry]]:
-    """What there is to read below `folder`, by path; nothing without one. No file is opened."""
+    """What there is to read below `folder`, by path; nothing without one. No file is opened.
+    PDF files count once the extra `pdf` is installed, so that they are then indexed."""
+    without_pdf = not reads_pdf()
     # The folder's parent is the root, so that a library which is a link is not followed.
     root = Root(folder.parent).place(folder.name)
     for place, entry in sorted(root.walk_tree(_MOST_ENTRIES), key=lambda found: found[0].names):
         hidden = any(name.startswith(".") for name in place.names[1:])
-        if entry.kind == "file" and entry.size > 0 and not hidden:
+        if entry.kind != "file" or entry.size <= 0 or hidden:
+            continue
+        if without_pdf and place.names[-1].lower().endswith(".pdf"):
+            _warn_of_pdf()
+        else:
             yield place, entry
+
+
+@cache
+def _warn_of_pdf() -> None:
+    logger.warning("PDF files in the library are not searched. {}", how_to_install("pdf"))
 
 
 def passages(place: Place, limits: PdfLimits = _LIMITS) -> list[tuple[str, str]]:

@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -28,7 +27,7 @@ from msgspec import Struct
 
 from nanobot import __version__
 from nanobot.clock import first_error
-from nanobot.errors import NanobotError, ToolError
+from nanobot.errors import NanobotError, ToolError, how_to_install
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Confined, Launch
 from nanobot.security.sandbox.finding import FindSandbox
@@ -358,7 +357,7 @@ def _load() -> None:
     except ImportError as error:
         raise McpError(
             "MCP servers cannot be used: the SDK is not installed",
-            hint=f"The owner installs it with: {sys.executable} -m pip install mcp",
+            hint=how_to_install("mcp"),
         ) from error
 
 

@@ -1,0 +1,73 @@
+"""What nanobot takes on a disk: the packages that pip installs, and how much of it each takes.
+
+    python -m bench.install [FOLDER]    of the sources in FOLDER, without it of these
+
+`pip install .` in a new virtual environment, then `pip install '.[standard]'` in another one. What
+lies in `site-packages` is counted in MiB of disk blocks, as `du` does, with the bytecode that pip
+makes, and without pip and setuptools, which come with the environment. Packages are distributions,
+nanobot included.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import tomllib
+from importlib.metadata import distributions
+from pathlib import Path
+
+from bench.reporting import report
+
+ROOT = Path(__file__).parents[1]
+TOOLS = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence")
+LARGEST = 8
+
+
+def blocks(path: Path) -> int:
+    """Bytes that `path` takes on the disk, with all that is below it."""
+    below = path.rglob("*") if path.is_dir() else ()
+    return sum(each.lstat().st_blocks * 512 for each in (path, *below))
+
+
+def installed(folder: Path, source: str) -> tuple[dict[str, int], int]:
+    """The bytes of each entry of `site-packages` with `source` installed, and how many packages."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    command: list[str | Path] = [
+        folder / "bin" / "python",
+        "-m",
+        "pip",
+        "--quiet",
+        "install",
+        source,
+    ]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    entries = {
+        each.name: blocks(each) for each in packages.iterdir() if not each.name.startswith(TOOLS)
+    }
+    names = {each.metadata["Name"] for each in distributions(path=[str(packages)])}
+    return entries, len(names - {*TOOLS})
+
+
+def main() -> None:
+    """Install, count and print."""
+    folders = [Path(each) for each in sys.argv[1:] if not each.startswith("--")]
+    source = folders[0] if folders else ROOT
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
+    figures: dict[str, object] = {}
+    for extra in ("", "[standard]"):
+        if extra and extra[1:-1] not in project["optional-dependencies"]:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            entries, count = installed(Path(folder), f"{source.resolve()}{extra}")
+        figures[f"nanobot{extra} [MiB]"] = sum(entries.values()) / 2**20
+        figures[f"nanobot{extra}, packages"] = count
+        if not extra:
+            largest = sorted(entries.items(), key=lambda entry: -entry[1])[:LARGEST]
+            figures |= {f"  {name} [MiB]": size / 2**20 for name, size in largest}
+    report("install", figures)
+
+
+if __name__ == "__main__":
+    main()
