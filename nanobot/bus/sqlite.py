@@ -193,7 +193,6 @@ class _Job(Struct, eq=False):
     work: Work[Any]
     future: asyncio.Future[Any] | None = None
     retry: bool = True
-    can_wait: bool = False
     until_stored: bool = False
     after_commit: Work[None] | None = None
     result: Any = None
@@ -201,11 +200,17 @@ class _Job(Struct, eq=False):
 
 
 class Database:
-    """A SQLite file, and the thread that writes to it while it is open."""
+    """A SQLite file, and the thread that writes to it while it is open.
+
+    All methods belong to the event loop. Waking the thread, and being woken by it, costs more than
+    most statements: work that can wait is handed over with what comes after it, and all outcomes of
+    a commit come back together.
+    """
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self._path, self._schema = path, schema
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Sequence[_Job] | None] = SimpleQueue()
+        self._gathered: list[_Job] = []
         self._thread: threading.Thread | None = None
         self.refusal = ""
         """Why the disk took nothing the last time that there was something to write, if so."""
@@ -229,6 +234,7 @@ class Database:
         if self._thread is None:
             return
         thread, self._thread = self._thread, None
+        self._hand_over()
         self._jobs.put(None)
         await asyncio.to_thread(thread.join)
 
@@ -254,7 +260,7 @@ class Database:
                 self._path, "it is not open", hint="nanobot is just starting or ending: try again."
             )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.put(
+        self._gathered.append(
             _Job(
                 work,
                 future,
@@ -263,6 +269,7 @@ class Database:
                 after_commit=after_commit,
             )
         )
+        self._hand_over()
         return future
 
     def post(self, work: Work[Any], *, can_wait: bool = False) -> None:
@@ -272,33 +279,41 @@ class Database:
         what the disk refuses is run again later. What `can_wait` waits a moment for other work to
         share a commit with.
         """
-        self._jobs.put(_Job(work, can_wait=can_wait))
+        if can_wait and not self._gathered:
+            asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._hand_over)
+        self._gathered.append(_Job(work))
+        if not can_wait:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the thread what was gathered."""
+        if self._gathered:
+            self._jobs.put(self._gathered)
+            self._gathered = []
 
     def _write(self, connection: sqlite3.Connection) -> None:
         running = True
         kept: list[_Job] = []
         while running:
-            batch = self._collect(_RETRY if kept else None)
-            running = None not in batch
-            jobs = kept + [job for job in batch if job is not None]
-            kept = self._store(connection, jobs) if jobs else []
-        for job in (one for one in kept if one.future is not None):
-            _report(job, StorageError(self._path, "it was closed before it took everything"))
+            new, running = self._collect(_RETRY if kept else None)
+            kept = self._store(connection, kept + new) if kept or new else []
+        error = StorageError(self._path, "it was closed before it took everything")
+        _report([(job, error) for job in kept if job.future is not None])
         connection.close()
 
-    def _collect(self, retry: float | None) -> list[_Job | None]:
-        """What is queued, `None` for the end; if all of it is can_wait, what comes within a moment
-        too. Nothing, if nothing comes within `retry` seconds."""
-        batch: list[_Job | None] = []
-        hurry, timeout = False, retry
-        while len(batch) < _BATCH:
-            try:
-                job = self._jobs.get(block=not hurry, timeout=timeout)
-            except Empty:
-                break
-            batch.append(job)
-            hurry, timeout = hurry or job is None or not job.can_wait, _GATHER_SECONDS
-        return batch
+    def _collect(self, timeout: float | None) -> tuple[list[_Job], bool]:
+        """What is queued, and whether there will be more. Nothing, if nothing comes within
+        `timeout` seconds."""
+        jobs: list[_Job] = []
+        with contextlib.suppress(Empty):
+            queued = self._jobs.get(timeout=timeout)
+            while queued is not None:
+                jobs += queued
+                if len(jobs) >= _BATCH:
+                    return jobs, True
+                queued = self._jobs.get_nowait()
+            return jobs, False
+        return jobs, True
 
     def _store(self, connection: sqlite3.Connection, jobs: Sequence[_Job]) -> list[_Job]:
         """Run them in one transaction and report; those that are to be run again because the disk
@@ -311,15 +326,15 @@ class Database:
             for job in jobs:
                 if job.after_commit is not None and job.error is None:
                     job.error = _run_afterwards(connection, job.after_commit, self._path)
-                _report(job, job.error)
+            _report([(job, job.error) for job in jobs])
             return []
         self.refusal = str(refusal)
         error = storage_error(self._path, refusal)
         logger.error("journal: {}", error)
-        for job in jobs:
-            if job.future is not None and not job.until_stored:
-                _report(job, error)
-                job.future = None
+        told = [job for job in jobs if job.future is not None and not job.until_stored]
+        _report([(job, error) for job in told])
+        for job in told:
+            job.future = None
         return [job for job in jobs if job.retry]
 
 
@@ -369,20 +384,25 @@ def _run_afterwards(
     return None
 
 
-def _report(job: _Job, error: BaseException | None) -> None:
-    """Hand the outcome to the event loop that waits for it."""
-    if job.future is not None:
+def _report(outcomes: Sequence[tuple[_Job, BaseException | None]]) -> None:
+    """Hand outcomes to the event loop that waits for them, all at once."""
+    awaited = [(job.future, job.result, error) for job, error in outcomes if job.future is not None]
+    if awaited:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            job.future.get_loop().call_soon_threadsafe(_resolve, job.future, job.result, error)
-    elif error is not None:
-        logger.opt(exception=error).error("journal: a mark could not be written")
+            awaited[0][0].get_loop().call_soon_threadsafe(_resolve, awaited)
+    for job, error in outcomes:
+        if job.future is None and error is not None:
+            logger.opt(exception=error).error("journal: a mark could not be written")
 
 
-def _resolve(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
-        future.exception()  # not everybody awaits it; the log has what the disk refused
+def _resolve(
+    outcomes: Sequence[tuple[asyncio.Future[Any], object, BaseException | None]],
+) -> None:
+    for future, result, error in outcomes:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+            future.exception()  # not everybody awaits it; the log has what the disk refused

@@ -71,8 +71,11 @@ from nanobot.bus.journal import (
 from nanobot.bus.journal_file import (
     NOTICE,
     NOTICES,
+    OPEN_MESSAGES,
+    OPEN_PARTS,
     SCHEMA,
     UNDELIVERED,
+    WAITING_MESSAGES,
     SqliteState,
     compact,
     decode_helper,
@@ -86,10 +89,11 @@ from nanobot.text import shortened
 
 _EXCERPT = 80
 
-_SELECT_PARTS = (
-    "SELECT id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
-    " in_doubt OR state = 'sending', payload FROM outbox"
+_PART = (
+    "id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
+    " in_doubt OR state = 'sending', payload"
 )
+_SELECT_PARTS = f"SELECT {_PART} FROM outbox"
 
 
 P = ParamSpec("P")
@@ -169,8 +173,8 @@ class SqliteJournal:
         return bool(await self._run(query, channel, chat_id, event_id))
 
     async def is_busy(self, session_key: str) -> bool:
-        query = "SELECT 1 FROM inbox WHERE session_key = ? AND state IN ('received', 'working')"
-        return bool(await self._run(f"{query} LIMIT 1", session_key))
+        query = f"SELECT 1 FROM inbox WHERE {WAITING_MESSAGES} AND session_key = ? LIMIT 1"
+        return bool(await self._run(query, session_key))
 
     def claim(
         self, turn_id: str, session_key: str, entry_ids: Sequence[int], *, at_once: bool
@@ -247,7 +251,7 @@ class SqliteJournal:
         if done.replaces_turn:
             db.execute(
                 "UPDATE inbox SET state = 'done', payload = NULL"
-                " WHERE turn_id = ? AND state = 'failed'",
+                f" WHERE {OPEN_MESSAGES} AND turn_id = ? AND state = 'failed'",
                 (done.replaces_turn,),
             )
         parts = _insert_outgoing(db, done.turn_id, done.outgoing, now.isoformat())
@@ -283,12 +287,13 @@ class SqliteJournal:
         # An end without progress is counted once: a turn counts again only when it was claimed
         # again, so one that never got its chance is not blamed. One that had asked the model by
         # then is not blamed either, unless that happened `_MOST_ASKED` times in a row.
+        working = f"{OPEN_MESSAGES} AND state = 'working'"
         db.execute(
-            "UPDATE inbox SET attempts = attempts + 1 WHERE state = 'working' AND turn_id IN"
+            f"UPDATE inbox SET attempts = attempts + 1 WHERE {working} AND turn_id IN"
             " (SELECT id FROM turn WHERE state = 'running' AND progress = 0)"
         )
         db.execute(
-            "UPDATE inbox SET attempts = ? WHERE state = 'working' AND turn_id IN"
+            f"UPDATE inbox SET attempts = ? WHERE {working} AND turn_id IN"
             " (SELECT id FROM turn WHERE state = 'running' AND asked >= ?)",
             (GIVE_UP_AFTER, _MOST_ASKED),
         )
@@ -324,11 +329,14 @@ class SqliteJournal:
                 "UPDATE outbox SET state = 'sent', platform_id = ?, payload = NULL WHERE id = ?",
                 *(platform_id, item.id),
             )
-            here = "state = 'dead' AND turn_id LIKE ? AND channel = ? AND chat_id = ?"
-            place = (NOTICES, item.part.channel, item.part.chat_id)
-            rows = execute(db, f"{_SELECT_PARTS} WHERE {here} ORDER BY id", *place).fetchall()
-            execute(db, f"UPDATE outbox SET state = 'pending' WHERE {here}", *place)  # noqa: S608 - from above
-            return tuple(map(_stored_part, rows))
+            rows = execute(
+                db,
+                f"UPDATE outbox SET state = 'pending' WHERE {OPEN_PARTS} AND state = 'dead'"
+                f" AND turn_id LIKE '{NOTICES}' AND channel = ? AND chat_id = ?"
+                f" RETURNING {_PART}",
+                *(item.part.channel, item.part.chat_id),
+            ).fetchall()
+            return tuple(map(_stored_part, sorted(rows)))
 
         return await self.database.run(work, until_stored=True)
 
@@ -374,10 +382,10 @@ class SqliteJournal:
         inbox = db.execute(
             "SELECT payload, 'in-' || id, session_key,"
             " iif(state != 'failed' AND not_before, 'waiting', state), attempts, received_at,"
-            " reason FROM inbox WHERE state IN ('received', 'working', 'failed') ORDER BY id"
+            f" reason FROM inbox WHERE {OPEN_MESSAGES} ORDER BY id"
         )
         outbox = db.execute(
-            "SELECT payload, 'out-' || id, channel || ':' || chat_id, state, attempts, created_at,"  # noqa: S608 - from above
+            "SELECT payload, 'out-' || id, channel || ':' || chat_id, state, attempts, created_at,"
             f" reason FROM outbox WHERE {UNDELIVERED} ORDER BY id"
         )
 
@@ -401,7 +409,7 @@ class SqliteJournal:
         ended = "state = 'stopped', payload = NULL WHERE state = 'failed'"
         if table == "outbox":
             ended = "state = 'sent', payload = NULL, reason = 'dropped' WHERE state = 'dead'"
-        changed = db.execute(f"UPDATE {table} SET {ended} AND id = ?", (row_id,))  # noqa: S608 - from above
+        changed = db.execute(f"UPDATE {table} SET {ended} AND id = ?", (row_id,))
         if not changed.rowcount:
             raise _not_retryable(row)
 
@@ -429,9 +437,9 @@ class SqliteJournal:
 
     async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
         query = (
-            "SELECT payload FROM inbox WHERE state IN ('received', 'working', 'failed')"
+            f"SELECT payload FROM inbox WHERE {OPEN_MESSAGES}"
             " UNION ALL SELECT payload FROM step"
-            " UNION ALL SELECT payload FROM outbox WHERE state IN ('pending', 'sending', 'dead')"
+            f" UNION ALL SELECT payload FROM outbox WHERE {OPEN_PARTS}"
         )
         return await self.database.run(
             lambda db: frozenset(
@@ -519,7 +527,7 @@ class SqliteJournal:
             "button WHERE created_at < :horizon",
             "prompt WHERE used_at < :horizon",
         ):
-            db.execute(f"DELETE FROM {ended}", {"horizon": horizon, "notices": NOTICES})  # noqa: S608 - from above
+            db.execute(f"DELETE FROM {ended}", {"horizon": horizon, "notices": NOTICES})
 
 
 def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
@@ -640,7 +648,7 @@ def _open_entries(db: sqlite3.Connection, now: datetime) -> tuple[InboxEntry, ..
     rows = db.execute(
         "SELECT payload, channel, chat_id, event_id, state, turn_id, received_at,"
         " id, attempts, runs, not_before, reason"
-        " FROM inbox WHERE state IN ('received', 'working') ORDER BY id"
+        f" FROM inbox WHERE {WAITING_MESSAGES} ORDER BY id"
     ).fetchall()
     waiting: list[InboxEntry] = []
     turns: dict[str, list[InboxEntry]] = {}
@@ -677,7 +685,7 @@ def _open_entries(db: sqlite3.Connection, now: datetime) -> tuple[InboxEntry, ..
 
 def _open_parts(db: sqlite3.Connection) -> Iterator[OutboxPart]:
     """What was not confirmed, oldest first. A part that cannot be read any more is dead."""
-    here = "WHERE state IN ('pending', 'sending') ORDER BY id"
+    here = f"WHERE {OPEN_PARTS} AND state != 'dead' ORDER BY id"
     for row in db.execute(f"{_SELECT_PARTS} {here}").fetchall():
         try:
             yield _stored_part(row)
@@ -698,6 +706,6 @@ def _set_aside(db: sqlite3.Connection, table: str, row_id: int, error: ValueErro
     logger.error("{} cannot be read: {}", name, error)
     execute(
         db,
-        f"UPDATE {table} SET state = ?, reason = ? WHERE id = ?",  # noqa: S608 - one of two names
+        f"UPDATE {table} SET state = ?, reason = ? WHERE id = ?",
         *(state, f"it cannot be read: {error}", row_id),
     )

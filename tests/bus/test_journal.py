@@ -179,3 +179,33 @@ async def test_a_reply_that_cannot_be_read_is_dead_and_the_others_go_out(
         left = await journal.leftovers()
     assert [item.part.content for item in left.parts] == ["b"]
     assert rows(path, "SELECT state FROM outbox ORDER BY id") == [("dead",), ("pending",)]
+
+
+async def test_no_statement_of_a_turn_or_a_start_reads_what_was_answered_long_ago(
+    journal: SqliteJournal,
+) -> None:
+    statements = set[str]()
+    await journal.database.run(lambda db: db.set_trace_callback(statements.add))
+    (entry,) = await journal.receive("fake", (said("m1"),))
+    claim(journal, "t1", entry)
+    journal.mark_filed((1,))
+    completion = done("t1", entry, lines="line\n", outgoing=(reply("a"),), report="{}")
+    committed = await journal.complete(replace(completion, replaces_turn="t0"))
+    journal.mark_sending(committed.parts[0].id)
+    await journal.mark_sent(committed.parts[0], "1")
+    assert not await journal.is_busy("fake:1")
+    await journal.leftovers()
+    await journal.queue_rows()
+    await journal.counts()
+    await journal.release()
+
+    def plans(db: sqlite3.Connection) -> list[tuple[str, str]]:
+        db.set_trace_callback(None)
+        planned = [one for one in statements if one.split()[0] in {"SELECT", "UPDATE", "DELETE"}]
+        rows = [(one, row) for one in planned for row in db.execute(f"EXPLAIN QUERY PLAN {one}")]
+        return [(str(row[3]), statement) for statement, row in rows]
+
+    read = await journal.database.run(plans)
+    assert len(read) > 10
+    grows = ("SCAN inbox", "SCAN outbox", "SCAN turn", "SCAN step")
+    assert [one for one in read if one[0].startswith(grows)] == []
