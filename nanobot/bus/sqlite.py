@@ -203,8 +203,8 @@ class Database:
     """A SQLite file, and the thread that writes to it while it is open.
 
     All methods belong to the event loop. Waking the thread, and being woken by it, costs more than
-    most statements: work that can wait is handed over with what comes after it, and all outcomes of
-    a commit come back together.
+    most statements: what one iteration of the loop asks for is handed over together, with what
+    could wait before, and all outcomes of a commit come back together.
     """
 
     def __init__(self, path: Path, schema: Schema) -> None:
@@ -269,7 +269,7 @@ class Database:
                 after_commit=after_commit,
             )
         )
-        self._hand_over()
+        asyncio.get_running_loop().call_soon(self._hand_over)
         return future
 
     def post(self, work: Work[Any], *, can_wait: bool = False) -> None:
