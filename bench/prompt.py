@@ -1,8 +1,10 @@
-"""What a conversation costs in prompt tokens, and how much of it a provider's cache can serve.
+"""What a conversation costs in prompt tokens, how much of it a provider's cache can serve, and what
+it costs to begin one where much is remembered.
 
 Thirty turns within an epoch, a third of them with tool calls, one that changes memory. Every
 request must extend the one before byte for byte, tools first; what is not a common prefix is
-uncached.
+uncached. Then new chats begin by turns in an empty home and in one with 5,000 history entries, a
+year of notes and 375 facts, each with one message.
 """
 
 from __future__ import annotations
@@ -10,19 +12,24 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from itertools import count as numbers
 from itertools import pairwise
 from pathlib import Path
 
 import tiktoken
 
-from bench.common import gateway
+from bench.common import Instant, gateway, median
 from bench.reporting import report
+from nanobot.memory.history import HistoryEntry, encode
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.model import calls
 
 TURNS = 30
+CHATS, ROUNDS = 30, 7
 
 
 class Recorder:
@@ -60,6 +67,44 @@ async def converse(home: Path) -> list[bytes]:
     return model.requests
 
 
+def remember(home: Path) -> None:
+    """What a year leaves behind."""
+    memory, now = home / "workspace" / "memory", datetime.now().astimezone()
+    memory.mkdir(parents=True)
+    with (memory / "history.jsonl").open("wb") as history:
+        for number in range(1, 5_001):
+            when = now - timedelta(hours=5_001 - number)
+            text = f"Talked about matter {number}. " + "Some words on what came of it. " * 10
+            history.write(encode(HistoryEntry(number, when, "raw", "fake:0", 0, 0, text)))
+    for ago in range(365):
+        day = (now - timedelta(days=ago)).date()
+        lines = (f"- 12:{n:02} something that happened, number {n}\n" for n in range(20))
+        (memory / f"{day}.md").write_text(f"# {day}\n\n" + "".join(lines))
+    for path, facts in ((memory / "MEMORY.md", 300), (home / "workspace" / "USER.md", 75)):
+        lines = (f"- Likes thing number {n} better, since 3 May 2025\n" for n in range(facts))
+        path.write_text("# Facts\n\n" + "".join(lines))
+
+
+async def first_turns(empty: Path, full: Path) -> float:
+    """The CPU of a chat's first turn in the one home, as a share of that in the other."""
+    remember(full)
+    here, there = FakeChannel(), FakeChannel()
+    async with gateway(empty, Instant(), here), gateway(full, Instant(), there):
+        chats = numbers()
+
+        async def begin(channel: FakeChannel) -> float:
+            before = time.process_time()
+            for _ in range(CHATS):
+                await channel.ask("Hello there.", chat_id=f"new-{next(chats)}")
+            return time.process_time() - before
+
+        for channel in (here, there):
+            await begin(channel)
+        await asyncio.sleep(5)  # the index of what is remembered is made
+        rounds = [(await begin(here), await begin(there)) for _ in range(ROUNDS)]
+    return median([full / empty for empty, full in rounds])
+
+
 def counter() -> tuple[Callable[[bytes], int], str]:
     """Counts tokens, exactly where the table can be had (its download needs a network)."""
     try:
@@ -72,7 +117,8 @@ def counter() -> tuple[Callable[[bytes], int], str]:
 def main() -> None:
     """Run and print."""
     with tempfile.TemporaryDirectory() as folder:
-        requests = asyncio.run(converse(Path(folder)))
+        requests = asyncio.run(converse(Path(folder) / "talk"))
+        ratio = asyncio.run(first_turns(Path(folder) / "empty", Path(folder) / "full"))
     count, counted_by = counter()
     pairs = list(pairwise(requests))
     broken = sum(not after.startswith(before) for before, after in pairs)
@@ -90,6 +136,7 @@ def main() -> None:
             "of which uncached (target <= 6,500)": uncached,
             "share uncached": uncached / total,
             "first request: system prompt and tools [tokens]": count(requests[0]),
+            "a chat's first turn, a year remembered, against none (target <= 1.3)": ratio,
         },
     )
 

@@ -176,6 +176,15 @@ _ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
 """The tools that a model with a small window is offered."""
 
 
+class _ShownSkills(Struct, frozen=True):
+    """What is made of the `skills` of a scope."""
+
+    version: int
+    skills: tuple[Skill, ...]
+    parts: tuple[PromptPart, ...]
+    triggers: Triggers
+
+
 class ScopedSources:
     """What the prompt of a conversation is made of: the memory, tools and skills of its scope.
 
@@ -197,7 +206,7 @@ class ScopedSources:
         self._tools, self._few = tools, few_tools
         self._file_budget, self._memory_budget = min(4_000, budget // 8), min(16_000, budget // 4)
         self._encoded: dict[bool, tuple[int, Toolset]] = {}
-        self._triggers: dict[str, tuple[int, Triggers]] = {}
+        self._shown: dict[str, _ShownSkills] = {}
 
     @property
     def forgotten(self) -> int:
@@ -226,9 +235,7 @@ class ScopedSources:
             if memory := store.get_memory_context():
                 block = cut_at_line(memory, self._memory_budget, _MEMORY_CUT)
                 parts.append(PromptPart(block, LONG_TERM))
-        skills = self._skills_of(scope)
-        sections = (active_section(skills), summary_section(skills))
-        return [*parts, *(PromptPart(text) for text in sections if text)]
+        return [*parts, *self._skills_of(scope).parts]
 
     def memory_text(self, session: Session) -> str | None:
         """The long-term memory as it is now, to tell what changed since; None where it cannot be
@@ -264,28 +271,30 @@ class ScopedSources:
     def skills_mentioned(self, scope: str, said: str) -> str:
         """The line that names the skills whose triggers are in the person's own words: of those
         that were in use when a system prompt was made, or the owner enabled one."""
-        known = self._triggers.get(scope)
-        if known is None or known[0] != self._skills.version:
-            self._skills_of(scope)
-        names = self._triggers[scope][1].called_by(said) if said else ()
+        known = self._shown.get(scope)
+        if known is None or known.version != self._skills.version:
+            known = self._skills_of(scope)
+        names = known.triggers.called_by(said) if said else ()
         return f"[skills: {', '.join(names)}]" if names else ""
 
-    def _skills_of(self, scope: str) -> Sequence[Skill]:
+    def _skills_of(self, scope: str) -> _ShownSkills:
         """The skills in use, read from disk."""
         version, skills = self._skills.version, tuple[Skill, ...]()
         try:
             skills = self._skills.in_use(scope)
         except NanobotError as error:
             logger.warning("skills cannot be read: {}", error)
-        self._triggers[scope] = (version, Triggers(skills))
-        return skills
+        known = self._shown.get(scope)
+        if known is None or (known.version, known.skills) != (version, skills):
+            sections = filter(None, (active_section(skills), summary_section(skills)))
+            parts = tuple(map(PromptPart, sections))
+            known = self._shown[scope] = _ShownSkills(version, skills, parts, Triggers(skills))
+        return known
 
     def _bootstrap(self, memory: MemoryStore, name: str) -> str:
         """A file of the workspace, empty where it is an untouched template or cannot be read."""
         try:
-            if not memory.facts(name):
-                return ""
-            return cut_at_line(memory.read(name).strip(), self._file_budget, _CUT, name)
+            return cut_at_line(memory.learned_text(name), self._file_budget, _CUT, name)
         except NanobotError as error:
             logger.warning("{} cannot be read: {}", name, error)
             return ""
@@ -383,6 +392,8 @@ class ContextBuilder:
         self._media = media
         self._max_characters = max_message_tokens * 2
         self._caches: OrderedDict[str, PromptCache] = OrderedDict()
+        self._newest: tuple[Sequence[PromptPart], PromptMessage] = (), system_message("")
+        """A system prompt is encoded once for all chats that begin with the same."""
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
         """The prompt for a turn: system, history, and the turn's own messages so far."""
@@ -405,7 +416,10 @@ class ContextBuilder:
             or (cache.blind and cache.model != model)
         ):
             parts = (*self._sources.parts(session), *self._date(today))
-            system = system_message(SEPARATOR.join(part.text for part in parts))
+            if parts != self._newest[0]:
+                text = SEPARATOR.join(part.text for part in parts)
+                self._newest = parts, system_message(text)
+            system = self._newest[1]
             digest = hashlib.sha256(system.text.encode("utf-8", "surrogatepass") + tools.wire)
             memory = self._sources.memory_text(session)
             cache = PromptCache(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from nanobot.memory.lines import split
 from nanobot.memory.version import Author
@@ -36,9 +36,18 @@ _NO_FACT = re.compile(
 
 def fact_lines(text: str, template: str = "") -> list[str]:
     """The facts that `text` states, without those of the untouched `template`."""
+    return list(_facts(text, template))
+
+
+def states_facts(text: str, template: str = "") -> bool:
+    """Whether there are any."""
+    return any(True for _ in _facts(text, template))
+
+
+def _facts(text: str, template: str) -> Iterator[str]:
     given = {line.strip() for line in split(template)}
     stripped = (line.strip() for line in split(text))
-    return [line for line in stripped if line not in given and not _NO_FACT.fullmatch(line)]
+    return (line for line in stripped if line not in given and not _NO_FACT.fullmatch(line))
 
 
 def find_line(line: str, text: str, *, facts_only: bool = True) -> str:

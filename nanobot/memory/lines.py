@@ -40,8 +40,10 @@ _KINDS = {
 def split(text: str) -> list[str]:
     """The lines of a text, without their ends. Only a newline ends one: what else Python takes for
     a line break (U+2028, a form feed) stands within a line, for everybody who cuts lines."""
-    *whole, last = (line.removesuffix("\r") for line in text.split("\n"))
-    return [*whole, last] if last else whole
+    lines = text.split("\n")
+    if "\r" in text:
+        lines = [line.removesuffix("\r") for line in lines]
+    return lines if lines[-1] else lines[:-1]
 
 
 def is_heading(line: str) -> bool:

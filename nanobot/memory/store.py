@@ -131,8 +131,13 @@ class MemoryStore:
         return sorted(day for day in days if day)
 
     def facts(self, path: str) -> list[str]:
-        """The facts that a document states beyond its template; no prompt needs it without any."""
+        """The facts that a document states beyond its template."""
         return guard.fact_lines(self.read(path), self.template_of(path))
+
+    def learned_text(self, path: str) -> str:
+        """The text of a document, empty where it states no facts: no prompt needs it then."""
+        text = self.read(path)
+        return text.strip() if guard.states_facts(text, self.template_of(path)) else ""
 
     def fact_ages(self, path: str) -> dict[str, int]:
         """How many days ago each line of a document was written as it stands. Blocks.
@@ -172,7 +177,7 @@ class MemoryStore:
         """The `# Memory` part of the system prompt; empty while there is nothing to remember."""
         long_term, notes = self._text_or_error(LONG_TERM), self._text_or_error(self.today_path())
         parts = ["# Memory"]
-        if guard.fact_lines(long_term, self.template_of(LONG_TERM)):
+        if guard.states_facts(long_term, self.template_of(LONG_TERM)):
             parts.append(f"## Long-term Memory\n\n{long_term.strip()}")
         if notes.strip():
             parts.append(f"## Today's Notes\n\n{notes.strip()}")

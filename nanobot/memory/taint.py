@@ -169,4 +169,6 @@ def says_unconfirmed(notice: str) -> bool:
 
 def unconfirmed_in(notes: str) -> str:
     """Those of a day's notes that carry the mark, with what is indented under them."""
+    if ", unconfirmed) " not in notes:  # asked with every message
+        return ""
     return "".join(block for block in blocks_of(notes) if is_unconfirmed(block)).rstrip()

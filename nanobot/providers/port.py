@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, Protocol
@@ -34,25 +35,23 @@ IMAGE_TOKENS = 1_105
 """What one image of ordinary size costs: 85 + 170 per 512-pixel tile at 1024 x 1536 pixels."""
 
 
-_LETTERS = re.compile(r"[A-Za-z ]+")
-_DIGITS = re.compile(r"[0-9]+")
+_LETTERS = (string.ascii_letters + " ").encode()
+_DIGITS = string.digits.encode()
 
 
 def estimate_tokens(text: str) -> int:
     """About how many tokens `text` takes; linear in its length and never 0 for a non-empty text."""
     if not text:
         return 0
-    letters = sum(map(len, _LETTERS.findall(text)))
-    digits = sum(map(len, _DIGITS.findall(text)))
-    if text.isascii():
-        cjk = other = astral = 0
-        symbols = len(text) - letters - digits
-    else:
+    plain = text.encode("ascii", "ignore")
+    letters = len(plain) - len(plain.translate(None, _LETTERS))
+    digits = len(plain) - len(plain.translate(None, _DIGITS))
+    symbols = len(plain) - letters - digits
+    cjk = other = astral = 0
+    if len(plain) < len(text):
         cjk = sum(map(len, _cjk().findall(text)))
-        ascii_total = len(text.encode("ascii", "ignore"))
-        symbols = ascii_total - letters - digits
         astral = len(_astral().findall(text))
-        other = len(text) - ascii_total - cjk - astral
+        other = len(text) - len(plain) - cjk - astral
     total = letters / 4.6 + digits / 2.4 + symbols / 1.6 + cjk * 0.75 + other / 2.6 + astral * 2
     return max(1, round(total))
 

@@ -104,6 +104,17 @@ def test_the_parts_of_the_system_prompt_come_in_order_with_a_rule_between(tmp_pa
     assert SEPARATOR == "\n\n---\n\n"
 
 
+def test_a_system_prompt_is_encoded_once_for_all_chats_that_begin_with_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    other = Session("cli:other", bench.clock)
+    system = bench.prompt().messages[0]
+    assert bench.builder.build(other).messages[0] is system
+    bench.system.memory = "- likes coffee"
+    later = bench.builder.build(Session("cli:later", bench.clock)).messages[0]
+    assert "likes coffee" in later.text
+    assert bench.prompt().messages[0] is system
+
+
 def test_a_persons_message_has_a_header_and_others_do_not(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     call = ToolCall("c1", "look", "{}")
