@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import statistics
 import subprocess
 import sys
@@ -59,6 +60,7 @@ async def gateway(
         admit_everyone=True,
     )
     logger.remove()
+    gc.freeze()  # as `nanobot gateway` does
     ready = asyncio.Event()
     running = asyncio.get_running_loop().create_task(built.run(on_ready=ready.set, signals=False))
     waiting = asyncio.get_running_loop().create_task(ready.wait())

@@ -10,6 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from loguru import logger
@@ -18,6 +19,10 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 
 T = TypeVar("T")
+
+TURN: ContextVar[str] = ContextVar("turn", default="")
+"""The id of the turn that a task works for; lines in the log carry it. Tasks and threads inherit
+it from what starts them."""
 
 _ROUNDS = 3
 _CANCEL_SECONDS = 3.0

@@ -24,6 +24,7 @@ from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
 from nanobot.session.records import is_internal
+from nanobot.tasks import TURN
 
 LONGEST_PAUSE = 3600.0
 """Seconds that a start waits at most for a model that was out: a stored time further away tells of
@@ -170,23 +171,23 @@ class AgentLoop:
         turn = RunningTurn(entry, self._parts)
         turn.has_asked = self._suspects.pop(key, turn.has_asked)
         self._turns.running[key] = turn  # `/stop` finds it from now
-        with logger.contextualize(turn=turn.id):
-            try:
-                session = await self._sessions.get_or_create(key)
-                await self._turns.respond(session, turn)
-                if is_internal(session.key):
-                    bounding = self._sessions.trim(session)
-                    self._background.start(bounding, name=f"bound {session.key}")
-            except (TurnStopped, StorageError) as error:
-                if isinstance(error, TurnStopped):
-                    error = StorageError("the journal", "a stop could not be stored")
-                async with turn.ending:
-                    if turn.open:  # it did not end after all: it waits for the disk
-                        self._hold_for_disk(turn.as_entry(), error)
-            finally:
-                turn.has_asked.set()
-                if self._turns.running.get(key) is turn:
-                    del self._turns.running[key]
+        TURN.set(turn.id)
+        try:
+            session = await self._sessions.get_or_create(key)
+            await self._turns.respond(session, turn)
+            if is_internal(session.key):
+                bounding = self._sessions.trim(session)
+                self._background.start(bounding, name=f"bound {session.key}")
+        except (TurnStopped, StorageError) as error:
+            if isinstance(error, TurnStopped):
+                error = StorageError("the journal", "a stop could not be stored")
+            async with turn.ending:
+                if turn.open:  # it did not end after all: it waits for the disk
+                    self._hold_for_disk(turn.as_entry(), error)
+        finally:
+            turn.has_asked.set()
+            if self._turns.running.get(key) is turn:
+                del self._turns.running[key]
 
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
         session = await self._sessions.get_or_create(entry.message.session_key)

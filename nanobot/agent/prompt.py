@@ -397,7 +397,10 @@ class ContextBuilder:
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
         """The prompt for a turn: system, history, and the turn's own messages so far."""
-        cache = self.cache_of(session)
+        return self.prompt(self.cache_of(session), new)
+
+    def prompt(self, cache: PromptCache, new: Sequence[Message] = ()) -> Prompt:
+        """The same with a session's cache."""
         history = self._catch_up(cache)
         own = list(map(self.renderer(cache), new))
         tokens = cache.fixed_tokens + cache.tokens + sum(message.tokens for message in own)
@@ -513,13 +516,15 @@ class ContextBuilder:
         """About how many tokens the session's prompt takes now, with these messages after it."""
         cache = self.cache_of(session)
         self._catch_up(cache)
-        return cache.fixed_tokens + cache.tokens + sum(self.cost(session, m) for m in coming)
+        return cache.fixed_tokens + cache.tokens + sum(self._cost(cache, m) for m in coming)
 
     def cost(self, session: Session, message: Message) -> int:
         """About how many tokens one message of the session takes in its prompt. Loads no image."""
+        return self._cost(self.cache_of(session), message)
+
+    def _cost(self, cache: PromptCache, message: Message) -> int:
         bare = replace(message, media=()) if message.media else message
-        shown = self.renderer(self.cache_of(session))(bare)
-        return shown.tokens + IMAGE_TOKENS * len(message.media)
+        return self._render(cache, bare, cache.stamp).tokens + IMAGE_TOKENS * len(message.media)
 
     def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
         """All text of the prompt that `tokens` estimates, for counting."""
@@ -546,7 +551,7 @@ class ContextBuilder:
         """Render what was added since the last time."""
         if cache.session.next_seq == cache.newest + 1:
             return cache.rendered
-        new = [m for m in cache.session.get_history() if m.seq > cache.newest]
+        new = cache.session.get_history(cache.newest)
         shown = list(map(self.renderer(cache), new))
         cache.stamp = last_stamp(new, cache.stamp)
         if new and not cache.rendered:

@@ -25,7 +25,7 @@ from nanobot.channel import Channel
 from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
 from nanobot.errors import StorageError
-from nanobot.tasks import Background, is_cancelled
+from nanobot.tasks import TURN, Background, is_cancelled
 
 Job = Callable[[], Awaitable[None]]
 
@@ -106,19 +106,19 @@ class Lanes:
     async def _work(self, key: str) -> None:
         lane = self._waiting[key]
         try:
-            with logger.contextualize(turn=""):  # of the turn that began the lane, nothing sticks
-                while lane:
-                    await self._acquire(key)
-                    try:
-                        await lane.popleft()()
-                    except asyncio.CancelledError as error:
-                        if is_cancelled():
-                            raise
-                        logger.opt(exception=error).error("lane {}: cancelled from inside", key)
-                    except Exception as error:  # noqa: BLE001 - the boundary: a lane outlives its jobs
-                        logger.opt(exception=error).error("a job of lane {} failed", key)
-                    finally:
-                        self._release(key)
+            while lane:
+                TURN.set("")  # of the turn before, or of what began the lane, nothing sticks
+                await self._acquire(key)
+                try:
+                    await lane.popleft()()
+                except asyncio.CancelledError as error:
+                    if is_cancelled():
+                        raise
+                    logger.opt(exception=error).error("lane {}: cancelled from inside", key)
+                except Exception as error:  # noqa: BLE001 - the boundary: a lane outlives its jobs
+                    logger.opt(exception=error).error("a job of lane {} failed", key)
+                finally:
+                    self._release(key)
         finally:
             self._waiting.pop(key, None)
 

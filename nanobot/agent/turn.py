@@ -124,7 +124,9 @@ class Turns:
                 lines = session.staged_lines()
                 await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
             turn.entries[0] = replace(turn.entries[0], previous_turn="")
-            turn.before = lambda: (*self._parts.sources.unconfirmed(scope), *session.messages)
+            unconfirmed = partial(self._parts.sources.unconfirmed, scope)
+            turn.before = lambda: (*unconfirmed(), *session.messages)
+            turn.marked_before = lambda: (*unconfirmed(), *session.marked)
             turn.caller = TurnContext(
                 inbound.channel,
                 inbound.chat_id,
@@ -191,8 +193,8 @@ class Turns:
         blinded = False
         while True:
             turn.refuse_if_ended()
-            prompt = self._context.build(session, turn.messages[:1])
             cache = self._context.cache_of(session)
+            prompt = self._context.prompt(cache, turn.messages[:1])
             turn.note_prompt(cache, prompt.tokens)
             try:
                 return await self._parts.runner.run(
@@ -437,7 +439,7 @@ class Turns:
         """Stage a turn's messages. What the model said after it read foreign text carries the mark
         of that: it may repeat it."""
         tools = tuple(dict.fromkeys(turn.tools))
-        marked = [message for message in turn.before() if message.origin or message.notice]
+        marked = [*turn.marked_before()]
         for message in messages:
             marked += [message] if message.origin or message.notice else []
             used: tuple[str, ...] = ()

@@ -73,7 +73,8 @@ class RunningTurn(TurnLog):
     `messages` are at every moment what the conversation gains if the turn ends now: the person's
     message is there before its files are fetched, without them. `ending` is held by what ends
     the turn, until that is on disk: behind it, `open` says whether the turn goes on. `before` gives
-    the conversation that the turn goes on with; `caller`, on whose behalf its tools run, is worked
+    the conversation that the turn goes on with, `marked_before` what of it has an origin or a
+    notice; `caller`, on whose behalf its tools run, is worked
     out once, when it begins. `has_asked` is set when the model is about to be asked, or the turn is
     over.
     """
@@ -90,6 +91,7 @@ class RunningTurn(TurnLog):
         self.report: dict[str, object] = {}
         self.prompt_tokens = 0
         self.before: Callable[[], Sequence[Message]] = tuple
+        self.marked_before: Callable[[], Sequence[Message]] = tuple
         self.open = True
         self.ending = asyncio.Lock()
         self.task: asyncio.Task[object] | None = None

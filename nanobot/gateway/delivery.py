@@ -19,7 +19,7 @@ from nanobot.bus.journal import Journal, OutboxPart
 from nanobot.channel import Channel, Reachable
 from nanobot.clock import Clock, pause_after
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
-from nanobot.tasks import is_cancelled
+from nanobot.tasks import TURN, is_cancelled
 
 MOST_ATTEMPTS = 300
 """With five minutes between attempts this is a day; then the part is dead and a person decides."""
@@ -63,23 +63,23 @@ class Dispatcher:
 
     async def _deliver(self, item: OutboxPart) -> None:
         turn = item.part.key.partition("/")[0]  # that said it; other names begin with a letter
-        with logger.contextualize(turn=turn if turn[:1].isdigit() else ""):
-            pause = min(item.next_try_at - self._clock.now().timestamp(), _LONGEST_FIRST_PAUSE)
-            while True:
-                if pause > 0:
-                    await self._clock.sleep(pause)
-                item = replace(item, attempts=item.attempts + 1)
-                try:
-                    receipt = await self._attempt(item)
-                except Exception as error:  # noqa: BLE001 - the boundary: a channel's crash is a retry
-                    if self._is_hopeless(item, error):
-                        await self._give_up(item, str(error))
-                        return
-                    pause = self._pause(item, error)
-                    item = self._put_off(item, error, pause)
-                else:
-                    self.submit(await self._journal.mark_sent(item, receipt.platform_id))
+        TURN.set(turn if turn[:1].isdigit() else "")
+        pause = min(item.next_try_at - self._clock.now().timestamp(), _LONGEST_FIRST_PAUSE)
+        while True:
+            if pause > 0:
+                await self._clock.sleep(pause)
+            item = replace(item, attempts=item.attempts + 1)
+            try:
+                receipt = await self._attempt(item)
+            except Exception as error:  # noqa: BLE001 - the boundary: a channel's crash is a retry
+                if self._is_hopeless(item, error):
+                    await self._give_up(item, str(error))
                     return
+                pause = self._pause(item, error)
+                item = self._put_off(item, error, pause)
+            else:
+                self.submit(await self._journal.mark_sent(item, receipt.platform_id))
+                return
 
     async def _attempt(self, item: OutboxPart) -> Receipt:
         """Send a part. One that may have arrived is sent only while its platform can be reached, so

@@ -35,6 +35,7 @@ from loguru import logger
 from msgspec import Struct, ValidationError, convert
 
 from nanobot.io import append_line, rotate_files
+from nanobot.tasks import TURN
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -126,7 +127,7 @@ class LogLine(Struct, frozen=True):
     def of(cls, record: Record, redactor: Redactor, zone: tzinfo | None = None) -> LogLine:
         """What loguru hands on, its time in `zone` (None: the system's). What is endless is
         shortened, once it is redacted."""
-        error, turn = record["exception"], record["extra"].get("turn", "")
+        error = record["exception"]
         trace = ""
         if error is not None and error.value is not None:
             trace = "".join(traceback.format_exception(error.value)).rstrip()
@@ -140,7 +141,7 @@ class LogLine(Struct, frozen=True):
             level_of(record["level"].no),
             f"{record['name']}:{record['line']}",
             message,
-            redactor.redact(str(turn)),
+            redactor.redact(TURN.get()),
             trace,
         )
 

@@ -85,6 +85,7 @@ class MemoryStore:
         self._clock = clock
         self._template = template or {}
         self._prefix = prefix
+        self._folder = f"{root.path}/{prefix}"
         self._versions = versions
         self._quiesce = quiesce
         self._writing = asyncio.Lock()
@@ -104,13 +105,12 @@ class MemoryStore:
 
     def read(self, path: str) -> str:
         """The text of a document, empty where there is none. Raises `PathRefused` for a link."""
-        fingerprint = lstate_of(f"{self._root.path}/{self._prefix}{path}")
-        today = self._clock.now().date()
-        if self._day != today:  # keep no notes of past days
-            self._texts.clear()
-            self._day = today
+        fingerprint = lstate_of(f"{self._folder}{path}")
         known = self._texts.get(path)
         if known is None or known[0] != fingerprint:
+            if self._day != (today := self.today()):  # keep no notes of past days
+                self._texts.clear()
+                self._day = today
             # Taken before the read: a change in between is seen next time.
             known = self._texts[path] = (fingerprint, self._read_now(path))
         return known[1]

@@ -15,7 +15,8 @@ was too long for a prompt. Every message is judged once, when it is added.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 
@@ -47,9 +48,9 @@ class MessageWindow:
             else:
                 self._add_spoken(message)
 
-    def messages(self) -> list[Message]:
-        """A copy of them."""
-        return self._valid.copy()
+    def messages(self, after: int = -1) -> list[Message]:
+        """A copy of them, from the first whose seq is higher than `after`."""
+        return self._valid[bisect_right(self._valid, after, key=lambda message: message.seq) :]
 
     def _add_spoken(self, message: Message) -> None:
         self._group = []
@@ -71,6 +72,10 @@ class MessageWindow:
         if not self._missing_results:
             self._valid += self._group
             self._group = []
+
+
+def _is_marked(message: Message) -> bool:
+    return bool(message.origin or message.notice)
 
 
 class Contents(Struct, frozen=True):
@@ -134,14 +139,20 @@ class Session:
         """Whether something waits for `SessionManager.save` or `rollback`."""
         return bool(self._staged)
 
-    def get_history(self) -> list[Message]:
-        """The messages that are not consolidated yet, as far as a model's API accepts them.
+    def get_history(self, after: int = -1) -> list[Message]:
+        """The messages that are not consolidated yet, as far as a model's API accepts them; those
+        after seq `after`.
 
         They keep every tool call together with its results and begin at a user message, unless
         consolidation took the beginning of the first turn. There is no limit here: only
         consolidation shortens a prompt.
         """
-        return self._window.messages()
+        return self._window.messages(after)
+
+    @property
+    def marked(self) -> Sequence[Message]:
+        """The messages of the window that say where they came from, or carry a notice."""
+        return self._marked
 
     def begin_turn(self) -> None:
         """Drop what a broken turn left staged: its numbers are free, no line of it was stored."""
@@ -291,7 +302,7 @@ class Session:
         self._hold(list(contents.messages))
 
     def _hold(self, messages: list[Message]) -> None:
-        self._messages = messages
+        self._messages, self._marked = messages, list(filter(_is_marked, messages))
         self._snapshot = None
         self._window = MessageWindow(messages, continues=self.last_consolidated > self.epoch_seq)
 
@@ -303,6 +314,7 @@ class Session:
     def _append(self, messages: list[Message]) -> None:
         if messages:
             self._messages += messages
+            self._marked += filter(_is_marked, messages)
             self._window.extend(messages)
             self._snapshot = None
 

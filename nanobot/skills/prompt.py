@@ -41,7 +41,7 @@ class Triggers:
 
     def __init__(self, skills: Iterable[Skill]) -> None:
         self._patterns = [
-            (re.compile(pattern), skill.name)
+            (_folded(trigger), re.compile(pattern), skill.name)
             for skill in skills
             if skill.available and not skill.header.always
             for trigger in skill.header.triggers
@@ -51,9 +51,11 @@ class Triggers:
     def called_by(self, text: str) -> tuple[str, ...]:
         """The names of the skills that have a trigger in `text`; in the order of their triggers
         there, at most `MOST_NAMED`."""
-        words = " ".join(unicodedata.normalize("NFKC", text[:_MOST_READ]).casefold().split())
+        words = _folded(text[:_MOST_READ])
         found = [
-            (match.start(), name) for one, name in self._patterns if (match := one.search(words))
+            (match.start(), name)
+            for trigger, pattern, name in self._patterns
+            if trigger in words and (match := pattern.search(words))
         ]
         return tuple(dict.fromkeys(name for _, name in sorted(found)))[:MOST_NAMED]
 
@@ -66,9 +68,13 @@ _SPELLED = (
 """A letter or digit of a script whose words stand apart."""
 
 
+def _folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
 def _pattern(trigger: str) -> str:
     """What finds a trigger in a folded text; empty for none."""
-    wanted = " ".join(unicodedata.normalize("NFKC", trigger).casefold().split())
+    wanted = _folded(trigger)
     if not wanted:
         return ""
     before = f"(?<!{_SPELLED})" if re.match(_SPELLED, wanted) else ""

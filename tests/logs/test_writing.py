@@ -14,6 +14,7 @@ from loguru import logger
 
 from nanobot.logs import LogCounter, LogFile, LogLine, log_to, older_files
 from nanobot.security.redaction import REDACTED, Redactor
+from nanobot.tasks import TURN
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import no_file_may_grow_beyond
@@ -60,8 +61,9 @@ def test_no_secret_is_stored_whether_in_a_message_a_traceback_or_said_by_another
     log: Log, path: Path
 ) -> None:
     logger.info("it is {}", SECRET)
-    with logger.contextualize(turn=SECRET, other=SECRET):
-        logger.opt(exception=ValueError(SECRET)).error("it broke")
+    TURN.set(SECRET)
+    logger.opt(exception=ValueError(SECRET)).error("it broke")
+    TURN.set("")
     logging.getLogger("elsewhere").warning("their %s", SECRET)
     try:
         int(BOT_TOKEN)

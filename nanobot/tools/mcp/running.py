@@ -16,7 +16,7 @@ from loguru import logger
 
 from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import NanobotError
-from nanobot.tasks import Background
+from nanobot.tasks import TURN, Background
 from nanobot.tooling import ToolResult
 from nanobot.tools.mcp.connections import Connections, McpSession
 from nanobot.tools.mcp.values import McpError, McpLost, McpServer, ToolDescription
@@ -158,12 +158,12 @@ class ServerRunner:
         try:
             opening = self._connections.open(self._server, life.was_lost, life.may_have_changed)
             # It outlives the turn that needed it first.
-            with logger.contextualize(turn=""):
-                async with opening as session:
-                    self._listed(await session.list_tools())
-                    life.last_used = self._clock.monotonic()
-                    life.ready.set_result(session)
-                    await self._until_over(life)
+            TURN.set("")
+            async with opening as session:
+                self._listed(await session.list_tools())
+                life.last_used = self._clock.monotonic()
+                life.ready.set_result(session)
+                await self._until_over(life)
         except NanobotError as error:
             life.was_lost(error.for_people())
         finally:
