@@ -27,16 +27,17 @@ A = TypeVar("A", bound=Arguments)
 @cache
 def parameters_of(model: type[Arguments]) -> Mapping[str, Any]:
     """The JSON Schema of `model`, made once. Every request carries it, so it has what a model needs
-    to choose: limits that a sensible call never meets, and the defaults of all but a choice, are
-    left out."""
+    to choose: lengths, a minimum of 0 or 1, and the defaults of all but a choice, are left out."""
     return _brief(json_schema(model))
 
 
-_UNSAID = frozenset({"minimum", "minLength", "maxLength", "minItems", "maxItems"})
+_UNSAID = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
 
 
 def _brief(schema: Mapping[str, Any]) -> dict[str, Any]:
     brief = {key: value for key, value in schema.items() if key not in _UNSAID}
+    if brief.get("minimum", 2) <= 1:
+        del brief["minimum"]
     if choices := list(filter(None, brief.pop("enum", ()))):
         brief["enum"] = choices
     if not (choices and brief.get("default")):

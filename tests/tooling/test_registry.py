@@ -36,7 +36,7 @@ class EchoArguments(Arguments, frozen=True):
     text: Annotated[str, Meta(description="What to say.")]
     times: Annotated[int, Meta(ge=1)] = 1
     mode: Literal["loud", "quiet"] = "quiet"
-    limit: int | None = None
+    limit: Annotated[int | None, Meta(ge=2, le=9)] = None
     title: str = ""
     place: Place | None = None
 
@@ -254,7 +254,7 @@ def test_schemas_carry_what_a_model_needs_and_nothing_else() -> None:
             "text": {"type": "string", "description": "What to say."},
             "times": {"type": "integer"},
             "mode": {"type": "string", "enum": ["loud", "quiet"], "default": "quiet"},
-            "limit": {"type": "integer"},
+            "limit": {"type": "integer", "minimum": 2, "maximum": 9},
             "title": {"type": "string"},
             "place": {
                 "type": "object",
