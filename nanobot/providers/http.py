@@ -16,17 +16,20 @@ import ssl
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from functools import cache
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from contextvars import ContextVar
+from functools import cache, partial
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
+from urllib.request import getproxies_environment
 
-from nanobot.errors import ProviderError
+from nanobot.errors import ProviderError, ProviderUnavailable
 from nanobot.providers.endpoint import Endpoint
 
 if TYPE_CHECKING:
     import aiohttp
+    from aiohttp.client_proto import ResponseHandler
 
 CONNECT_SECONDS = 15.0
 _ERROR_BYTES = 64 * 1024
@@ -34,7 +37,7 @@ _ANSWER_BYTES = 64 * 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 _LONGEST_HEADER = 64 * 1024
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Chunks = AsyncGenerator[bytes, None]
 
@@ -68,8 +71,12 @@ class Connection(ABC):
     async def ask(self, path: str, body: object = None) -> Mapping[str, object]:
         """The JSON object at `path`, or what is answered to `body`, which is sent as JSON."""
         method, content = ("GET", b"") if body is None else ("POST", json.dumps(body).encode())
-        async with self._request(method, path, content) as chunks:
-            return await self._object(chunks)
+        seconds = 2 * self._stall  # for all of it, however often a byte arrives
+        try:
+            async with asyncio.timeout(seconds), self._request(method, path, content) as chunks:
+                return await self._object(chunks)
+        except TimeoutError as error:
+            raise self._endpoint.stalled(seconds) from error
 
     def _address(self) -> SplitResult:
         """The server's address. Raises `ProviderRejected` where that or the key cannot be right."""
@@ -79,14 +86,25 @@ class Connection(ABC):
                 f"{endpoint.settings}.api_key holds characters that no HTTP header can carry",
                 "Copy the key again; it is plain letters and digits.",
             )
-        try:
-            url = urlsplit(endpoint.base_url)
-            usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-        except ValueError:
-            usable = False
-        if not usable:
+        url = _http_url(endpoint.base_url)
+        if url is None:
             raise self._no_address()
         return url
+
+    def _proxy_for(self, url: SplitResult) -> str | None:
+        """The proxy that the environment (`HTTPS_PROXY`, `ALL_PROXY`, …) names for this address.
+        Raises `ProviderRejected` where it is none that can be used."""
+        proxies = getproxies_environment()
+        proxy = (proxies.get(url.scheme) or proxies.get("all") or "").strip()
+        if not proxy or url.hostname in _LOOPBACK or _is_direct(url, proxies.get("no", "")):
+            return None
+        proxy = proxy if "://" in proxy else f"http://{proxy}"
+        if _http_url(proxy) is None:
+            raise self._endpoint.unusable(
+                "the environment names a proxy that is no http one",  # it may hold a password
+                "Let HTTPS_PROXY name an http proxy, or add the server to NO_PROXY.",
+            )
+        return proxy
 
     def _no_address(self) -> ProviderError:
         return self._endpoint.unusable(
@@ -97,13 +115,15 @@ class Connection(ABC):
     async def _refused(
         self, status: int, headers: Mapping[str, str], chunks: Chunks
     ) -> ProviderError:
-        """What a status other than success means. Reads no more than the beginning of the body."""
+        """What a status other than success means. Reads no more than the beginning of the body,
+        which may break off."""
         body = b""
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                body += chunk
-                if len(body) >= _ERROR_BYTES:
-                    break
+        with suppress(ProviderUnavailable):
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) >= _ERROR_BYTES:
+                        break
         lower = {name.lower(): value for name, value in headers.items()}
         return self._endpoint.refused(status, lower, body[:_ERROR_BYTES])
 
@@ -142,6 +162,7 @@ class HttpConnection(Connection):
         super().__init__(endpoint, stall=stall, connect=connect)
         self._session: aiohttp.ClientSession | None = None
         self._proxy: str | None = None
+        self._reading: dict[ResponseHandler, aiohttp.StreamReader] = {}
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -153,25 +174,62 @@ class HttpConnection(Connection):
         import aiohttp
 
         session = await self._opened()
-        headers = {"Content-Length": str(len(body)), "Content-Type": "application/json"}
         try:
-            response = await session.request(
-                method,
-                self._url(path),
-                data=_pieces(body) if body else None,
-                headers=headers if body else None,
-                allow_redirects=False,
-                proxy=self._proxy,
-            )
-        except aiohttp.InvalidURL as error:
-            raise self._no_address() from error
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            response = await self._send(session, method, path, body)
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise self._failed(error) from error
+        except ValueError as error:
+            raise self._no_address() from error
         async with response:
+            self._watch(response)
             chunks = self._chunks(response)
             if not 200 <= response.status < 300:
                 raise await self._refused(response.status, response.headers, chunks)
             yield chunks
+
+    async def _send(
+        self, session: aiohttp.ClientSession, method: str, path: str, body: bytes
+    ) -> aiohttp.ClientResponse:
+        """The answer, of which the head has arrived. A server may close a connection that was kept
+        just when it is used again: then another one is used."""
+        import aiohttp
+
+        closed = aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError
+        while True:
+            opened: list[socket.socket] = []
+            _opened_sockets.set(opened)
+            try:
+                return await session.request(
+                    method,
+                    self._url(path),
+                    data=_pieces(body) if body else None,
+                    headers=self._headers(body),
+                    allow_redirects=False,
+                    proxy=self._proxy,
+                )
+            except closed as error:
+                if opened or isinstance(error, aiohttp.ClientConnectorError):
+                    raise
+
+    def _watch(self, response: aiohttp.ClientResponse) -> None:
+        """Let the reader of the body know when the connection is lost. aiohttp does not where
+        `close` cut it, or where bytes arrived that belong to no body."""
+        connection = response.connection
+        protocol = None if connection is None else connection.protocol
+        lost = None if protocol is None else protocol.closed
+        if protocol is None or lost is None:  # the body is here
+            return
+        if protocol not in self._reading:
+            lost.add_done_callback(partial(self._lost, protocol))
+        self._reading[protocol] = response.content
+
+    def _lost(self, protocol: ResponseHandler, lost: asyncio.Future[None]) -> None:
+        import aiohttp
+
+        error = None if lost.cancelled() else lost.exception()
+        content = self._reading.pop(protocol)
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(error or aiohttp.ServerDisconnectedError())
 
     async def _opened(self) -> aiohttp.ClientSession:
         async with self._opening:
@@ -185,6 +243,19 @@ class HttpConnection(Connection):
         host = url.netloc.rpartition("@")[2]
         return url._replace(netloc=host, path=url.path.rstrip("/") + path, fragment="").geturl()
 
+    def _headers(self, body: bytes) -> dict[str, str]:
+        """Given with each request: those of a session go to proxies as well."""
+        headers = {
+            "Authorization": self._authorization(),
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",  # no small answer becomes a large one
+            "User-Agent": "nanobot",
+        }
+        if body:
+            headers["Content-Length"] = str(len(body))
+            headers["Content-Type"] = "application/json"
+        return headers
+
     def _authorization(self) -> str:
         """The key, or the name and password that the address has for a proxy in front of it."""
         url = urlsplit(self._endpoint.base_url)
@@ -197,26 +268,15 @@ class HttpConnection(Connection):
         """Everything that may be refused or takes long. Blocks."""
         url = self._address()
         importlib.import_module("aiohttp")
-        self._proxy = None if url.hostname in LOOPBACK else _proxy_for(url)
-        if self._proxy and urlsplit(self._proxy).scheme not in ("http", "https"):
-            raise self._endpoint.unusable(
-                "the environment names a proxy of another kind than http",  # it may hold a password
-                "Let HTTPS_PROXY name an http proxy, or add the server to NO_PROXY.",
-            )
+        self._proxy = self._proxy_for(url)
         return self._certificates()
 
     def _new_session(self, certificates: ssl.SSLContext) -> aiohttp.ClientSession:
         import aiohttp
 
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=certificates, limit=0),
+            connector=aiohttp.TCPConnector(ssl=certificates, limit=0, socket_factory=_new_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={
-                "Authorization": self._authorization(),
-                "Accept": "application/json",
-                "Accept-Encoding": "identity",  # no small answer becomes a large one
-                "User-Agent": "nanobot",
-            },
             timeout=aiohttp.ClientTimeout(total=None, connect=self._connect, sock_read=self._stall),
             max_line_size=_LONGEST_HEADER,
             max_field_size=_LONGEST_HEADER,
@@ -251,13 +311,47 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
         yield body[start : start + _PIECE_BYTES]
 
 
-def _proxy_for(url: SplitResult) -> str | None:
-    """What the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, …) says about this address."""
-    proxies = getproxies_environment()
-    if not proxies or proxy_bypass(url.netloc.rpartition("@")[2]):
-        return None
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+_opened_sockets: ContextVar[list[socket.socket]] = ContextVar("opened_sockets")
+"""Those of the request under way: none where it goes by a connection that was kept."""
+
+
+def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    _opened_sockets.get().append(opened)
+    return opened
+
+
+def _http_url(text: str) -> SplitResult | None:
+    """The parts of an http or https address; None where it is none."""
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:
+        usable = False
+    return url if usable else None
+
+
+def _is_direct(url: SplitResult, exceptions: str) -> bool:
+    """Whether `NO_PROXY` has the host: by its name or a domain around it (`example.org`,
+    `.example.org`, `*.example.org`), a port with it or not, as an address, or in a network."""
+    host, port = url.hostname or "", url.port or {"http": 80, "https": 443}[url.scheme]
+    for entry in exceptions.lower().replace(",", " ").split():
+        with suppress(ValueError):
+            network = ip_network(entry.strip("[]"), strict=False)
+            with suppress(ValueError):
+                if ip_address(host) in network:
+                    return True
+            continue
+        name, colon, digits = entry.rpartition(":")
+        if not colon:
+            name = entry
+        elif digits != str(port):
+            continue
+        name = name.strip("[]").removeprefix("*.").removeprefix(".")
+        if name == "*" or f".{host}".endswith(f".{name}"):
+            return True
+    return False
 
 
 @cache

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.http import CONNECT_SECONDS, LOOPBACK, Chunks, Connection, root_cause
+from nanobot.providers.http import CONNECT_SECONDS, Chunks, Connection, root_cause
 
 if TYPE_CHECKING:
     import httpx2
@@ -75,7 +75,8 @@ class SdkConnection(Connection):
             http_client=DefaultAsyncHttpxClient(
                 timeout=timeout,
                 verify=self._certificates(),
-                trust_env=url.hostname not in LOOPBACK,
+                proxy=self._proxy_for(url),
+                trust_env=False,
                 event_hooks={"response": [self._refuse]},
             ),
         )

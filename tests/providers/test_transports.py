@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from nanobot.errors import ProviderRejected, ProviderUnavailable
+from nanobot.errors import ProviderBusy, ProviderRejected, ProviderUnavailable
 from nanobot.providers.openai import OpenAIProvider
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
 from tests.doubles.openai.answers import ChatRequest
@@ -167,13 +169,184 @@ async def test_the_environment_may_name_a_proxy(name: str, monkeypatch: pytest.M
     assert "proxy-authorization: basic bwu6cgfzcw==\r\n" in heads[0].lower()
 
 
-async def test_a_proxy_of_another_kind_is_refused_without_its_password(
-    monkeypatch: pytest.MonkeyPatch,
+@EACH
+@pytest.mark.parametrize("base_url", ["http://model.example/v1", "https://model.example/v1"])
+async def test_a_proxy_is_not_told_the_key_as_its_own(
+    base_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "socks5://me:pass-4711@127.0.0.1:9")
-    with pytest.raises(ProviderRejected, match="proxy of another kind") as refused:
+    heads = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with listening(serve) as port:
+        for name in ("http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+        with pytest.raises((ProviderRejected, ProviderUnavailable)):
+            await said_once(provider(base_url, api_key="sk-4711"))
+    lines = heads[0].lower().splitlines()
+    assert not [line for line in lines if line.startswith("proxy-authorization")]
+    assert ("sk-4711" in heads[0]) == base_url.startswith("http:")  # which it passes on
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("host", "exceptions", "direct"),
+    [
+        ("model.invalid", "other, .invalid", True),
+        ("model.invalid", "MODEL.invalid", True),
+        ("model.invalid", "*.invalid", True),
+        ("model.invalid", "model.invalid:80", True),
+        ("model.invalid", "model.invalid:81,del.invalid,10.0.0.0/8", False),
+        ("127.0.0.2", "127.0.0.2", True),
+        ("127.0.0.2", "127.0.0.0/8", True),
+        ("127.0.0.2", "127.0.0.3 ::1 127", False),
+        ("model.invalid", "*", True),
+    ],
+)
+async def test_the_environment_may_name_servers_that_need_no_proxy(
+    host: str, exceptions: str, direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await request(reader))
+        writer.write(ANSWER)
+        await writer.drain()
+
+    async with listening(serve) as port:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("NO_PROXY", exceptions)
+        if direct:
+            with pytest.raises(ProviderUnavailable, match="cannot reach"):
+                await said_once(provider(f"http://{host}/v1"))
+        else:
+            assert await said_once(provider(f"http://{host}/v1")) == "fine"
+    assert bool(heads) != direct
+
+
+@EACH
+@pytest.mark.parametrize(
+    "proxy", ["socks5://me:pass-4711@127.0.0.1:9", "http://me:pass-4711@[::1", "http://h:pass-4711"]
+)
+async def test_a_proxy_that_is_none_is_refused_without_its_password(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(ProviderRejected, match="proxy that is no http one") as refused:
         await said_once(provider("http://model.example/v1"))
     assert "pass-4711" not in f"{refused.value} {refused.value.hint}"
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_what_a_kept_connection_did_not_take_is_sent_by_another(reset: bool) -> None:
+    """Servers close connections that are idle, and may do so just when one is used again."""
+    asked = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        asked.append(writer)
+        writer.write(ANSWER)
+        await reader.readexactly(1)
+        if reset:
+            no_linger = struct.pack("ii", 1, 0)
+            raw = writer.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
+            writer.transport.abort()
+
+    async with listening(serve) as port:
+        model = provider(f"http://127.0.0.1:{port}/v1")
+        await asyncio.gather(said(model), said(model))
+        assert await said_once(model) == "fine"
+    assert len(asked) == 3
+
+
+async def test_what_a_new_connection_may_have_taken_is_not_sent_again() -> None:
+    asked = []
+
+    async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        asked.append(await request(reader))
+
+    async with listening(serve) as port:
+        with pytest.raises(ProviderUnavailable, match="broke off"):
+            await said_once(provider(f"http://127.0.0.1:{port}/v1"))
+    assert len(asked) == 1
+
+
+@EACH
+async def test_an_answer_whose_framing_breaks_ends_at_once() -> None:
+    read = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        event = b'data: {"choices":[{"index":0,"delta":{"content":"fi"}}]}\n\n'
+        writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+        await read.wait()
+        writer.write(b"no length\r\n")
+        await reader.read()
+
+    async with listening(serve) as port:
+        model = provider(f"http://127.0.0.1:{port}/v1", patience_seconds=5.0)
+        with pytest.raises(ProviderUnavailable, match="broke off"):
+            await model.complete(HELLO, CallOptions(), lambda _text, _restart: read.set())
+        await model.close()
+
+
+@EACH
+async def test_closing_ends_the_calls_under_way() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        event = b'data: {"choices":[{"index":0,"delta":{"content":"fi"}}]}\n\n'
+        writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+        await reader.read()
+
+    async with listening(serve) as port, asyncio.TaskGroup() as group:
+        model, read = provider(f"http://127.0.0.1:{port}/v1", patience_seconds=5.0), asyncio.Event()
+        call = group.create_task(closed_under_way(model, read))
+        await read.wait()
+        await model.close()
+        await call
+
+
+async def closed_under_way(model: OpenAIProvider, read: asyncio.Event) -> None:
+    with pytest.raises(ProviderUnavailable, match="broke off"):
+        await model.complete(HELLO, CallOptions(), lambda _text, _restart: read.set())
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("head", "kind"), [("401 No", ProviderRejected), ("429 No\r\nRetry-After: 7", ProviderBusy)]
+)
+async def test_a_refusal_counts_though_its_body_breaks_off(
+    head: str, kind: type[ProviderRejected | ProviderBusy]
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(f"HTTP/1.1 {head}\r\nContent-Length: 500\r\n\r\nbecause".encode())
+        await writer.drain()
+
+    async with listening(serve) as port:
+        with pytest.raises(kind, match="because") as refused:
+            await said_once(provider(f"http://127.0.0.1:{port}/v1"))
+    assert refused.value.retry_after == (7 if kind is ProviderBusy else 0)
+
+
+@EACH
+async def test_a_list_of_models_is_not_waited_for_without_end() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b" ")
+            await asyncio.sleep(0.01)
+
+    async with listening(serve) as port:
+        with pytest.raises(ProviderUnavailable, match=r"sent nothing for 0\.4 seconds"):
+            await said_once(provider(f"http://127.0.0.1:{port}/v1", model="", stall_seconds=0.2))
 
 
 @EACH
