@@ -1,12 +1,12 @@
 """How long commands take and what a gateway needs, as whole processes.
 
     python -m bench.startup
-    python -m bench.startup --against NANOBOT    the start of a gateway, this one's and that of
-                                                 another version's program, in turn, as ratios
+    python -m bench.startup --against NANOBOT    the same for another version's program, in turn
+                                                 with this one's, and the ratios
 
-Times are wall clock, medians; memory is the resident set of an idle gateway before and after its
-first turn, with a real provider (the SDK is loaded then); CPU is what it uses while nothing
-happens.
+Times are wall clock, memory is the resident set; medians of rounds with a new home each. The model
+is a server in a process of its own, so that the first turn and the one-shot in process go over
+HTTP; CPU is what an idle gateway uses while nothing happens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,27 +24,56 @@ from bench.common import ModelServer, median
 from bench.reporting import report
 
 NANOBOT = str(Path(sys.executable).with_name("nanobot"))
-RUNS = 9
-ONLINE = {
-    "NANOBOT_MODEL__PROVIDER": "openai",
-    "NANOBOT_MODEL__NAME": "bench",
-    "NANOBOT_MODEL__BASE_URL": "http://127.0.0.1:9/v1",
+ROUNDS = 7
+IDLE_SECONDS = 3
+
+FIGURES = {
+    "nanobot --version [s]": "<= 0.10",
+    "nanobot agent -m hi, in process, offline model [s]": "<= 0.6",
+    "nanobot agent -m hi, in process, over HTTP [s]": "<= 0.6",
+    "nanobot agent -m hi, through the gateway [s]": "<= 0.08",
+    "gateway ready [s]": "<= 0.45",
+    "gateway idle, before the first turn [MiB]": "<= 45",
+    "gateway idle, after it [MiB]": "<= 55",
+    f"CPU while idle for {IDLE_SECONDS} s [s]": "0",
 }
-"""A model over HTTP; no server is needed before the first turn."""
+"""What is measured, in the order of `measure`, and what is wanted."""
 
 
-def seconds(command: list[str], environ: dict[str, str]) -> float:
-    """Median wall time of a command."""
-    times = []
-    for _ in range(RUNS):
-        started = time.perf_counter()
-        subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
-        times.append(time.perf_counter() - started)
-    return median(times)
+def measure(nanobot: str, server: str) -> Iterator[float]:
+    """One round of the program `nanobot`, with the model at `server`."""
+    with tempfile.TemporaryDirectory() as home:
+        environ = {**os.environ, "NANOBOT_HOME": home}
+        online = environ | {
+            "NANOBOT_MODEL__PROVIDER": "openai",
+            "NANOBOT_MODEL__NAME": "bench",
+            "NANOBOT_MODEL__BASE_URL": server,
+        }
+        one_shot = [nanobot, "agent", "-m", "hi"]
+        yield seconds([nanobot, "--version"], environ)
+        yield seconds(one_shot, environ)
+        yield seconds(one_shot, online)
+        with running_gateway(online, nanobot) as (pid, ready):
+            time.sleep(IDLE_SECONDS)
+            idle = resident(pid)
+            seconds(one_shot, online)
+            after = resident(pid)
+            yield median([seconds(one_shot, online) for _ in range(5)])
+            yield from (ready, idle, after)
+            before = cpu_seconds(pid)
+            time.sleep(IDLE_SECONDS)
+            yield cpu_seconds(pid) - before
+
+
+def seconds(command: list[str], environ: Mapping[str, str]) -> float:
+    """Wall time of a command."""
+    started = time.perf_counter()
+    subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started
 
 
 @contextmanager
-def running_gateway(environ: dict[str, str], nanobot: str = NANOBOT) -> Iterator[tuple[int, float]]:
+def running_gateway(environ: Mapping[str, str], nanobot: str) -> Iterator[tuple[int, float]]:
     """A gateway process: its pid and how long it took until it was ready."""
     started = time.perf_counter()
     process = subprocess.Popen([nanobot, "gateway"], env=environ, stderr=subprocess.PIPE, text=True)
@@ -74,60 +103,24 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def against(other: str) -> dict[str, object]:
-    """Ratios of this version's gateway to that of the program `other`, each with a new home."""
-    ready: dict[str, list[float]] = {NANOBOT: [], other: []}
-    idle: dict[str, list[float]] = {NANOBOT: [], other: []}
-    for _ in range(RUNS):
-        for nanobot in (NANOBOT, other):
-            with tempfile.TemporaryDirectory() as home:
-                environ = {**os.environ, **ONLINE, "NANOBOT_HOME": home}
-                with running_gateway(environ, nanobot) as (pid, seconds_taken):
-                    ready[nanobot].append(seconds_taken)
-                    time.sleep(2)
-                    idle[nanobot].append(resident(pid))
-    here, there = median(idle[NANOBOT]), median(idle[other])
-    return {
-        "gateway ready, here [s]": median(ready[NANOBOT]),
-        "gateway ready, against the other": median(ready[NANOBOT]) / median(ready[other]),
-        "gateway idle, here [MiB]": here,
-        "gateway idle, against the other": here / there,
-    }
-
-
 def main() -> None:
     """Run and print."""
+    programs = [NANOBOT]
     if "--against" in sys.argv:
-        report("startup", against(sys.argv[sys.argv.index("--against") + 1]))
-        return
-    with tempfile.TemporaryDirectory() as folder, ModelServer() as server:
-        environ = {**os.environ, "NANOBOT_HOME": f"{folder}/offline"}
-        figures: dict[str, object] = {
-            "bare python -c pass [s]": seconds([sys.executable, "-c", "pass"], environ),
-            "nanobot --version [s] (target <= 0.10)": seconds([NANOBOT, "--version"], environ),
-            "nanobot agent -m hi, in process [s] (target <= 1.0)": seconds(
-                [NANOBOT, "agent", "-m", "hi"], environ
-            ),
-        }
-        online = {
-            **environ,
-            **ONLINE,
-            "NANOBOT_HOME": f"{folder}/online",
-            "NANOBOT_MODEL__BASE_URL": server.base_url,
-        }
-        with running_gateway(online) as (pid, ready):
-            figures["gateway ready [s] (target <= 0.8)"] = ready
-            figures["gateway idle, before the first turn [MiB] (target <= 70)"] = resident(pid)
-            subprocess.run(
-                [NANOBOT, "agent", "-m", "hi"], env=online, check=True, stdout=subprocess.DEVNULL
-            )
-            figures["gateway idle, after it [MiB] (target <= 110)"] = resident(pid)
-            figures["nanobot agent -m hi, through the gateway [s] (target <= 0.20)"] = seconds(
-                [NANOBOT, "agent", "-m", "hi"], online
-            )
-            before = cpu_seconds(pid)
-            time.sleep(10)
-            figures["CPU while idle for 10 s [s] (target 0)"] = cpu_seconds(pid) - before
+        programs.append(sys.argv[sys.argv.index("--against") + 1])
+    with ModelServer() as server:
+        rounds = [
+            [tuple(measure(program, server.base_url)) for program in programs]
+            for _ in range(ROUNDS)
+        ]
+    here, *others = (
+        [median(figure) for figure in zip(*each, strict=True)] for each in zip(*rounds, strict=True)
+    )
+    labels = [f"{name} (target {wanted})" for name, wanted in FIGURES.items()]
+    figures: dict[str, object] = dict(zip(labels, here, strict=True))
+    for other in others:
+        for name, ours, theirs in zip(FIGURES, here, other, strict=True):
+            figures[f"against {theirs:.3f}: {name}"] = ours / theirs if theirs else 0.0
     report("startup", figures)
 
 

@@ -1,8 +1,8 @@
 """What commands are made of: their grammar, an operation to ask for, and a result to print.
 
-Every command line loads the grammar of all commands, so what only some of them need is imported
-where they run. What is printed comes from the gateway or the files: every value passes `one_line`
-or `clean` before it is shown, and a field that is missing shows as nothing.
+Every command line loads this, and help loads the grammar of all commands, so what only some of
+them need is imported where they run. What is printed comes from the gateway or the files: every
+value passes `one_line` or `clean` before it is shown, and a field that is missing shows as nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, tzinfo
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from nanobot.cli.gateway import operate
@@ -24,6 +22,7 @@ from nanobot.text import expanduser
 from nanobot_cli.text import clean, columns, one_line, wrapped
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
     from typing import TextIO
 
     Commands = argparse._SubParsersAction["Parser"]
@@ -111,7 +110,7 @@ def add_group(commands: Commands, name: str, summary: str, description: str = ""
         return 2
 
     parser.set_defaults(run=show)
-    return parser.add_subparsers(dest="what", metavar="COMMAND")
+    return parser.add_subparsers(dest="what", metavar="COMMAND", prog=parser.prog)
 
 
 def add_operation(
@@ -147,6 +146,8 @@ def words(text: str) -> str:
 
 def day(text: str) -> str:
     """A date such as 2026-11-21, as an argument's type."""
+    from datetime import date
+
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
@@ -262,7 +263,7 @@ def table(rows: Iterable[Sequence[str]], *header: str, margin: int = 0) -> str:
         rows.insert(0, header)
     most = max(map(len, rows), default=1) - 1
     widths = [max(columns(row[at]) for row in rows if len(row) > at + 1) for at in range(most)]
-    room = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    room = _columns(sys.stdout) or sys.maxsize
     lines = []
     for row in rows:
         line = " " * margin
@@ -278,8 +279,17 @@ def table(rows: Iterable[Sequence[str]], *header: str, margin: int = 0) -> str:
 def fit_width(shown: str, to: TextIO | None = None) -> str:
     """Text in lines that a terminal holds (`to`: standard output by default); elsewhere as it is,
     because programs and files want whole lines."""
-    is_terminal = (to or sys.stdout).isatty()
-    return wrapped(shown, get_terminal_size().columns) if is_terminal else shown
+    width = _columns(to or sys.stdout)
+    return wrapped(shown, width) if width else shown
+
+
+def _columns(to: TextIO) -> int:
+    """Those of a terminal; 0 for anything else."""
+    if not to.isatty():
+        return 0
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
 
 
 def size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""The gateway: reached at its socket, hosted beside a client that found none, or run.
+"""The gateway: reached at its socket, or hosted beside a client that found none. Quick to import.
 
 Only one process may own a home. Who finds no socket tries to become the owner; who loses that race
 looks for the winner's socket again, for a few seconds in all.
@@ -7,23 +7,16 @@ looks for the winner's socket again, for a few seconds in all.
 from __future__ import annotations
 
 import contextlib
-import gc
-import queue
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
-from nanobot.cli.client import Client, ConnectionLost, NoGateway
+from nanobot.cli.client import Client, NoGateway
 from nanobot.errors import HomeLocked, NanobotError
-
-if TYPE_CHECKING:
-    from nanobot.app.gateway import Gateway
-    from nanobot.config.settings import Settings
 
 T = TypeVar("T")
 
@@ -66,6 +59,8 @@ def connected(home: Path) -> Iterator[Client]:
             return stack.enter_context(Client(home))
 
         def host_and_join() -> Client:
+            from nanobot.cli.hosting import hosted
+
             stack.enter_context(hosted(home))
             return join()
 
@@ -75,16 +70,14 @@ def connected(home: Path) -> Iterator[Client]:
 @contextlib.contextmanager
 def _left_by_signals() -> Iterator[None]:
     """Signals that would end the process at once let it tidy up first; one ignored stays so."""
-    may = threading.current_thread() is threading.main_thread()
-    numbers = (signal.SIGTERM, signal.SIGHUP) if may else ()
+    numbers = (signal.SIGTERM, signal.SIGHUP)
     mine = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-    for number in mine:
-        signal.signal(number, _leave)
-    try:
+    with contextlib.ExitStack() as restored:
+        with contextlib.suppress(ValueError):  # only the main thread may
+            for number in mine:
+                signal.signal(number, _leave)
+                restored.callback(signal.signal, number, signal.SIG_DFL)
         yield
-    finally:
-        for number in mine:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def _leave(number: int, _: FrameType | None) -> NoReturn:
@@ -103,134 +96,6 @@ def _in_gateway_or_here(first: Callable[[], T], second: Callable[[], T]) -> T:
             if time.monotonic() >= deadline:
                 raise
         time.sleep(_PAUSE)
-
-
-_QUIET_SECONDS = 1.0
-"""Seconds after which a message says what the exit waits for."""
-
-_FINISHING = "Storing the conversation in memory … (Ctrl-C: leave it for the next time)\n"
-
-
-@contextlib.contextmanager
-def hosted(home: Path) -> Iterator[None]:
-    """The whole gateway in a thread of this process while inside.
-
-    The thread is a daemon: who is tired of waiting for the turns to stop (a second Ctrl-C) may
-    leave at any moment, because the journal takes any end for a power cut.
-    """
-    expect_free(home)
-    host = _Host(home)
-    thread = threading.Thread(target=host.run, name="gateway", daemon=True)
-    try:
-        thread.start()
-        host.ready.get()
-        if host.failure is None:
-            yield
-            host.finish()
-    except ConnectionLost:
-        if host.failure is None:
-            raise
-    finally:
-        host.stop()
-        thread.join()
-    if host.failure is not None:
-        raise host.failure
-
-
-class _Host:
-    """What the thread of a hosted gateway does. `ready` gets something once it runs or has failed;
-    `failure` is why it ended, if it was not asked to."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._gateway: Gateway | None = None
-        self._stopping = False
-        self.failure: BaseException | None = None
-        self.ready: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def run(self) -> None:
-        """Run gateways until one ends without the wish for a restart."""
-        try:
-            while self._run_once():
-                pass
-        except BaseException as error:  # noqa: BLE001 - the boundary: raised in the main thread
-            self.failure = error
-        finally:
-            self.ready.put(None)
-
-    def _run_once(self) -> bool:
-        """Run one gateway to its end; says whether to start another, as `/restart` wishes."""
-        from nanobot.config.load import load_settings
-
-        settings = load_settings(self._home)  # what is wrong is said before more is loaded
-        import asyncio
-
-        gateway = self._gateway = build(settings, hosted=True)
-        if self._stopping:  # asked before there was anything to ask
-            return False
-        asyncio.run(gateway.run(on_ready=lambda: self.ready.put(None), signals=False))
-        return gateway.restart_requested and not self._stopping
-
-    def finish(self) -> None:
-        """Let what was said reach memory before the gateway ends."""
-        if self._gateway is None or (finished := self._gateway.finish()) is None:
-            return
-        from concurrent.futures import CancelledError
-
-        with contextlib.suppress(CancelledError):  # it ended by itself
-            try:
-                finished.result(_QUIET_SECONDS)
-            except TimeoutError:
-                sys.stderr.write(_FINISHING)
-                sys.stderr.flush()
-                finished.result()
-
-    def stop(self) -> None:
-        """Ask it to end."""
-        self._stopping = True
-        if self._gateway is not None:
-            with contextlib.suppress(RuntimeError):  # its loop came to its end by itself just now
-                self._gateway.request_stop()
-
-
-def build(settings: Settings, *, hosted: bool) -> Gateway:
-    """Set up the log and the gateway; `hosted`: in a process that is not the gateway's alone.
-
-    What is loaded and built here stays, so the garbage collector does not look at it.
-    """
-    gc.disable()
-    try:
-        from nanobot.app.gateway import Gateway
-        from nanobot.clock import SystemClock
-        from nanobot.upkeep.heap import Heap
-
-        _begin_log(settings, on_console=not hosted)
-        return Gateway(settings, routines=() if hosted else (Heap(SystemClock()),))
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def _begin_log(settings: Settings, *, on_console: bool) -> None:
-    """Set the log up as the owner wishes; not on the console where somebody chats. Raises
-    `StorageError` where the home cannot be made."""
-    from loguru import logger
-
-    from nanobot.app.base import make_home, secret_values
-    from nanobot.logs import LOG_FILE, Console, LogFile, log_to
-    from nanobot.security.redaction import Redactor
-
-    make_home(settings.home)
-    chosen = settings.log
-    outputs: list[Console | LogFile] = []
-    if on_console:
-        outputs.append(Console(sys.stderr, chosen.format))
-    if chosen.file:
-        path = settings.home / "logs" / LOG_FILE
-        outputs.append(LogFile(path, chosen.max_megabytes * 1_000_000, chosen.keep))
-    log_to(outputs, chosen.level, Redactor(secret_values(settings)), settings.agent.timezone)
-    for warning in settings.warnings:
-        logger.warning("{}", warning)
 
 
 def expect_free(home: Path) -> None:

@@ -6,6 +6,7 @@ code that the error carries, never a traceback; standard output holds results on
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from nanobot.cli.command import print_text
 
         print_text(f"error: {message}\n", sys.stderr)
+    if argv is None:  # the process ends: what is left needs no search for garbage
+        gc.freeze()
     return code
 
 
@@ -78,7 +81,7 @@ def _dispatch(arguments: list[str]) -> int:
     from nanobot.cli.command import home_of
     from nanobot.cli.parser import build_parser
 
-    parser = build_parser()
+    parser = build_parser(*arguments[:1])
     try:
         options = parser.parse_args(arguments)
     except SystemExit as leaving:  # argparse has said what is wrong, or printed the help

@@ -5,29 +5,46 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nanobot import __version__
-from nanobot.cli.agent import add_agent
-from nanobot.cli.backup import add_backup
-from nanobot.cli.channels import add_channels, add_pair
 from nanobot.cli.command import Parser, add, add_group, print_json, print_text, write_stdout
-from nanobot.cli.cron import add_cron
-from nanobot.cli.doctor import add_doctor
-from nanobot.cli.extensions import add_mcp, add_skills
-from nanobot.cli.gateway import build, expect_free
-from nanobot.cli.importing import add_import
-from nanobot.cli.logs import add_audit, add_logs
-from nanobot.cli.memory import add_dream, add_memory
-from nanobot.cli.onboard import add_onboard
-from nanobot.cli.service import add_service
-from nanobot.cli.sessions import add_queue, add_sessions, add_turn
-from nanobot.cli.status import add_state, add_status
+from nanobot.cli.gateway import expect_free
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
 
 SHELLS = ("bash", "zsh", "tcsh")
+
+_COMMANDS = {
+    "onboard": "onboard:add_onboard",
+    "agent": "agent:add_agent",
+    "gateway": "parser:add_gateway",
+    "status": "status:add_status",
+    "state": "status:add_state",
+    "logs": "logs:add_logs",
+    "service": "service:add_service",
+    "channels": "channels:add_channels",
+    "pair": "channels:add_pair",
+    "memory": "memory:add_memory",
+    "dream": "memory:add_dream",
+    "cron": "cron:add_cron",
+    "skills": "extensions:add_skills",
+    "sessions": "sessions:add_sessions",
+    "turn": "sessions:add_turn",
+    "queue": "sessions:add_queue",
+    "mcp": "extensions:add_mcp",
+    "config": "parser:add_config",
+    "audit": "logs:add_audit",
+    "doctor": "doctor:add_doctor",
+    "backup": "backup:add_backup",
+    "restore": "backup:add_backup",
+    "import": "importing:add_import",
+    "completion": "parser:add_completion",
+}
+"""The module below `nanobot.cli` and the function in it that adds the grammar of a command, in the
+order of the help."""
 
 _DESCRIPTION = "A personal chat agent that never loses a message and remembers in plain text."
 
@@ -36,8 +53,9 @@ _EPILOG = """\
 away, 75 another nanobot owns the home, 78 the configuration is wrong, 130 interrupted."""
 
 
-def build_parser() -> Parser:
-    """The whole grammar; each command's namespace has `run`, which takes the namespace."""
+def build_parser(command: str = "") -> Parser:
+    """The grammar of all commands, or of `command` alone where it is one: all of it takes longer
+    to make than Python to start. Each namespace has `run`, which takes the namespace."""
     parser = Parser(prog="nanobot", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("-V", "--version", action="version", version=f"nanobot {__version__}")
     parser.add_argument(
@@ -46,9 +64,11 @@ def build_parser() -> Parser:
         metavar="DIR",
         help="where nanobot lives (default: $NANOBOT_HOME or ~/.nanobot)",
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add_command in _COMMANDS:
-        add_command(commands)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="nanobot")
+    wanted = _COMMANDS.get(command)
+    for place in [wanted] if wanted else dict.fromkeys(_COMMANDS.values()):
+        module, _, function = place.partition(":")
+        getattr(import_module(f"nanobot.cli.{module}"), function)(commands)
     return parser
 
 
@@ -63,6 +83,8 @@ def _run_gateway(options: argparse.Namespace) -> int:
     settings = load_settings(options.home)  # what is wrong is said before more is loaded
     import asyncio
 
+    from nanobot.cli.hosting import build
+
     gateway = build(settings, hosted=False)
     code = asyncio.run(gateway.run())
     if gateway.restart_requested:
@@ -70,17 +92,20 @@ def _run_gateway(options: argparse.Namespace) -> int:
     return code
 
 
-def _add_gateway(commands: Commands) -> None:
+def add_gateway(commands: Commands) -> None:
+    """`nanobot gateway`."""
     add(commands, "gateway", "run nanobot with all its channels", _run_gateway)
 
 
-def _add_config(commands: Commands) -> None:
+def add_config(commands: Commands) -> None:
+    """`nanobot config …`."""
     what = add_group(commands, "config", "check the configuration")
     add(what, "check", "check whether config.yaml is valid", _config_check)
     add(what, "schema", "print the JSON Schema of config.yaml", _config_schema)
 
 
-def _add_completion(commands: Commands) -> None:
+def add_completion(commands: Commands) -> None:
+    """`nanobot completion`."""
     completion = add(commands, "completion", "print a shell completion script", _complete)
     completion.add_argument("shell", choices=SHELLS)
 
@@ -106,12 +131,3 @@ def _complete(options: argparse.Namespace) -> int:
     import shtab
 
     return write_stdout(str(shtab.complete(build_parser(), options.shell)) + "\n")
-
-
-_COMMANDS = (
-    *(add_onboard, add_agent, _add_gateway, add_status, add_state, add_logs, add_service),
-    *(add_channels, add_pair, add_memory, add_dream, add_cron, add_skills, add_sessions),
-    *(add_turn, add_queue, add_mcp, _add_config, add_audit, add_doctor, add_backup, add_import),
-    _add_completion,
-)
-"""What adds the grammar of each command, in the order of the help."""

@@ -9,7 +9,6 @@ import argparse
 import os
 import pwd
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,7 +36,11 @@ from nanobot.errors import HomeLocked, NanobotError
 from nanobot.text import expanduser
 
 if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
     from nanobot.cli.command import Commands, Parser
+
+    Answer = CompletedProcess[str]
 
 _SECONDS = 240.0
 """Longer than a start may take."""
@@ -47,8 +50,6 @@ _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _DEDICATED = "nanobot"
 _USERADD = "sudo useradd --system --user-group --create-home --home-dir /var/lib/nanobot nanobot"
-
-Answer = subprocess.CompletedProcess[str]
 
 
 def add_service(commands: Commands) -> None:
@@ -140,6 +141,8 @@ class Systemd:
 
 
 def _answer(*command: str) -> Answer:
+    import subprocess
+
     try:
         return subprocess.run(  # noqa: S603 - our words, and no shell
             command,
@@ -152,7 +155,7 @@ def _answer(*command: str) -> Answer:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Answer(command, 1, "", str(error))
+        return subprocess.CompletedProcess(command, 1, "", str(error))
 
 
 def _environment() -> dict[str, str]:
@@ -396,6 +399,8 @@ def _logs(options: argparse.Namespace) -> int:
     command = Systemd(place).journal(options.n)
     if options.follow:
         command.append("--follow")
+    import subprocess
+
     try:
         return subprocess.run(command, env=_environment(), check=False).returncode  # noqa: S603
     except OSError as error:
