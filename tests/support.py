@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,6 +153,11 @@ async def _living(gateway: Gateway) -> AsyncIterator[None]:
         finally:
             gateway.request_stop()
             await life
+
+
+def without_header(text: str) -> str:
+    """A message of the prompt without the line that says when it came, if it has one."""
+    return re.sub(r"\A\[(today, .*|\d\d:\d\d)\]\n", "", text)
 
 
 def stored(home: Path, key: str = "fake:1") -> list[Message]:

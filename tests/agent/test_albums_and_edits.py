@@ -14,14 +14,14 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import rows
-from tests.support import Gate, Probe, running, stored
+from tests.support import Gate, Probe, running, stored, without_header
 
 PHOTO = Media("photo", "image", "image/png", "p.png")
 
 
 def texts(prompt: Prompt) -> list[str]:
     """What a prompt's messages say, without headers."""
-    return [message.text.partition("\n")[2] or message.text for message in prompt.messages]
+    return [without_header(message.text) for message in prompt.messages]
 
 
 async def test_an_album_is_one_turn_with_all_its_items(tmp_path: Path) -> None:

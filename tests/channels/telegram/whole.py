@@ -13,15 +13,14 @@ from typing import Any
 from nanobot.cli.main import main
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing import says
-from tests.support import Gate
+from tests.support import Gate, without_header
 
 OWNER = 7
 
 
 def heard(prompt: Prompt) -> str:
     """What the newest message says, without its header."""
-    text = prompt.messages[-1].text
-    return text.partition("\n")[2] or text
+    return without_header(prompt.messages[-1].text)
 
 
 def repeat(prompt: Prompt) -> Reply:
