@@ -150,7 +150,7 @@ def decode(line: bytes) -> Record | None:
             message = _PLAIN_MESSAGE.decode(line)
             if message.seq >= 0 and (message.timestamp is None or message.timestamp.tzinfo):
                 return message
-        except (DecodeError, UnicodeDecodeError):
+        except (DecodeError, UnicodeDecodeError, RecursionError):
             pass  # what is to be forgiven
     fields = decode_fields(line)
     return None if fields is None else record_of(fields)

@@ -151,7 +151,12 @@ def test_a_timestamp_that_is_none_does_no_harm(stamp: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"{", b"[1]", b'"text"', b"\xff\xfe", b"\x00" * 9, b"[" * 100_000, b"nul", b'{"a":1}}'],
+    [
+        *(b"", b"{", b"[1]", b'"text"', b"\xff\xfe", b"\x00" * 9, b"nul", b'{"a":1}}'),
+        b"[" * 100_000,
+        b'{"role":"user","content":"x","later":' + b"[" * 9_999 + b"]" * 9_999 + b"}",
+    ],
+    ids=range(10),
 )
 def test_a_broken_line_says_nothing(line: bytes) -> None:
     assert decode(line) is None
