@@ -41,7 +41,7 @@ from nanobot.agent.truncation import truncated, truncated_prompt
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
-from nanobot.memory.lines import split
+from nanobot.memory.lines import memory_notice
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import NOTE
@@ -64,7 +64,7 @@ from nanobot.skills.folder import Skill
 from nanobot.skills.loader import SkillsLoader
 from nanobot.skills.prompt import Triggers, active_section, summary_section
 from nanobot.templates import render
-from nanobot.text import duration, shortened
+from nanobot.text import duration
 from nanobot.tooling.registry import ToolRegistry
 
 
@@ -80,8 +80,6 @@ Timestamps = Literal["relative", "absolute", "off"]
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 LATE = timedelta(minutes=5)
 """From then on it matters to an answer that the question waited."""
-_NOTICE_LINES = 8
-_NOTICE_CHARACTERS = 160
 
 
 def header(
@@ -96,8 +94,8 @@ def header(
     if style == "off" or stamp is None:
         return ""
     if previous and _day_of(previous) == _day_of(stamp):
-        clock = f"[{stamp:%H:%M}]"
-        return "" if f"[{previous:%H:%M}]" == clock else clock
+        minute = (stamp.hour, stamp.minute)
+        return "" if minute == (previous.hour, previous.minute) else f"[{stamp:%H:%M}]"
     written = stamp.isoformat(" ", "minutes")
     moment = f"{_DAYS[stamp.weekday()]} {written[:16]} {written[16:]}"
     if style == "absolute":
@@ -121,32 +119,6 @@ def late_notice(waited: timedelta) -> str:
     """`[late: sent 3 h 5 min before this answer]`."""
     minutes = int(waited.total_seconds() // 60)
     return f"[late: sent {duration(60 * minutes)} before this answer]"
-
-
-def memory_notice(before: str, after: str) -> str:
-    """`[memory changed: added "…"; removed "…"]`: what differs between two texts, in one line.
-
-    Empty when no line was added or removed. Long changes are cut, with a pointer to the file.
-    """
-    old, new = _lines(before), _lines(after)
-    known, left = set(old), set(new)
-    changes = [f'added "{_short(line)}"' for line in new if line not in known]
-    changes += [f'removed "{_short(line)}"' for line in old if line not in left]
-    if not changes:
-        return ""
-    if len(changes) > _NOTICE_LINES:
-        more = len(changes) - _NOTICE_LINES
-        changes = [*changes[:_NOTICE_LINES], f"and {more} more, see memory/MEMORY.md"]
-    return f"[memory changed: {'; '.join(changes)}]"
-
-
-def _lines(text: str) -> Sequence[str]:
-    lines = (line.strip().removeprefix("- ").strip() for line in split(text))
-    return [line for line in lines if line and not line.startswith("#")]
-
-
-def _short(line: str) -> str:
-    return shortened(line.replace('"', "'"), _NOTICE_CHARACTERS)
 
 
 _CUT = "[cut here to save room: read_file {path} start_line={line} shows the rest]"

@@ -26,6 +26,7 @@ from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from nanobot.memory.wording import LEAST, rewordings, similarity, words_of
+from nanobot.text import shortened
 
 _HEADING = re.compile(r"#{1,6}\s+\S")
 _KINDS = {
@@ -97,6 +98,35 @@ def numbered_blocks(text: str, *, headings: bool = False) -> Iterator[tuple[int,
         if block.strip() and (headings or not is_heading(block)):
             yield number, block.rstrip()
         number += block.count("\n")
+
+
+_NOTICE_LINES, _NOTICE_CHARACTERS = 8, 160
+
+
+def memory_notice(before: str, after: str) -> str:
+    """`[memory changed: added "…"; removed "…"]`: what differs between two texts, in one line.
+
+    Empty when no line was added or removed. Long changes are cut, with a pointer to the file.
+    """
+    old, new = _facts_in(before), _facts_in(after)
+    known, left = set(old), set(new)
+    changes = [f'added "{_short(line)}"' for line in new if line not in known]
+    changes += [f'removed "{_short(line)}"' for line in old if line not in left]
+    if not changes:
+        return ""
+    if len(changes) > _NOTICE_LINES:
+        more = len(changes) - _NOTICE_LINES
+        changes = [*changes[:_NOTICE_LINES], f"and {more} more, see memory/MEMORY.md"]
+    return f"[memory changed: {'; '.join(changes)}]"
+
+
+def _facts_in(text: str) -> Sequence[str]:
+    lines = (line.strip().removeprefix("- ").strip() for line in split(text))
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _short(line: str) -> str:
+    return shortened(line.replace('"', "'"), _NOTICE_CHARACTERS)
 
 
 class Operation(Struct, frozen=True, omit_defaults=True):

@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from nanobot.agent.prompt import Timestamps, header, late_notice, memory_notice
+from nanobot.agent.prompt import Timestamps, header, late_notice
+from nanobot.memory.lines import memory_notice
 
 BERLIN = ZoneInfo("Europe/Berlin")
 TODAY = date(2026, 11, 21)
