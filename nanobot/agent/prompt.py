@@ -93,7 +93,8 @@ def header(
     off, the time is unknown or the minute is the same."""
     if style == "off" or stamp is None:
         return ""
-    if previous and _day_of(previous) == _day_of(stamp):
+    day = stamp.date(), stamp.utcoffset()
+    if previous and day == (previous.date(), previous.utcoffset()):
         minute = (stamp.hour, stamp.minute)
         return "" if minute == (previous.hour, previous.minute) else f"[{stamp:%H:%M}]"
     written = stamp.isoformat(" ", "minutes")
@@ -103,10 +104,6 @@ def header(
     days = (today - stamp.date()).days
     label = "today" if days <= 0 else "yesterday" if days == 1 else f"{days} days ago"
     return f"[{label}, {moment}, {session_key}]"
-
-
-def _day_of(stamp: datetime) -> tuple[date, timedelta | None]:
-    return stamp.date(), stamp.utcoffset()
 
 
 def last_stamp(messages: Sequence[Message], before: datetime | None) -> datetime | None:
