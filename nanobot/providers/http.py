@@ -305,10 +305,11 @@ class HttpConnection(Connection):
         return self._endpoint.cut(root_cause(error))
 
 
-async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
     """A request in pieces: handed over at once, a large one would hold up everything else."""
+    view = memoryview(body)
     for start in range(0, len(body), _PIECE_BYTES):
-        yield body[start : start + _PIECE_BYTES]
+        yield view[start : start + _PIECE_BYTES]
 
 
 _opened_sockets: ContextVar[list[socket.socket]] = ContextVar("opened_sockets")

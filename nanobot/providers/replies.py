@@ -158,6 +158,8 @@ class CallAssembler:
 
     def finish(self, prompt: Prompt) -> tuple[ToolCall, ...]:
         """The calls. New ids differ from those in `prompt`, and from prompt to prompt."""
+        if not self._drafts:
+            return ()
         used = {call.id for message in prompt.messages for call in message.tool_calls}
         calls = []
         for position, draft in enumerate(self._drafts):
