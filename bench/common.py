@@ -60,7 +60,8 @@ async def gateway(
         admit_everyone=True,
     )
     logger.remove()
-    gc.freeze()  # as `nanobot gateway` does
+    gc.freeze()  # these two as `nanobot gateway` does
+    gc.set_threshold(5_000)
     ready = asyncio.Event()
     running = asyncio.get_running_loop().create_task(built.run(on_ready=ready.set, signals=False))
     waiting = asyncio.get_running_loop().create_task(ready.wait())

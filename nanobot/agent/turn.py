@@ -177,7 +177,8 @@ class Turns:
         if turn.tools and is_repetition(turn.messages, text):
             text = ""
         await self._end(session, turn, "done", text, result)
-        self._parts.awaited_background.start(self._make_room(session))
+        if not self._parts.consolidator.has_room(session):
+            self._parts.awaited_background.start(self._make_room(session))
 
     async def _make_room(self, session: Session, coming: Sequence[Message] = ()) -> None:
         """Take the oldest into memory where the prompt needs room; a memory that fails keeps nobody

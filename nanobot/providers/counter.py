@@ -117,6 +117,10 @@ class TokenCounter:
             self._kept = self._ratio
             self._ratios.save(self._ratio)
 
+    def fits(self, estimated: int, budget: int) -> bool:
+        """Whether an estimate is so far below a budget that nothing has to be counted."""
+        return estimated * self._ratio < (1 - _NEAR) * budget
+
     async def count(
         self, text: Callable[[], str], estimated: int, budget: int, kind: str = ""
     ) -> int:

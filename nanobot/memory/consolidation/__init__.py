@@ -89,7 +89,7 @@ class MemoryConsolidator:
         happens. Without, it is background work: it also keeps the window's length, and a model that
         is out is waited for. Raises `StorageError`.
         """
-        if is_internal(session.key):
+        if is_internal(session.key) or self.has_room(session, coming):
             return
         if session not in self._caught_up:
             await self._archivist.catch_up(session)
@@ -99,6 +99,14 @@ class MemoryConsolidator:
         if too_many or await self._excess(session, coming) > 0:
             with self._summariser.limited(session.key) if coming else nullcontext():
                 await self._one_by_one(session, lambda: self._make_room(session, coming))
+
+    def has_room(self, session: Session, coming: Sequence[Message] = ()) -> bool:
+        """Whether it can be said at once that nothing has to be consolidated; mostly so."""
+        limits, prompt = self._gauge.limits, self._gauge.prompt
+        too_many = not coming and 0 < limits.window <= len(session.messages)
+        if too_many or session not in self._caught_up:
+            return False
+        return self._gauge.counter.fits(prompt.tokens(session, coming), limits.budget)
 
     async def consolidate_half(self, session: Session) -> bool:
         """Consolidate the older half whatever the estimate says; False when there is none."""
