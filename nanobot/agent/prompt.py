@@ -323,6 +323,8 @@ class PromptRoom:
         """The prompt itself where it fits, else one that does."""
         kind = prompt.messages[1].text[:200] if len(prompt.messages) > 1 else ""
         text = partial(prompt_text, prompt)
+        if self._counter.fits(prompt.tokens, self._budget):
+            return prompt
         tokens = await self._counter.count(text, prompt.tokens, self._budget, kind)
         if tokens <= self._budget:
             return prompt

@@ -118,15 +118,14 @@ class Turns:
                 async with session.removal_lock:
                     session.retract(earlier)
             inbound, scope = turn.inbound, self.identify(session, turn.inbound)
+            turn.scope = scope
             if inbound.is_background and session.messages:
                 session.discard(turn.entries[0].id)
             if session.has_staged:
                 lines = session.staged_lines()
                 await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
             turn.entries[0] = replace(turn.entries[0], previous_turn="")
-            unconfirmed = partial(self._parts.sources.unconfirmed, scope)
-            turn.before = lambda: (*unconfirmed(), *session.messages)
-            turn.marked_before = lambda: (*unconfirmed(), *session.marked)
+            turn.before = lambda: (*self._parts.sources.unconfirmed(scope), *session.messages)
             turn.caller = TurnContext(
                 inbound.channel,
                 inbound.chat_id,
@@ -157,7 +156,8 @@ class Turns:
             said = first.own_words if first.origin else first.content
             skills = self._parts.sources.skills_mentioned(turn.caller.scope, said)
             await turn.load_message("\n".join(filter(None, (self._context.news(session), skills))))
-            await self._make_room(session, turn.messages)
+            if not self._parts.consolidator.has_room(session, turn.messages):
+                await self._make_room(session, turn.messages)
             result = await self._run(session, turn)
         except asyncio.CancelledError as error:
             if not is_cancelled():
@@ -268,7 +268,7 @@ class Turns:
         """Keep a message that begins no turn in the conversation."""
         turn = RunningTurn(entry, self._parts)
         session.begin_turn()
-        self.identify(session, turn.inbound)
+        turn.scope = self.identify(session, turn.inbound)
         self._stage(session, turn, turn.messages)
         done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
         self._bus.forward(await self._commit(session, done))
@@ -440,7 +440,7 @@ class Turns:
         """Stage a turn's messages. What the model said after it read foreign text carries the mark
         of that: it may repeat it."""
         tools = tuple(dict.fromkeys(turn.tools))
-        marked = [*turn.marked_before()]
+        marked = [*self._parts.sources.unconfirmed(turn.scope), *session.marked]
         for message in messages:
             marked += [message] if message.origin or message.notice else []
             used: tuple[str, ...] = ()

@@ -73,13 +73,13 @@ class RunningTurn(TurnLog):
     `messages` are at every moment what the conversation gains if the turn ends now: the person's
     message is there before its files are fetched, without them. `ending` is held by what ends
     the turn, until that is on disk: behind it, `open` says whether the turn goes on. `before` gives
-    the conversation that the turn goes on with, `marked_before` what of it has an origin or a
-    notice; `caller`, on whose behalf its tools run, is worked
-    out once, when it begins. `has_asked` is set when the model is about to be asked, or the turn is
-    over.
+    the conversation that the turn goes on with; `scope`, and `caller` on whose behalf its tools
+    run, are worked out once, when it begins. `has_asked` is set when the model is about to be
+    asked, or the turn is over.
     """
 
     caller: TurnContext
+    scope: str
 
     def __init__(self, entry: InboxEntry, parts: AgentParts) -> None:
         done, started = _replay(entry.steps) if entry.steps else ([], frozenset())
@@ -91,7 +91,6 @@ class RunningTurn(TurnLog):
         self.report: dict[str, object] = {}
         self.prompt_tokens = 0
         self.before: Callable[[], Sequence[Message]] = tuple
-        self.marked_before: Callable[[], Sequence[Message]] = tuple
         self.open = True
         self.ending = asyncio.Lock()
         self.task: asyncio.Task[object] | None = None

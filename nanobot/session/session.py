@@ -18,6 +18,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from types import MappingProxyType
 
 from loguru import logger
@@ -50,7 +51,7 @@ class MessageWindow:
 
     def messages(self, after: int = -1) -> list[Message]:
         """A copy of them, from the first whose seq is higher than `after`."""
-        return self._valid[bisect_right(self._valid, after, key=lambda message: message.seq) :]
+        return self._valid[bisect_right(self._valid, after, key=attrgetter("seq")) :]
 
     def _add_spoken(self, message: Message) -> None:
         self._group = []
@@ -72,10 +73,6 @@ class MessageWindow:
         if not self._missing_results:
             self._valid += self._group
             self._group = []
-
-
-def _is_marked(message: Message) -> bool:
-    return bool(message.origin or message.notice)
 
 
 class Contents(Struct, frozen=True):
@@ -302,7 +299,8 @@ class Session:
         self._hold(list(contents.messages))
 
     def _hold(self, messages: list[Message]) -> None:
-        self._messages, self._marked = messages, list(filter(_is_marked, messages))
+        self._messages = messages
+        self._marked = [message for message in messages if message.origin or message.notice]
         self._snapshot = None
         self._window = MessageWindow(messages, continues=self.last_consolidated > self.epoch_seq)
 
@@ -314,7 +312,7 @@ class Session:
     def _append(self, messages: list[Message]) -> None:
         if messages:
             self._messages += messages
-            self._marked += filter(_is_marked, messages)
+            self._marked += [message for message in messages if message.origin or message.notice]
             self._window.extend(messages)
             self._snapshot = None
 

@@ -89,7 +89,7 @@ class MemoryConsolidator:
         happens. Without, it is background work: it also keeps the window's length, and a model that
         is out is waited for. Raises `StorageError`.
         """
-        if is_internal(session.key) or self.has_room(session, coming):
+        if is_internal(session.key):
             return
         if session not in self._caught_up:
             await self._archivist.catch_up(session)
