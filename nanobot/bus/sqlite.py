@@ -211,6 +211,7 @@ class Database:
         self._path, self._schema = path, schema
         self._jobs: SimpleQueue[Sequence[_Job] | None] = SimpleQueue()
         self._gathered: list[_Job] = []
+        self._later: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
         self.refusal = ""
         """Why the disk took nothing the last time that there was something to write, if so."""
@@ -280,13 +281,16 @@ class Database:
         share a commit with.
         """
         if can_wait and not self._gathered:
-            asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._hand_over)
+            self._later = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._hand_over)
         self._gathered.append(_Job(work))
         if not can_wait:
             self._hand_over()
 
     def _hand_over(self) -> None:
         """Give the thread what was gathered."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         if self._gathered:
             self._jobs.put(self._gathered)
             self._gathered = []
