@@ -13,6 +13,7 @@ import mimetypes
 import os
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from loguru import logger
@@ -55,14 +56,20 @@ _MORE_TYPES = {
     ".flac": "audio/flac",
     ".mkv": "video/x-matroska",
 }
-_TABLE = mimetypes.MimeTypes()
-"""Python's table and a few more; not the system's, which differs between machines."""
-for _suffix, _type in _MORE_TYPES.items():
-    _TABLE.add_type(_type, _suffix)
 _NAME = re.compile(r"[0-9a-f]{32}\.[a-z0-9]{1,8}")
 _USABLE = re.compile(r"\.[a-z0-9]{1,8}")
 
 _UNKNOWN = "application/octet-stream"
+
+
+@cache
+def _mime_types() -> mimetypes.MimeTypes:
+    """Python's table and a few more; not the system's, which differs between machines (and which
+    Python reads first all the same)."""
+    table = mimetypes.MimeTypes()
+    for suffix, mime in _MORE_TYPES.items():
+        table.add_type(mime, suffix)
+    return table
 
 
 def file_type(content: bytes, name: str) -> tuple[MediaKind, str]:
@@ -79,7 +86,7 @@ def file_type(content: bytes, name: str) -> tuple[MediaKind, str]:
         return next((found for start, found in _MPEG4 if brand == start), ("video", "video/mp4"))
     if content.startswith(b"%PDF-"):
         return "document", "application/pdf"
-    return "document", mime or _TABLE.guess_type(name)[0] or _UNKNOWN
+    return "document", mime or _mime_types().guess_type(name)[0] or _UNKNOWN
 
 
 _MPEG4: Sequence[tuple[bytes, tuple[MediaKind, str]]] = (
@@ -165,7 +172,7 @@ def _suffix_of(data: bytes, mime: str, name: str) -> str:
     if found := image_type(data):
         return _IMAGE_SUFFIXES[found]
     declared, own = mime.partition(";")[0].strip().lower(), Path(name).suffix.lower()
-    by_type = _SUFFIXES.get(declared) or _TABLE.guess_extension(declared)
+    by_type = _SUFFIXES.get(declared) or _mime_types().guess_extension(declared)
     guesses = (own, by_type) if declared in ("", _UNKNOWN) else (by_type, own)
     usable = (guess for guess in guesses if guess and _USABLE.fullmatch(guess))
     return next((guess for guess in usable if guess not in _IMAGE_TYPES), ".bin")

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
@@ -261,6 +260,8 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 def date_in(text: str) -> datetime | None:
     """The time in a header, if it is one."""
+    from email.utils import parsedate_to_datetime
+
     try:
         when = parsedate_to_datetime(text)
     except ValueError:

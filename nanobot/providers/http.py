@@ -22,7 +22,6 @@ from functools import cache, partial
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies_environment
 
 from nanobot.errors import ProviderError, ProviderUnavailable
 from nanobot.providers.endpoint import Endpoint
@@ -94,6 +93,8 @@ class Connection(ABC):
     def _proxy_for(self, url: SplitResult) -> str | None:
         """The proxy that the environment (`HTTPS_PROXY`, `ALL_PROXY`, …) names for this address.
         Raises `ProviderRejected` where it is none that can be used."""
+        from urllib.request import getproxies_environment
+
         proxies = getproxies_environment()
         proxy = (proxies.get(url.scheme) or proxies.get("all") or "").strip()
         if not proxy or url.hostname in _LOOPBACK or _is_direct(url, proxies.get("no", "")):
@@ -264,14 +265,15 @@ class HttpConnection(Connection):
         pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
         return f"Basic {b64encode(pair.encode()).decode()}"
 
-    def _prepare(self) -> ssl.SSLContext:
-        """Everything that may be refused or takes long. Blocks."""
+    def _prepare(self) -> ssl.SSLContext | bool:
+        """Everything that may be refused or takes long; the certificates for an https address.
+        Blocks."""
         url = self._address()
         importlib.import_module("aiohttp")
         self._proxy = self._proxy_for(url)
-        return self._certificates()
+        return self._certificates() if url.scheme == "https" else True
 
-    def _new_session(self, certificates: ssl.SSLContext) -> aiohttp.ClientSession:
+    def _new_session(self, certificates: ssl.SSLContext | bool) -> aiohttp.ClientSession:
         import aiohttp
 
         return aiohttp.ClientSession(

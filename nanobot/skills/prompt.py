@@ -15,7 +15,6 @@ exactly this form is not shown to a model at all.
 from __future__ import annotations
 
 import asyncio
-import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -40,12 +39,12 @@ class Triggers:
     """The triggers of the skills that can be used and are not in the prompt anyway."""
 
     def __init__(self, skills: Iterable[Skill]) -> None:
-        self._patterns = [
-            (_folded(trigger), re.compile(pattern), skill.name)
+        self._triggers = [
+            (wanted, skill.name)
             for skill in skills
             if skill.available and not skill.header.always
             for trigger in skill.header.triggers
-            if (pattern := _pattern(trigger))
+            if (wanted := _folded(trigger))
         ]
 
     def called_by(self, text: str) -> tuple[str, ...]:
@@ -53,33 +52,44 @@ class Triggers:
         there, at most `MOST_NAMED`."""
         words = _folded(text[:_MOST_READ])
         found = [
-            (match.start(), name)
-            for trigger, pattern, name in self._patterns
-            if trigger in words and (match := pattern.search(words))
+            (start, name)
+            for trigger, name in self._triggers
+            if (start := _position(trigger, words)) >= 0
         ]
         return tuple(dict.fromkeys(name for _, name in sorted(found)))[:MOST_NAMED]
 
 
-_SPELLED = (
-    # Thai, Lao, Myanmar, Khmer, kana, Han, Hangul (particles follow its words without a space).
-    "[^\\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-    "\uf900-\ufaff\U00020000-\U0003ffff]"
-)
-"""A letter or digit of a script whose words stand apart."""
+_UNSPACED = (
+    ("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"),  # Thai, Lao, Myanmar, Khmer
+    ("\u3040", "\u30ff"), ("\u3400", "\u9fff"),  # kana, Han
+    ("\uac00", "\ud7af"),  # Hangul: particles follow its words without a space
+    ("\uf900", "\ufaff"), ("\U00020000", "\U0003ffff"),
+)  # fmt: skip
+"""Scripts whose words do not stand apart."""
 
 
 def _folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _pattern(trigger: str) -> str:
-    """What finds a trigger in a folded text; empty for none."""
-    wanted = _folded(trigger)
-    if not wanted:
-        return ""
-    before = f"(?<!{_SPELLED})" if re.match(_SPELLED, wanted) else ""
-    after = f"(?!{_SPELLED})" if re.match(_SPELLED, wanted[-1]) else ""
-    return f"{before}{re.escape(wanted)}{after}"
+def _position(trigger: str, words: str) -> int:
+    """Where a folded trigger stands in a folded text as whole words; -1 for nowhere."""
+    start = words.find(trigger)
+    while start >= 0:
+        end = start + len(trigger)
+        before, after = words[max(0, start - 1) : start], words[end : end + 1]
+        if not _is_inside(before, trigger[0]) and not _is_inside(trigger[-1], after):
+            break
+        start = words.find(trigger, start + 1)
+    return start
+
+
+def _is_inside(left: str, right: str) -> bool:
+    """Whether both are letters or digits of scripts whose words stand apart."""
+    return all(
+        each.isalnum() and not any(first <= each <= last for first, last in _UNSPACED)
+        for each in (left, right)
+    )
 
 
 ACTIVE_TOKENS = 6_000

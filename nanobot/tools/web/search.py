@@ -10,7 +10,6 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable
-from html import unescape
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
@@ -163,6 +162,8 @@ def _refuse_failure(answer: EgressResponse, provider: ProviderName) -> None:
 
 
 def _plain(text: str) -> str:
+    from html import unescape
+
     return unescape(_TAG.sub("", text))
 
 
