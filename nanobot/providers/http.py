@@ -172,9 +172,9 @@ class HttpConnection(Connection):
 
     @asynccontextmanager
     async def _request(self, method: str, path: str, body: bytes) -> AsyncIterator[Chunks]:
-        import aiohttp
-
         session = await self._opened()
+        import aiohttp  # it is loaded by now, and not on the event loop
+
         try:
             response = await self._send(session, method, path, body)
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -266,12 +266,13 @@ class HttpConnection(Connection):
         return f"Basic {b64encode(pair.encode()).decode()}"
 
     def _prepare(self) -> ssl.SSLContext | bool:
-        """Everything that may be refused or takes long; the certificates for an https address.
-        Blocks."""
+        """Everything that may be refused or takes long; True stands for the certificates of this
+        machine, which aiohttp loads anyway. Blocks."""
         url = self._address()
         importlib.import_module("aiohttp")
         self._proxy = self._proxy_for(url)
-        return self._certificates() if url.scheme == "https" else True
+        is_named = any(os.environ.get(name) for name in _CERTIFICATES)
+        return self._certificates() if is_named else True
 
     def _new_session(self, certificates: ssl.SSLContext | bool) -> aiohttp.ClientSession:
         import aiohttp
