@@ -1,9 +1,5 @@
 """How long commands take and what a gateway needs, as whole processes.
 
-    python -m bench.startup
-    python -m bench.startup --against NANOBOT    the same for another version's program, in turn
-                                                 with this one's, and the ratios
-
 Times are wall clock, memory is the resident set; medians of rounds with a new home each. The model
 is a server in a process of its own, so that the first turn and the one-shot in process go over
 HTTP; CPU is what an idle gateway uses while nothing happens.
@@ -105,23 +101,11 @@ def cpu_seconds(pid: int) -> float:
 
 def main() -> None:
     """Run and print."""
-    programs = [NANOBOT]
-    if "--against" in sys.argv:
-        programs.append(sys.argv[sys.argv.index("--against") + 1])
     with ModelServer() as server:
-        rounds = [
-            [tuple(measure(program, server.base_url)) for program in programs]
-            for _ in range(ROUNDS)
-        ]
-    here, *others = (
-        [median(figure) for figure in zip(*each, strict=True)] for each in zip(*rounds, strict=True)
-    )
+        rounds = [tuple(measure(NANOBOT, server.base_url)) for _ in range(ROUNDS)]
     labels = [f"{name} (target {wanted})" for name, wanted in FIGURES.items()]
-    figures: dict[str, object] = dict(zip(labels, here, strict=True))
-    for other in others:
-        for name, ours, theirs in zip(FIGURES, here, other, strict=True):
-            figures[f"against {theirs:.3f}: {name}"] = ours / theirs if theirs else 0.0
-    report("startup", figures)
+    medians = [median(figure) for figure in zip(*rounds, strict=True)]
+    report("startup", dict(zip(labels, medians, strict=True)))
 
 
 if __name__ == "__main__":

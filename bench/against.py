@@ -1,0 +1,100 @@
+"""This version against another one, whose checkout has a `.venv` of its own.
+
+    python -m bench.against CHECKOUT [--rounds N] [--only turns] [--json]
+
+Both are measured in turn (ABAB…), and medians are printed: each version's own bench where it has
+one, `bench.either` with the code of both where the other has none, and the program `nanobot` as a
+whole. Five rounds take a quarter of an hour. Not in `bench.all`, which has no other version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+
+from bench import startup
+from bench.common import ModelServer, median
+from bench.reporting import report
+
+HERE = Path(__file__).resolve().parents[1]
+
+WANTED = {
+    "turns": {
+        "CPU per turn, empty session [ms]": "<= 1.4",
+        "ratio": "<= 1.2",
+        "50 chats at 0 ms [turns/s]": ">= 800",
+        "50 chats x 20 messages at 200 ms": "<= 4.3",
+    },
+    "http": {"ratio": "<= 1.5"},
+    "either": {
+        "50 chats x 20 messages at 0 ms, with the log on [turns/s]": ">= 800",
+        "50 chats x 20 messages at 200 ms, with the log on [s]": "<= 4.3",
+        "reading 11 of 100,000 messages [ms]": "<= 5",
+        "opening 100,000 messages, all in the window [s]": "<= 0.35",
+        "a turn beside a Dream over a backlog, against one alone": "<= 1.5",
+        "400 of its 5,000 entries, turns beside them [s, at most 20]": "",
+    },
+    "startup": startup.FIGURES,
+    "prompt": {"prompt tokens in all": "<= 140,000", "of which uncached": "<= 6,500"},
+}
+"""What is compared, by bench: names begin so in either version. And what is wanted here."""
+
+
+def measure(bench: str, checkout: Path, server: str) -> Iterator[float]:
+    """The figures of a bench that are compared, in the order of `WANTED`."""
+    programs = checkout / ".venv" / "bin"
+    if bench == "startup":
+        yield from startup.measure(str(programs / "nanobot"), server)
+        return
+    own = ("-m", f"bench.{bench}")
+    command = ("-P", str(HERE / "bench" / "either.py")) if bench == "either" else own
+    done = subprocess.run(
+        [programs / "python", *command, "--json"],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    for wanted in WANTED[bench]:
+        yield next(value for name, value in found.items() if name.startswith(wanted))
+
+
+def compare(bench: str, other: Path, rounds: int, server: str) -> Mapping[str, object]:
+    """A line for each figure: there, here, the share, and what is wanted."""
+    found: dict[Path, list[tuple[float, ...]]] = {other: [], HERE: []}
+    for _, checkout in product(range(rounds), found):
+        found[checkout].append(tuple(measure(bench, checkout, server)))
+    there, here = ([median(each) for each in zip(*one, strict=True)] for one in found.values())
+    lines = {}
+    for (name, wanted), before, now in zip(WANTED[bench].items(), there, here, strict=True):
+        share = f"{now / before:.2f}" if before else "-"
+        lines[f"{bench}: {name}"] = f"{before:>12,.3f} {now:>12,.3f} {share:>7}  {wanted}"
+    return lines
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="This version against another one.")
+    parser.add_argument("checkout", type=Path, help="the other version, with a .venv of its own")
+    parser.add_argument("--rounds", type=int, default=5, help="of both")
+    parser.add_argument("--only", default="", help="the benches whose name holds this")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    figures: dict[str, object] = {}
+    with ModelServer() as server:
+        for bench in WANTED:
+            if options.only in bench:
+                figures |= compare(
+                    bench, options.checkout.resolve(), options.rounds, server.base_url
+                )
+    report("against: there, here, here / there, wanted here", figures)
+
+
+if __name__ == "__main__":
+    main()
