@@ -40,6 +40,7 @@ BENCHES = (
     Bench("startup"),
     Bench("install"),
     Bench("turns"),
+    Bench("flat"),
     Bench("http"),
     Bench("burst"),
     Bench("sessions"),
