@@ -13,11 +13,11 @@ import argparse
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
-from bench import startup
+from bench import chats, startup
 from bench.common import ModelServer, median
 from bench.reporting import report
 
@@ -40,16 +40,21 @@ WANTED = {
         "400 of its 5,000 entries, turns beside them [s, at most 20]": "",
     },
     "startup": startup.FIGURES,
+    "chats": chats.FIGURES,
     "prompt": {"prompt tokens in all": "<= 140,000", "of which uncached": "<= 6,500"},
 }
 """What is compared, by bench: names begin so in either version. And what is wanted here."""
+PROGRAMS: Mapping[str, Callable[[str, str], Iterator[float]]] = {
+    "startup": startup.measure,
+    "chats": chats.measure,
+}
 
 
 def measure(bench: str, checkout: Path, server: str) -> Iterator[float]:
     """The figures of a bench that are compared, in the order of `WANTED`."""
     programs = checkout / ".venv" / "bin"
-    if bench == "startup":
-        yield from startup.measure(str(programs / "nanobot"), server)
+    if bench in PROGRAMS:
+        yield from PROGRAMS[bench](str(programs / "nanobot"), server)
         return
     own = ("-m", f"bench.{bench}")
     command = ("-P", str(HERE / "bench" / "either.py")) if bench == "either" else own

@@ -39,6 +39,7 @@ class Bench:
 BENCHES = (
     Bench("startup"),
     Bench("install"),
+    Bench("chats"),
     Bench("turns"),
     Bench("flat"),
     Bench("http"),

@@ -40,6 +40,7 @@ from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.question import content_words
 from nanobot.messages import Message
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.records import SUFFIX, Metadata, encode, stem_of
 from nanobot.testing.clock import FakeClock
 
@@ -129,7 +130,9 @@ async def by_index(home: Path, conversation: Conversation) -> list[Ranked]:
     """The answers of the real index, in the order of the questions."""
     end = conversation.messages[-1].timestamp
     assert end is not None
-    sources = Sources(home / "sessions", scope_of=lambda key, metadata: "owner")
+    sources = Sources(
+        SessionCatalogue(home / "sessions", FakeClock()), scope_of=lambda key, metadata: "owner"
+    )
     index = MemoryIndex(home / "state" / "index.db", sources, FakeClock(end))
     try:
         answers = []

@@ -32,6 +32,7 @@ if not __package__:  # run as a file: the project is to be found, and its http.p
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.messages import Message
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.records import SUFFIX, Metadata, encode, stem_of
 from nanobot.testing.clock import DEFAULT_START, FakeClock
 
@@ -81,7 +82,7 @@ def questions(known: list[str], number: int) -> list[str]:
 def open_index(home: Path) -> MemoryIndex:
     """The index of a home."""
     sources = Sources(
-        home / "sessions",
+        SessionCatalogue(home / "sessions", FakeClock()),
         scope_of=lambda key, metadata: "owner",
         memories=lambda: [("owner", home / "memory")],
     )

@@ -34,7 +34,7 @@ _OUTPUT_KEPT = 8_000
 
 def clean(text: str) -> str:
     """`text` for a terminal: lines and tabs stay, everything that could control it is gone."""
-    if text.isprintable():
+    if text.replace("\n", " ").isprintable():
         return text
     text = _SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     return text.translate(_CONTROLS)

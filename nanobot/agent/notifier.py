@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from loguru import logger
@@ -35,6 +35,7 @@ from nanobot.memory.taint import relayed_origin
 from nanobot.messages import SILENT
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
+from nanobot.session.store import SessionInfo
 from nanobot.tasks import Background
 from nanobot.text import one_line
 from nanobot.tooling import TurnContext
@@ -105,16 +106,15 @@ class KnownChats:
         the name of who was let in; topics have their group's."""
         names = {f"{known.channel}:{known.id}": known.name for known in self._access.approved()}
         found = []
-        for address in self.addresses():
-            metadata = self._sessions.metadata_of(address)
-            name, channel = metadata.get("name"), address.partition(":")[0]
-            chat = f"{channel}:{chat_of(address, metadata)}"
-            found.append((address, name if isinstance(name, str) else names.get(chat, "")))
+        for info in self._used_last(self.reachable):
+            name, channel = info.metadata.get("name"), info.key.partition(":")[0]
+            chat = f"{channel}:{chat_of(info.key, info.metadata)}"
+            found.append((info.key, name if isinstance(name, str) else names.get(chat, "")))
         return found
 
     def addresses(self) -> list[str]:
         """The same without titles."""
-        return self._used_last(self.reachable)
+        return [info.key for info in self._used_last(self.reachable)]
 
     def scope_of(self, address: str) -> str:
         """Whose chat it is."""
@@ -137,18 +137,22 @@ class KnownChats:
     def owners_latest(self) -> str:
         """The chat that the owner used last and may still be reached in; empty where there is
         none."""
-        owners = (one for one in self.addresses() if self.scope_of(one) == OWNER)
+        owners = self._of_scope(OWNER, self.reachable)
         return next((one for one in owners if self.may_reach(one)), "")
 
     def latest(self, scope: str, channels: Sequence[str]) -> Address | None:
         """The chat that a scope used last on these channels."""
-        theirs = (one for one in self._used_last(channels) if self.scope_of(one) == scope)
-        key = next(theirs, None)
+        key = next(self._of_scope(scope, channels), None)
         return Address.of(key) if key else None
 
-    def _used_last(self, channels: Sequence[str]) -> list[str]:
-        keys = (info.key for info in self._sessions.list_sessions())
-        return [key for key in keys if key.partition(":")[0] in channels]
+    def _of_scope(self, scope: str, channels: Sequence[str]) -> Iterator[str]:
+        infos = self._used_last(channels)
+        of_session = self._scopes.of_session
+        return (one.key for one in infos if of_session(one.key, one.metadata) == scope)
+
+    def _used_last(self, channels: Sequence[str]) -> Iterator[SessionInfo]:
+        infos = self._sessions.list_sessions()
+        return (info for info in infos if info.key.partition(":")[0] in channels)
 
 
 class Notifier:

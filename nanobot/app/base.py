@@ -42,6 +42,8 @@ from nanobot.providers.port import Provider
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
+from nanobot.session.catalogue import SessionCatalogue
+from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.tooling.registry import SpillFolder
@@ -91,7 +93,9 @@ class Stores:
         except NanobotError as error:  # one can chat without
             logger.error("the workspace cannot be set up: {} {}", error, error.hint)
         self.journal = SqliteJournal(self.state / "journal.db", clock)
-        self.sessions = SessionManager.in_folder(home / "sessions", clock, gather=GATHER_SECONDS)
+        self.catalogue = SessionCatalogue(home / "sessions", clock, self.state / "catalogue.db")
+        store = JsonlStore(self.catalogue, clock, gather=GATHER_SECONDS)
+        self.sessions = SessionManager(store, clock)
         self.media = MediaStore(home / "media")
         self.spill = SpillFolder(home / "spill")
         self.undo = UndoLog(self.state / "undo", self.workspace)

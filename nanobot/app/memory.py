@@ -59,7 +59,7 @@ class MemoryParts:
         self.index = MemoryIndex(
             stores.state / "index.db",
             Sources(
-                stores.home / "sessions",
+                stores.catalogue,
                 scopes.of_session,
                 memories.folders,
                 library,

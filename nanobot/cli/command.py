@@ -263,14 +263,14 @@ def table(rows: Iterable[Sequence[str]], *header: str, margin: int = 0) -> str:
         rows.insert(0, header)
     most = max(map(len, rows), default=1) - 1
     widths = [max(columns(row[at]) for row in rows if len(row) > at + 1) for at in range(most)]
-    room = _columns(sys.stdout) or sys.maxsize
+    room = _columns(sys.stdout)
     lines = []
     for row in rows:
         line = " " * margin
         for cell, width in zip(row[:-1], widths, strict=False):
             line += f"{cell}{' ' * (width - columns(cell))}  "
-        begins, last = columns(line), row[-1] if row else ""
-        if room - begins >= _NARROWEST_CELL:
+        last = row[-1] if row else ""
+        if room and room - (begins := columns(line)) >= _NARROWEST_CELL:
             last = wrapped(last, room - begins).replace("\n", "\n" + " " * begins)
         lines.append(f"{line}{last}".rstrip() + "\n")
     return "".join(lines)

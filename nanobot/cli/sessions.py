@@ -66,23 +66,24 @@ def add_queue(commands: Commands) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    data: list[Data] = [
-        {
-            "key": info.key,
-            "created_at": info.created_at.isoformat(),
-            "updated_at": info.updated_at.isoformat(),
-            "bytes": info.size,
-            "preview": info.preview,
-            "path": info.place,
-        }
-        for info in _manager(options.home).list_sessions()
-    ]
+    infos = _manager(options.home).list_sessions()
     if options.json:
-        return print_json(data)
+        fields = [
+            {
+                "key": info.key,
+                "created_at": info.created_at.isoformat(),
+                "updated_at": info.updated_at.isoformat(),
+                "bytes": info.size,
+                "preview": info.preview,
+                "path": info.place,
+            }
+            for info in infos
+        ]
+        return print_json(fields)
     zone = zone_of(options.home)
     rows = [
-        (field(one, "key", 80), _minute(one, "updated_at", zone), field(one, "preview", 60))
-        for one in data
+        (one_line(info.key, 80), _minute(info.updated_at, zone), one_line(info.preview, 60))
+        for info in infos
     ]
     shown = table(rows, "session", "last used", "last words")
     return print_text(shown or "No conversations yet. `nanobot agent` starts one.\n")
@@ -108,7 +109,9 @@ def _manager(home: Path) -> SessionManager:
 
     logger.remove()
     logger.add(sys.stderr, level="WARNING", format="warning: {message}")
-    return SessionManager.in_folder(home / "sessions", SystemClock())
+    kept = home / "state" / "catalogue.db"
+    catalogue = kept if kept.parent.is_dir() else None  # nothing is made where there is no home
+    return SessionManager.in_folder(home / "sessions", SystemClock(), catalogue=catalogue)
 
 
 def _fields(message: Message) -> dict[str, object]:
@@ -120,17 +123,17 @@ def _fields(message: Message) -> dict[str, object]:
     return {key: value for key, value in fields.items() if value or key == "content"}
 
 
-def _minute(data: Data, key: str, zone: tzinfo | None) -> str:
-    moment = text(data, key)
-    return f"{datetime.fromisoformat(moment).astimezone(zone):%Y-%m-%d %H:%M}" if moment else ""
+def _minute(moment: datetime, zone: tzinfo | None) -> str:
+    return moment.astimezone(zone).isoformat(" ", "minutes")[:16]
 
 
 def _message(message: Data, zone: tzinfo | None = None) -> str:
     """A line that says whose message it is, then what it says."""
     role, turn = field(message, "role"), field(message, "turn_id")
+    moment = text(message, "timestamp")
     parts = [
         f"#{number(message, 'seq')}" if number(message, "seq") else "",
-        _minute(message, "timestamp", zone),
+        _minute(datetime.fromisoformat(moment), zone) if moment else "",
         "nanobot" if field(message, "origin") == "nanobot" else role,
         field(message, "name"),
         f"(turn {turn})" if turn and role == "user" else "",

@@ -43,7 +43,7 @@ SHARES = {
     "sessions": ("sessions",),
     "media": ("media",),
     "versions": ("state/memory.git",),
-    "index": ("state/index.db", "state/index.db-wal"),
+    "index": ("state/index.db", "state/index.db-wal", "state/catalogue.db"),
     "journal": ("state/journal.db", "state/journal.db-wal"),
     "logs": ("logs",),
     "spill": ("spill",),
@@ -56,15 +56,15 @@ def sizes(home: Path) -> Mapping[str, int]:
     return {name: sum(_size(home / path) for path in paths) for name, paths in SHARES.items()}
 
 
-def _size(path: Path) -> int:
+def _size(path: Path | os.DirEntry[str]) -> int:
     """What a file or a folder holds; what goes while it is looked at counts as nothing."""
     try:
         if not path.is_dir() or path.is_symlink():
-            return path.lstat().st_size
-        entries = list(path.iterdir())
+            return os.lstat(path).st_size
+        with os.scandir(path) as entries:
+            return sum(map(_size, entries))
     except OSError:
         return 0
-    return sum(map(_size, entries))
 
 
 def _process_figures() -> dict[str, int]:
@@ -156,7 +156,7 @@ class Status:
             "journal_answers": answers,
             "queue": asdict(await self._journal.counts() if answers else health.queue),
             **({"today": await self._today()} if answers else {}),
-            "sessions": len(await asyncio.to_thread(self._sessions.list_sessions)),
+            "sessions": await asyncio.to_thread(self._sessions.count),
             "sizes": dict(self._sizes),
         }
 

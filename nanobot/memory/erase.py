@@ -73,6 +73,7 @@ _AT_HOME: tuple[tuple[str, Kind], ...] = (
     ("state/journal.db.before-", "removed"),
     ("state/journal.db", "store"),
     ("state/index.db", "store"),
+    ("state/catalogue.db", "store"),
     ("state/memory.git/", "store"),
     ("state/undo/", "removed"),
     ("state/backup", "removed"),

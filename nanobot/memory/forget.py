@@ -345,8 +345,9 @@ class Forgetter:
         return tuple(dict.fromkeys(facts)), evidence
 
     def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[SourceMessage]:
-        for key in (info.key for info in self._sessions.list_sessions()):
-            if self._scopes.of_session(key, self._sessions.metadata_of(key)) != scope:
+        for info in self._sessions.list_sessions():
+            key = info.key
+            if self._scopes.of_session(key, info.metadata) != scope:
                 continue
             for message in self._sessions.read_window(key):
                 texts = (message.content, *(call.arguments for call in message.tool_calls))

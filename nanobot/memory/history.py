@@ -279,6 +279,11 @@ class HistoryLog:
             hints = self._hint(_CURSOR) or 0, self._hint(_DREAM_CURSOR) or 0
             return max(self._index().highest, *hints)
 
+    def sessions(self) -> list[str]:
+        """The sessions of which an entry stands for messages."""
+        with self._lock:
+            return list(self._index().newest)
+
     def committed(self, session: str, since: datetime) -> tuple[int, datetime]:
         """The last message of a session that the entries made since then stand for, 0 for none, and
         when the newest of them was made."""

@@ -1,5 +1,4 @@
-"""Reading session files: the lines of one, what a conversation in memory needs of it, and what
-conversations there are.
+"""Reading session files: the lines of one, what a conversation in memory needs of it, and a glance.
 
 `numbered` reads lines forward, from the start or from an offset that `start_of` found. To open a
 conversation, the newest metadata line is looked up first (a byte search from the end), so that
@@ -16,8 +15,7 @@ Reading never changes a file. A last line that a crash cut short is skipped like
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -31,13 +29,11 @@ from nanobot.io import (
     FileState,
     blocks_backwards,
     opened,
-    state_of,
     storage_errors,
     tail_without_newline,
 )
 from nanobot.messages import Message
 from nanobot.session.records import (
-    SUFFIX,
     Epoch,
     Foreign,
     Metadata,
@@ -47,7 +43,6 @@ from nanobot.session.records import (
     key_of,
     seq_of,
     seq_of_epoch,
-    stem_of,
 )
 from nanobot.session.session import Contents
 from nanobot.session.store import SessionInfo
@@ -237,60 +232,10 @@ def _head(descriptor: int) -> Record | None:
     return decode(os.pread(descriptor, _EDGE, 0).partition(b"\n")[0])
 
 
-class SessionListing:
-    """The sessions in `folder`, read from the first line and the last 64 KiB of each file, which is
-    done again where it changed. Thread-safe; everything here blocks.
-
-    What cannot be read is left out, with one warning as long as that lasts.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()
-        self._known: dict[Path, tuple[FileState, SessionInfo]] = {}
-        self._refused: set[str] = set()
-
-    def sessions(self) -> list[SessionInfo]:
-        """All of them, the one used last first."""
-        with self._lock:
-            known, refused = dict[Path, tuple[FileState, SessionInfo]](), set[str]()
-            for path in self._paths():
-                try:
-                    before = self._known.get(path)
-                    is_known = before and before[0] == state_of(path)
-                    known[path] = before if before and is_known else _info(path)
-                except StorageError as error:
-                    refused.add(str(error))
-            for why in sorted(refused - self._refused):
-                logger.warning("{}", why)
-            self._known, self._refused = known, refused
-        infos = {path: info for path, (_, info) in known.items()}
-        named = [replace(infos[path], key=key) for key, path in _owners(infos).items()]
-        return sorted(named, key=lambda info: info.updated_at, reverse=True)
-
-    def _paths(self) -> list[Path]:
-        with storage_errors(self._folder):
-            return sorted(self._folder.glob(f"*{SUFFIX}")) if self._folder.is_dir() else []
-
-
-def _owners(infos: Mapping[Path, SessionInfo]) -> dict[str, Path]:
-    """The file of each key. Of several that say the same one, the one with our own name for it has
-    it; the others are copies, and go by their names."""
-    found: dict[str, Path] = {}
-    for path, info in infos.items():
-        key = info.key
-        if key in found and stem_of(key) != path.stem:
-            key = key_of(path.stem)
-        elif key in found:
-            copy = found.pop(key)
-            found[key_of(copy.stem)] = copy
-        found[key] = path
-    return found
-
-
-def _info(path: Path) -> tuple[FileState, SessionInfo]:
-    """A session at a glance: of the messages at its end, only as many are parsed as it takes to
-    find the newest time and a preview."""
+def glance(path: Path) -> SessionInfo:
+    """A session at a glance, by the first line and the last 64 KiB of its file: of the messages
+    there, only as many are parsed as it takes to find the newest time and a preview. Raises
+    `StorageError`."""
     with storage_errors(path), opened(path) as descriptor:
         status = os.fstat(descriptor)
         head = _head(descriptor)
@@ -313,7 +258,7 @@ def _info(path: Path) -> tuple[FileState, SessionInfo]:
     created = head.created_at if isinstance(head, Metadata) else None
     created = head.timestamp if isinstance(head, Message) else created
     updated = max(filter(None, (said, *(one.updated_at for one in headers))), default=None)
-    return FileState.of(status), SessionInfo(
+    return SessionInfo(
         key=key or key_of(path.stem),
         created_at=created or updated or touched,
         updated_at=updated or touched,
@@ -322,4 +267,5 @@ def _info(path: Path) -> tuple[FileState, SessionInfo]:
         place=str(path),
         epoch_seq=max(seq_of_epoch(newest.epoch), *epochs, 0),
         last_consolidated=max(one.last_consolidated for one in headers),
+        metadata=newest.metadata or {},
     )

@@ -21,6 +21,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
@@ -38,10 +39,10 @@ from nanobot.io import (
     storage_errors,
 )
 from nanobot.messages import Message
+from nanobot.session.catalogue import ARCHIVE, SessionCatalogue
 from nanobot.session.jsonl_index import SeqIndex
 from nanobot.session.jsonl_reader import (
     NumberedLine,
-    SessionListing,
     key_in,
     load,
     newest_metadata,
@@ -247,15 +248,20 @@ def _redacted(line: bytes, redact: Redact) -> bytes:
 
 
 class JsonlStore:
-    """The session files under `path`; see `SessionStore` for what each method does. `gather` is as
-    for `Writer`, for callers who keep a copy of what they append meanwhile; `files` is what changes
-    the disk."""
+    """The session files of a `catalogue`; see `SessionStore` for what each method does. `gather` is
+    as for `Writer`, for callers who keep a copy of what they append meanwhile; `files` is what
+    changes the disk."""
 
     def __init__(
-        self, path: Path, clock: Clock, *, gather: float = 0.0, files: FileOps | None = None
+        self,
+        catalogue: SessionCatalogue,
+        clock: Clock,
+        *,
+        gather: float = 0.0,
+        files: FileOps | None = None,
     ) -> None:
-        self._path, self._clock, self._disk = path, clock, files or FileOps()
-        self._listing, self._index = SessionListing(path), SeqIndex()
+        self._catalogue, self._path = catalogue, catalogue.folder
+        self._clock, self._disk, self._index = clock, files or FileOps(), SeqIndex()
         self._writer = Writer(self._disk, clock, gather)
         self._files: dict[str, SessionFile] = {}
 
@@ -319,7 +325,13 @@ class JsonlStore:
 
     async def rewrite(self, key: str, redact: Redact) -> int:
         file, archive = self._file(key), self._archive_of(key)
-        return await self._writer.run(file, lambda: rewrite(self._disk, file.path, archive, redact))
+
+        def work() -> int:
+            if changed := rewrite(self._disk, file.path, archive, redact):
+                self._catalogue.forget(file.path)
+            return changed
+
+        return await self._writer.run(file, work)
 
     def drop_archive(self, key: str) -> None:
         for segment in segments(self._archive_of(key))[:-1]:
@@ -349,16 +361,29 @@ class JsonlStore:
             raise StorageError.of(path, error) from error
         return found.metadata or {} if found else {}
 
-    def sessions(self) -> list[SessionInfo]:
-        waiting = self._writer.waiting()  # before the files: else a new one may be in neither
-        stored = self._listing.sessions()
-        known, now = {info.key for info in stored}, self._clock.now()
-        new = [
-            SessionInfo(file.key, file.created_at, now, 0, "", str(file.path))
-            for file in waiting
-            if file.key not in known
-        ]
-        return [*new, *stored]
+    def sessions(self, *, sealed: bool = False) -> Iterator[SessionInfo]:
+        waiting = {file.key: file for file in self._writer.waiting()}
+        # Before the catalogue looks: else a new one may be in neither.
+        new = [] if sealed else [f for f in waiting.values() if state_of(f.path) is None]
+        stored, now = self._catalogue.sessions(sealed=sealed), self._clock.now()
+        keys = {file.key for file in new}
+        return chain(
+            (
+                SessionInfo(
+                    f.key, f.created_at, now, 0, "", str(f.path), 0, 0, self.metadata_of(f.key)
+                )
+                for f in new
+            ),
+            (
+                replace(one, metadata=self.metadata_of(one.key)) if one.key in waiting else one
+                for one in stored
+                if one.key not in keys
+            ),
+        )
+
+    def count(self) -> int:
+        new = {file.path.name for file in self._writer.waiting()}
+        return len(new.union(self._catalogue.names()))
 
     def retry(self) -> None:
         self._writer.retry()
@@ -387,7 +412,7 @@ class JsonlStore:
 
     def _archive_of(self, key: str) -> Path:
         """The folder of a key's archived segments, whether or not it exists."""
-        return self._path / "archive" / stem_of(key)
+        return self._path / ARCHIVE / stem_of(key)
 
     def _waiting(self, key: str) -> list[bytes]:
         """The lines that are not durable yet. To be asked for before the files are read: else what
@@ -400,7 +425,7 @@ class JsonlStore:
         waiting = self._waiting(key)
         path, folder = self._file_of(key), self._archive_of(key)
         if not waiting and state_of(path) is None and not folder.is_dir():
-            keys = [key_of(other.stem) for other in self._path.glob(f"*{SUFFIX}")]
+            keys = [key_of(name.removesuffix(SUFFIX)) for name in self._catalogue.names()]
             raise UnknownSession(key, next(iter(get_close_matches(key, keys, 1)), ""))
         stored = records_of(path, folder, first, last, self._index)
         return _joined(stored, waiting, first, last)

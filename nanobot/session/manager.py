@@ -23,6 +23,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.errors import StorageError
 from nanobot.io import FileOps
 from nanobot.messages import Message
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
@@ -55,10 +56,13 @@ class SessionManager:
         capacity: int = 128,
         live_limit: int = 2000,
         gather: float = 0.0,
+        catalogue: Path | None = None,
         files: FileOps | None = None,
     ) -> Self:
-        """The sessions in the files of a folder; `gather` and `files` are as for `JsonlStore`."""
-        store = JsonlStore(folder, clock, gather=gather, files=files)
+        """The sessions in the files of a folder; `catalogue` is as the path of `SessionCatalogue`,
+        `gather` and `files` as for `JsonlStore`."""
+        kept = SessionCatalogue(folder, clock, catalogue)
+        store = JsonlStore(kept, clock, gather=gather, files=files)
         return cls(store, clock, capacity=capacity, live_limit=live_limit)
 
     async def get_or_create(self, key: str) -> Session:
@@ -107,10 +111,18 @@ class SessionManager:
         """The sessions that could not be read when they were needed last, and why."""
         return self._unreadable
 
-    def list_sessions(self) -> list[SessionInfo]:
-        """All sessions, the one used last first; also new ones that are not durable yet. Blocks,
-        the longer the more of them changed since the last time; may be called from any thread."""
-        return self._store.sessions()
+    def list_sessions(self, *, sealed: bool = False) -> Iterator[SessionInfo]:
+        """All sessions, the one used last first; also new ones that are not durable yet. With
+        `sealed` only those of which something before the newest epoch is not consolidated.
+
+        Blocks before it returns, the longer the more of them changed since the last time; may be
+        called from any thread.
+        """
+        return self._store.sessions(sealed=sealed)
+
+    def count(self) -> int:
+        """How many sessions there are. Blocks."""
+        return self._store.count()
 
     def read_messages(self, key: str, first: int = 1, last: int | None = None) -> Iterator[Message]:
         """All messages from seq `first` to `last`: archived, sealed and retracted ones as well.
@@ -251,7 +263,8 @@ def conversations_in(
 ) -> Iterator[CheckedConversation]:
     """Read each conversation in `folder` as the next message in it would; with `archive` all of its
     messages are counted, else those of its file."""
-    store = JsonlStore(folder, SystemClock())
+    clock = SystemClock()
+    store = JsonlStore(SessionCatalogue(folder, clock), clock)
     for key in sorted(info.key for info in store.sessions()):
         try:
             contents, _ = store.contents(key, now)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -37,7 +37,8 @@ class SessionInfo(Struct, frozen=True):
     """A session at a glance. `place` is where it is kept, `size` what that takes in bytes without
     the archive, `preview` its last message.
 
-    `epoch_seq` and `last_consolidated` are as in `Session`, as far as a quick look tells.
+    `epoch_seq` and `last_consolidated` are as in `Session`, as far as a quick look tells;
+    `metadata` is as `SessionStore.metadata_of` gives it.
     """
 
     key: str
@@ -48,6 +49,7 @@ class SessionInfo(Struct, frozen=True):
     place: str
     epoch_seq: int = 0
     last_consolidated: int = 0
+    metadata: Mapping[str, Any] = {}
 
 
 class SessionStore(Protocol):
@@ -99,8 +101,13 @@ class SessionStore(Protocol):
         """The small facts that are stored of a conversation, if any; also those that are not
         durable yet. Raises `StorageError`."""
 
-    def sessions(self) -> list[SessionInfo]:
-        """All conversations, the one used last first; also one of which nothing is durable yet."""
+    def sessions(self, *, sealed: bool = False) -> Iterator[SessionInfo]:
+        """All conversations, the one used last first; also one of which nothing is durable yet.
+        With `sealed` only those of which something before the newest epoch is not consolidated.
+        Blocks before it returns, not while it is iterated over."""
+
+    def count(self) -> int:
+        """How many conversations there are."""
 
     def retry(self) -> None:
         """Try at once to store what was refused."""

@@ -1,7 +1,8 @@
 """What a backup holds and in which order, and the values that describe it.
 
 Left out are backups themselves, the locks and sockets of a running process, what is rebuilt (the
-search index, the log, caches) and, if so configured, media. SQLite copies `state/journal.db`.
+search index, the catalogue of conversations, the log, caches) and, if so configured, media. SQLite
+copies `state/journal.db`.
 
 Files that refer to each other are taken *together*, while the journal pauses and memory is not
 written: configuration, conversations, memory with its versions, state, the files of channels. The
@@ -62,7 +63,7 @@ _LINKED = ("sessions/", "state/memory.git/", "state/channels/")
 _OUT = re.compile(
     r"backups|before-restore-[^/]*|\.restoring-[^/]*|\.restore-under-way\.json"
     r"|state/(backup|backup\.lock|gateway\.(lock|sock)|memory\.git\.(lock|syncing))"
-    r"|state/index\.db[^/]*|state/journal\.db(-wal|-shm|-journal|\.before-[^/]*)?"
+    r"|state/(catalogue|index)\.db[^/]*|state/journal\.db(-wal|-shm|-journal|\.before-[^/]*)?"
     r"|logs/(?!audit)[^/]*"
 )
 _MAY_BE_CACHE = re.compile(

@@ -120,9 +120,13 @@ class MemorySessions:
         header = self._header(key)
         return header.metadata or {} if header else {}
 
-    def sessions(self) -> list[SessionInfo]:
+    def sessions(self, *, sealed: bool = False) -> Iterator[SessionInfo]:
         infos = [self._info(key) for key in self.lines]
-        return sorted(infos, key=lambda info: info.updated_at, reverse=True)
+        found = [one for one in infos if one.last_consolidated < one.epoch_seq or not sealed]
+        return iter(sorted(found, key=lambda info: info.updated_at, reverse=True))
+
+    def count(self) -> int:
+        return len(self.lines)
 
     def retry(self) -> None:
         """Nothing is ever refused."""
@@ -158,4 +162,5 @@ class MemorySessions:
             place="memory",
             epoch_seq=max([seq_of_epoch(header.epoch), *epochs]),
             last_consolidated=header.last_consolidated,
+            metadata=header.metadata or {},
         )

@@ -15,6 +15,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.importer import carry_out, prepare
 from nanobot.memory.history import HistoryEntry, HistoryLog, encode
 from nanobot.security.paths import Root
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.testing import FakeClock
 from tests.importing.conftest import NOW, contents, copied, do
@@ -31,7 +32,7 @@ def test_a_torn_line_a_link_and_a_broken_list_are_survived_and_told(tmp_path: Pa
     (source / "workspace" / "MEMORY-link.md").symlink_to("/etc/passwd")
     os.mkfifo(source / "workspace" / "pipe")
     report = do(source, tmp_path / "new")
-    folder = JsonlStore(tmp_path / "new" / "sessions", FakeClock())
+    folder = JsonlStore(SessionCatalogue(tmp_path / "new" / "sessions", FakeClock()), FakeClock())
     assert {info.key for info in folder.sessions()} == {
         "cli:direct",
         "discord:888",
@@ -200,7 +201,7 @@ def test_one_conversation_for_all_channels_is_kept_and_continued_nowhere(tmp_pat
     said = {"role": "user", "content": "my secret"}
     (sessions / "unified_default.jsonl").write_text(f"{json.dumps(head)}\n{json.dumps(said)}\n")
     do(source, tmp_path / "new")
-    folder = JsonlStore(tmp_path / "new" / "sessions", FakeClock())
+    folder = JsonlStore(SessionCatalogue(tmp_path / "new" / "sessions", FakeClock()), FakeClock())
     assert {info.key for info in folder.sessions()} == {"unified:default"}
 
 

@@ -10,6 +10,7 @@ from nanobot.config.values import plain_values
 from nanobot.cron.job import decoded
 from nanobot.memory.history import HistoryLog
 from nanobot.security.paths import Root
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.skills.loader import SkillsLoader
 from nanobot.testing import FakeClock, ScriptedModel, says
@@ -59,7 +60,7 @@ def test_nothing_but_the_owner_of_the_home_can_read_it(imported: Imported) -> No
 
 
 def test_every_message_keeps_its_place_its_time_and_its_tools(imported: Imported) -> None:
-    folder = JsonlStore(imported.new / "sessions", FakeClock())
+    folder = JsonlStore(SessionCatalogue(imported.new / "sessions", FakeClock()), FakeClock())
     assert {info.key for info in folder.sessions()} == {
         "cli:direct",
         "telegram:15551234",
@@ -130,7 +131,7 @@ async def test_what_was_said_to_this_nanobot_before_the_import_stays_there_and_i
         asked = await telegram.say("one", "15551234", sender_id="15551234")
         await telegram.answer_to(asked, "15551234")
     report = do(source, tmp_path / "new")
-    folder = JsonlStore(tmp_path / "new" / "sessions", FakeClock())
+    folder = JsonlStore(SessionCatalogue(tmp_path / "new" / "sessions", FakeClock()), FakeClock())
     said = [m.content for m in folder.messages("telegram:15551234", 1, None)]
     assert any("BLUEBIRD" in text for text in said)
     assert "first" not in said

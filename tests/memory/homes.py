@@ -23,6 +23,8 @@ from nanobot.memory.version import Change
 from nanobot.memory.why import Explainer
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root
+from nanobot.session.catalogue import SessionCatalogue
+from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 
@@ -113,13 +115,14 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
     for path in (state, workspace, folder / "sessions", folder / "media", folder / "logs"):
         path.mkdir(parents=True, exist_ok=True)
     root = Root(workspace)
-    sessions = SessionManager.in_folder(folder / "sessions", clock, live_limit=0)
+    catalogue = SessionCatalogue(folder / "sessions", clock, state / "catalogue.db")
+    sessions = SessionManager(JsonlStore(catalogue, clock), clock, live_limit=0)
     journal = SqliteJournal(state / "journal.db", clock)
     versions = GitStore(state / "memory.git", root, clock)
     versions.recover()
     memories = Memories(root, clock, {}, versions)
     sources = Sources(
-        folder / "sessions",
+        catalogue,
         lambda key, _: SCOPES.of_session(key, {}),
         memories.folders,
     )

@@ -27,6 +27,7 @@ from nanobot.memory.version import Change
 from nanobot.memory.why import Explainer
 from nanobot.messages import Message
 from nanobot.security.paths import Root
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
@@ -85,7 +86,7 @@ class Owned:
         self.index = MemoryIndex(
             folder / "state" / "index.db",
             Sources(
-                folder / "sessions",
+                SessionCatalogue(folder / "sessions", self.clock),
                 self.scopes.of_session,
                 self.memories.folders,
                 template=template,

@@ -11,6 +11,7 @@ import pytest
 
 from nanobot.errors import UnknownSession
 from nanobot.messages import Message
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.manager import SessionManager
 from nanobot.session.store import SessionStore
@@ -28,7 +29,7 @@ async def managed(
     shared = MemorySessions(clock)
 
     def make(**options: int) -> SessionManager:
-        store: SessionStore = JsonlStore(folder, clock)
+        store: SessionStore = JsonlStore(SessionCatalogue(folder, clock), clock)
         if request.param == "memory":
             store = MemorySessions(clock, shared.lines, shared.archived)
         made.append(SessionManager(store, clock, **options))
@@ -74,6 +75,14 @@ async def test_saved_messages_are_visible_before_the_disk_has_them(managed: Open
     assert manager.metadata_of("cli:direct") == {"scope": "owner"}
     assert texts(list(manager.read_messages("cli:direct"))) == ["hello"]
     assert [info.key for info in manager.list_sessions()] == ["cli:direct"]
+    assert [info.metadata for info in manager.list_sessions()] == [{"scope": "owner"}]
+    assert manager.count() == 1
+    await saved
+    assert [info.metadata for info in managed().list_sessions()] == [{"scope": "owner"}]
+    assert managed().count() == 1
+    session.set_metadata(scope="cli:2")
+    saved = manager.save(session)
+    assert [info.metadata for info in manager.list_sessions()] == [{"scope": "cli:2"}]
     await saved
 
 
@@ -146,6 +155,9 @@ async def test_the_listing_tells_what_was_sealed_and_consolidated(managed: Open)
     infos = {info.key: info for info in manager.list_sessions()}
     assert (infos["cli:direct"].epoch_seq, infos["cli:direct"].last_consolidated) == (4, 2)
     assert (infos["cli:other"].epoch_seq, infos["cli:other"].last_consolidated) == (0, 0)
+    assert [info.key for info in manager.list_sessions(sealed=True)] == ["cli:direct"]
+    await manager.mark_consolidated(session, 4)
+    assert list(manager.list_sessions(sealed=True)) == []
 
 
 async def test_what_is_archived_can_still_be_read_and_numbers_go_on(managed: Open) -> None:

@@ -33,6 +33,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.consolidation.archivist import Archivist, Urgency
 from nanobot.memory.consolidation.planning import PromptGauge, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser
+from nanobot.memory.history import HistoryLog
 from nanobot.memory.scopes import Memory
 from nanobot.messages import Message
 from nanobot.providers.port import Provider
@@ -265,16 +266,26 @@ class MemoryConsolidator:
     async def _find_left_behind(self) -> None:
         """Find the sessions that are not consolidated as far as an epoch or a history says, as far
         as can be told without opening them, which would take long."""
-        logs = [memory.history for memory in self._memories()]
+        memories = self._memories()
 
         def left_behind() -> set[str]:
+            logs: dict[str, list[HistoryLog]] = {}
+            for log in (memory.history for memory in memories):
+                for key in log.sessions():
+                    logs.setdefault(key, []).append(log)
             return {
                 info.key
-                for info in self._sessions.list_sessions()
+                for info in self._sessions.list_sessions(sealed=not logs)
                 if not is_internal(info.key)
-                and info.last_consolidated
-                < max(
-                    [info.epoch_seq, *(log.committed(info.key, info.created_at)[0] for log in logs)]
+                and any(
+                    info.last_consolidated < seq
+                    for seq in (
+                        info.epoch_seq,
+                        *(
+                            log.committed(info.key, info.created_at)[0]
+                            for log in logs.get(info.key, ())
+                        ),
+                    )
                 )
             }
 

@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.records import JsonValue
 
 Source = Literal["message", "history", "note", "memory", "library"]
@@ -106,14 +107,14 @@ class Embedder(Protocol):
 class Sources(Struct, frozen=True):
     """Where the text lies. The index only ever reads these.
 
-    `sessions` is the folder of session files; `scope_of` gives the scope of a session by its key
+    `sessions` are the conversations; `scope_of` gives the scope of a session by its key
     and metadata and is asked at every search; `memories` lists each scope with its memory folder
     (the one that holds `history.jsonl` and the daily notes; the long-term files lie there and
     beside it, and `template` is what they say before anything was learned); `library` is the folder
     of documents, which belongs to the owner.
     """
 
-    sessions: Path
+    sessions: SessionCatalogue
     scope_of: Callable[[str, Mapping[str, JsonValue]], str]
     memories: Callable[[], Sequence[tuple[str, Path]]] = tuple
     library: Path | None = None

@@ -1,7 +1,7 @@
 """The index as a file: its tables, and what makes it fit to be used.
 
 Nothing in it is worth keeping, so it is built for speed (no syncs) and thrown away rather than
-repaired or migrated: `Unusable` says that it must be built again. Deleted text is overwritten, in
+repaired or migrated. Deleted text is overwritten, in
 pages by `secure_delete` at once and in the full-text table by `purge`, which takes a while and is
 therefore owed (a row in `setting`) until there is time; so what was erased from the files is not
 left here.
@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loguru import logger
+
+from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
 VERSION = 7
 STREAM_BITS = 24
@@ -70,57 +72,15 @@ END;
 -- With a larger memory for words that are not yet sorted into the file there are fewer merges.
 INSERT INTO words (words, rank) VALUES ('hashsize', 33554432);
 """
-_SETTINGS = """
-PRAGMA secure_delete = ON;
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = OFF;
-PRAGMA cache_size = -4000;
-PRAGMA temp_store = MEMORY;
-"""
 
 
 class Interrupted(Exception):
     """The index is being closed: what was under way is given up."""
 
 
-class Unusable(sqlite3.DatabaseError):
-    """The file is of another version; it has to be built again."""
-
-    sqlite_errorcode = sqlite3.SQLITE_NOTADB
-
-
 def connect(path: Path, patience: float = 10.0) -> sqlite3.Connection:
-    """A usable index at `path`; an empty one where there was nothing.
-
-    `patience` is how many seconds a write waits for another process's.
-    Raises `Unusable`, `sqlite3.Error`, or `OSError` where the place cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Made here, for its owner only: SQLite lets others read, and its side files follow it.
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    db = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
-    try:
-        _prepare(db)
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _prepare(db: sqlite3.Connection) -> None:
-    db.executescript(_SETTINGS)
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version not in (0, VERSION):
-        raise Unusable(f"schema version {version}")
-    if version == 0:
-        db.executescript(f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
-
-
-def is_damaged(error: Exception) -> bool:
-    """Whether the file is no use and has to be built again."""
-    damaged = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in damaged
+    """A usable index at `path`; an empty one where there was nothing. As `open_cache`."""
+    return open_cache(path, _TABLES, VERSION, patience)
 
 
 @contextmanager
@@ -133,25 +93,6 @@ def unless_refused() -> Iterator[None]:
         if is_damaged(error):
             raise
         logger.warning("the memory index: {}; the newest messages may be missing", error)
-
-
-@contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All that is done within, or nothing of it; other processes do not write meanwhile."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-
-
-def remove(path: Path) -> None:
-    """Delete the file and what SQLite keeps beside it."""
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 @unless_refused()

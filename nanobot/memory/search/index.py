@@ -28,18 +28,12 @@ from typing import TypeVar
 
 from loguru import logger
 
+from nanobot.bus.sqlite import is_damaged, remove_cache
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ProviderGarbage, ProviderRejected, StorageError
 from nanobot.io import storage_errors
 from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
-from nanobot.memory.search.database import (
-    Interrupted,
-    connect,
-    is_damaged,
-    purge,
-    remove,
-    unless_refused,
-)
+from nanobot.memory.search.database import Interrupted, connect, purge, unless_refused
 from nanobot.memory.search.ingest import IndexIngest
 from nanobot.memory.search.searching import Search, Vector
 
@@ -89,10 +83,11 @@ class MemoryIndex:
         unknown or not in `scopes`."""
         return await self._run(lambda search: search.around(id, scopes, before, after))
 
-    async def refresh(self) -> None:
+    async def refresh(self, within: float = 0.0) -> None:
         """Take in what changed in the files, overwrite what was taken out, and embed what has no
-        vector yet; costs next to nothing where nothing changed."""
-        await self._run(lambda search: purge(search.db))
+        vector yet; costs next to nothing where nothing changed. What conversations there are may
+        have been looked up `within` so many seconds."""
+        await self._run(lambda search: purge(search.db), within)
         while await self._embed_some(_LOOKED_UP_AT_ONCE, patient=True):
             pass
 
@@ -111,20 +106,20 @@ class MemoryIndex:
         await self._in_worker(self._close)
         self._worker.shutdown()
 
-    async def _run(self, work: Callable[[Search], T]) -> T:
-        return await self._in_worker(lambda: self._guarded(work))
+    async def _run(self, work: Callable[[Search], T], within: float = 0.0) -> T:
+        return await self._in_worker(lambda: self._guarded(work, within))
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
-    def _guarded(self, work: Callable[[Search], T]) -> T:
+    def _guarded(self, work: Callable[[Search], T], within: float) -> T:
         """Take in what changed, or go on with what is there where that is refused; then do `work`.
         An index that turns out to be unusable is built again."""
         for is_last in (False, True):
             try:
                 ingest, search = self._open()
                 with unless_refused():
-                    ingest.refresh()
+                    ingest.refresh(within)
                 return work(search)
             except Interrupted as error:
                 raise StorageError(self._path, "the index was closed meanwhile") from error
@@ -140,7 +135,7 @@ class MemoryIndex:
         """Delete the file."""
         self._close()
         with storage_errors(self._path):
-            remove(self._path)
+            remove_cache(self._path)
 
     def _open(self) -> tuple[IndexIngest, Search]:
         if self._opened is None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from zlib import crc32
 
 from loguru import logger
 
+from nanobot.bus.sqlite import transaction
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.history import NUMBER_LIMIT
@@ -33,7 +35,6 @@ from nanobot.memory.search.database import (
     STREAM_BITS,
     TOOLS_FROM,
     Interrupted,
-    transaction,
 )
 from nanobot.memory.search.question import prepared
 from nanobot.memory.search.reading import (
@@ -41,11 +42,12 @@ from nanobot.memory.search.reading import (
     IndexEntry,
     Name,
     SessionReader,
-    SourceListing,
+    SourceFile,
     checksum,
     entries_of,
     line_hash,
     lines_of,
+    streams,
     well_formed,
 )
 from nanobot.session.records import Retraction, decode
@@ -88,24 +90,58 @@ class IndexIngest:
         self, db: sqlite3.Connection, sources: Sources, clock: Clock, closing: Callable[[], bool]
     ) -> None:
         self._db, self._sources = db, sources
-        self._listing, self._clock, self._closing = SourceListing(sources), clock, closing
+        self._clock, self._closing = clock, closing
         self._reported: set[Name] = set()
 
-    def refresh(self) -> None:
-        """Take in what changed. Raises `sqlite3.Error`, StorageError."""
-        rows = self._db.execute("SELECT source, scope, key, files FROM stream")
-        indexed = {(source, scope, key): files for source, scope, key, files in rows}
-        for name, files in self._listing.streams().items():
+    def refresh(self, within: float = 0.0) -> None:
+        """Take in what changed; of conversations, what the catalogue knew `within` so many seconds.
+        Raises `sqlite3.Error`, StorageError."""
+        self._refresh_sessions(within)
+        rows = self._db.execute(
+            "SELECT source, scope, key, files FROM stream WHERE source != 'message'"
+        )
+        indexed: dict[Name, str] = {
+            (source, scope, key): files for source, scope, key, files in rows
+        }
+        for name, files in streams(self._sources):
             if indexed.pop(name, None) != _stamps(files):
                 self._update(name, files)
-        if indexed:
+        self._remove(indexed)
+
+    def _refresh_sessions(self, within: float) -> None:
+        catalogue = self._sources.sessions
+        mark = self._db.execute("SELECT value FROM setting WHERE name = 'sessions'").fetchone()
+        changes = catalogue.changes(mark[0] if mark else "", within)
+        rows = self._db.execute("SELECT source, scope, key FROM stream WHERE source = 'message'")
+        gone: set[Name] = set(rows) if changes.is_whole else set()
+        is_done = True
+        for key, found in changes.sessions:
+            name: Name = ("message", "", well_formed(key))
+            files = tuple(SourceFile(catalogue.folder, path, state) for path, state in found)
+            gone.discard(name)
+            if self._stamps_of(name) != _stamps(files):
+                is_done = self._update(name, files) and is_done
+        self._remove(gone)
+        if is_done and (changes.sessions or changes.is_whole):
+            new = "INSERT OR REPLACE INTO setting VALUES ('sessions', ?)"
+            with suppress(sqlite3.OperationalError):  # another process writes; it saves time only
+                self._db.execute(new, (changes.mark,))
+
+    def _stamps_of(self, name: Name) -> str | None:
+        """The states of the files of a stream as they were read; None for a new one."""
+        where = "SELECT files FROM stream WHERE (source, scope, key) = (?, ?, ?)"
+        row = self._db.execute(where, name).fetchone()
+        return row[0] if row else None
+
+    def _remove(self, names: Collection[Name]) -> None:
+        if names:
             gone = "DELETE FROM stream WHERE (source, scope, key) = (?, ?, ?)"
             with transaction(self._db):
-                self._db.executemany(gone, indexed)
+                self._db.executemany(gone, names)
 
-    def _update(self, name: Name, files: Files) -> None:
-        """Take in a stream. One that holds what the database does not take (a value that no one
-        thought of) is passed over as well."""
+    def _update(self, name: Name, files: Files) -> bool:
+        """Take in a stream; False where that has to be tried again. One that holds what the
+        database does not take (a value that no one thought of) is passed over as well."""
         source = name[0]
         try:
             # Reading a document takes its time; the database is not locked meanwhile.
@@ -121,11 +157,13 @@ class IndexIngest:
                 stamps = (_stamps(files), id)
                 self._db.execute("UPDATE stream SET files = ? WHERE id = ?", stamps)
         except FileNotFoundError:  # moved just now: the next refresh sees where to
-            return
+            return False
         except (NanobotError, OSError, ValueError, OverflowError) as error:
             if name not in self._reported:
                 self._reported.add(name)
                 logger.warning("{} {} is not searched: {}", source, name[2], error)
+            return False
+        return True
 
     def _entries(self, name: Name, files: Files) -> list[IndexEntry]:
         zone = self._clock.now().tzinfo

@@ -11,7 +11,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, time, tzinfo
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +20,6 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.errors import NanobotError
 from nanobot.io import FileState, lstate_of, opened
 from nanobot.memory.documents import FACTS
 from nanobot.memory.files import text_of
@@ -36,7 +34,6 @@ from nanobot.memory.store import day_of
 from nanobot.memory.taint import NOTE, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.security.paths import Place, Root
-from nanobot.session.jsonl_reader import key_in
 from nanobot.session.records import (
     SUFFIX,
     Foreign,
@@ -44,8 +41,6 @@ from nanobot.session.records import (
     Retraction,
     decode,
     decode_fields,
-    key_of,
-    stem_of,
 )
 
 LONGEST_MESSAGE = 200_000
@@ -92,51 +87,15 @@ at a search."""
 Files = tuple[SourceFile, ...]
 
 
-class SourceListing:
-    """Lists the streams with their files; remembers which file of a session says which key."""
-
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-        self._keys: dict[tuple[Path, int], str] = {}
-
-    def streams(self) -> dict[Name, Files]:
-        """All streams there are now."""
-        found = dict(self._sessions(self._sources.sessions))
-        for scope, folder in self._sources.memories():
-            found |= _memory(scope, folder)
-        if library := self._sources.library:
-            for place, entry in documents(library):
-                state = FileState(0, entry.size, entry.mtime_ns)
-                name = well_formed("/".join(place.names[1:]))
-                file = SourceFile(library.parent, place.relative, state)
-                found["library", OWNER, name] = (file,)
-        return found
-
-    def _sessions(self, folder: Path) -> Iterator[tuple[Name, Files]]:
-        # The live files first: what is moved to the archive meanwhile is then in both or in one.
-        live = {name: file for name, file in _listed(folder).items() if name.endswith(SUFFIX)}
-        archives = set(_listed(folder, "archive"))
-        for name, file in live.items():
-            key = self._key(file, name.removesuffix(SUFFIX), live)
-            stem = stem_of(key)
-            archived = _segments(folder, stem) if stem in archives else ()
-            archives.discard(stem)
-            yield ("message", "", well_formed(key)), (*archived, file)
-        for stem in sorted(archives):
-            if files := _segments(folder, stem):
-                yield ("message", "", well_formed(self._key(files[0], stem, {}))), files
-
-    def _key(self, file: SourceFile, stem: str, live: dict[str, SourceFile]) -> str:
-        """The key of a session: what its file says, unless that is the key of another file."""
-        path = file.folder / file.name
-        known = self._keys.get((path, file.state.inode))
-        if known is None:
-            with suppress(NanobotError, FileNotFoundError):
-                known = key_in(path)
-            self._keys[path, file.state.inode] = known = known or ""
-        if not known or (stem_of(known) != stem and f"{stem_of(known)}{SUFFIX}" in live):
-            return key_of(stem)
-        return known
+def streams(sources: Sources) -> Iterator[tuple[Name, Files]]:
+    """All streams there are now, but sessions."""
+    for scope, folder in sources.memories():
+        yield from _memory(scope, folder)
+    if library := sources.library:
+        for place, entry in documents(library):
+            state = FileState(0, entry.size, entry.mtime_ns)
+            name = well_formed("/".join(place.names[1:]))
+            yield ("library", OWNER, name), (SourceFile(library.parent, place.relative, state),)
 
 
 def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
@@ -153,16 +112,6 @@ def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
     for path in FACTS:
         if state := lstate_of(f"{root}/{path}"):
             yield ("memory", scope, path), (SourceFile(root, path, state),)
-
-
-def _segments(sessions: Path, stem: str) -> Files:
-    """The archive of a session, oldest first."""
-    names = {
-        int(name.removesuffix(SUFFIX)): file
-        for name, file in _listed(sessions, f"archive/{stem}").items()
-        if name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isdecimal()
-    }
-    return tuple(names[number] for number in sorted(names))
 
 
 def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:

@@ -24,10 +24,11 @@ from math import sqrt
 from operator import mul
 from typing import NamedTuple
 
+from nanobot.bus.sqlite import transaction
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
-from nanobot.memory.search.database import STREAM_BITS, transaction, unless_refused
+from nanobot.memory.search.database import STREAM_BITS, unless_refused
 from nanobot.memory.search.question import ParsedQuestion, parse
 from nanobot.memory.search.ranking import RankCandidate, Segments, rank, reach
 from nanobot.session.records import JsonValue

@@ -61,11 +61,10 @@ class ContinueCommand:
 
     def _linked(self, scope: str, own: str) -> dict[str, SessionInfo]:
         """Conversations with the same person, the latest first. Blocks."""
-        infos = {info.key: info for info in self._sessions.list_sessions() if info.key != own}
+        infos, of_session = self._sessions.list_sessions(), self._scopes.of_session
         # Whose it is stands in the session itself: a key may look like a person and be a group.
-        metadata = {key: self._sessions.metadata_of(key) for key in infos}
-        same = (key for key in infos if self._scopes.of_session(key, metadata[key]) == scope)
-        return {key: infos[key] for key in same}
+        same = (one for one in infos if of_session(one.key, one.metadata) == scope)
+        return {info.key: info for info in same if info.key != own}
 
     async def _tail(self, key: str) -> tuple[Message, ...]:
         messages = (await self._sessions.get_or_create(key)).messages

@@ -13,6 +13,7 @@ from nanobot.io import FileOps
 from nanobot.memory.search import Embedder, Query, SearchResult, Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.messages import Message, Role
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import archive_messages
 from nanobot.session.records import SUFFIX, JsonValue, Metadata, Retraction, encode, stem_of
 from nanobot.testing.clock import FakeClock
@@ -96,7 +97,9 @@ class Home:
         path: Path | None = None, patience: float = 10.0,
     ) -> MemoryIndex:  # fmt: skip
         """An index over all of it; who speaks on `cli` is the owner, others have scopes."""
-        sources = Sources(self.sessions, scope_of, self.scopes, self.library)
+        sources = Sources(
+            SessionCatalogue(self.sessions, FakeClock()), scope_of, self.scopes, self.library
+        )
         return MemoryIndex(
             path or self.database, sources, clock or FakeClock(START), embedder, patience=patience
         )

@@ -25,6 +25,7 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from nanobot.tooling import TurnContext
@@ -45,7 +46,11 @@ class Home:
         self.library = folder / "workspace" / "library"
         self.library.mkdir(parents=True)
         self.scopes = Scopes(owned_by("telegram:1"))
-        sources = Sources(folder / "sessions", self.scopes.of_session, library=self.library)
+        sources = Sources(
+            SessionCatalogue(folder / "sessions", self.clock),
+            self.scopes.of_session,
+            library=self.library,
+        )
         self.index = MemoryIndex(folder / "index.db", sources, self.clock)
         self.tool = SearchMemory(self.index, self.scopes.readable, lambda scope: ())
         self.registry = ToolRegistry()

@@ -1,0 +1,315 @@
+"""What conversations there are: one cache over the session files, for all who would read them all.
+
+A look lists the folder, with one stat for each file, and reads those that changed, whoever changed
+them. What it found stays in a database that processes share and that may be deleted at any time.
+Nothing is written when a turn ends: the next look reads a conversation that changed.
+
+A conversation goes by the key that its file says. Where nanobot has another name for that key, this
+holds unless another file has the key already: a copy goes by its own name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import groupby
+from pathlib import Path
+from secrets import token_hex
+from typing import NamedTuple, TypeVar
+
+from loguru import logger
+from msgspec import DecodeError, convert, to_builtins
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from nanobot.bus.sqlite import is_damaged, open_cache, remove_cache, transaction
+from nanobot.clock import Clock
+from nanobot.errors import StorageError
+from nanobot.io import FileState, storage_errors
+from nanobot.session.jsonl_reader import glance, key_in
+from nanobot.session.records import SUFFIX, key_of, stem_of
+from nanobot.session.store import SessionInfo
+
+ARCHIVE = "archive"
+_VERSION = 1
+_TABLES = """
+CREATE TABLE file (
+    place TEXT PRIMARY KEY, stem TEXT NOT NULL, states TEXT NOT NULL, said TEXT, updated REAL,
+    is_sealed INTEGER NOT NULL, info TEXT, revision INTEGER NOT NULL
+);
+CREATE INDEX file_stem ON file (stem);
+CREATE INDEX file_revision ON file (revision);
+CREATE TABLE origin (id TEXT NOT NULL);
+"""
+"""A row for each live file, and one without `info` for each folder of archived segments.
+
+`stem` joins the two: it is the name for their key. `states` are the states of the files, a line
+each; `revision` counts the looks that found something. `said` is the key (as JSON) that a file says
+whose name is another one. `origin` names this count of revisions: another one begins where a row
+goes, or goes by another key.
+"""
+
+_INFO = Decoder(SessionInfo)
+
+T = TypeVar("T")
+_Row = tuple[str, str, str, str | None, float | None, bool, str | None]
+
+
+class ChangedSession(NamedTuple):
+    """A conversation and its files: archived segments, oldest first, then the live one. Their
+    names are relative to the folder."""
+
+    key: str
+    files: Sequence[tuple[str, FileState]]
+
+
+class Changes(NamedTuple):
+    """`sessions` are those that changed after a point in time, or all of them where `is_whole`;
+    `mark` names the point that they lead to."""
+
+    sessions: Sequence[ChangedSession]
+    is_whole: bool
+    mark: str
+
+
+class SessionCatalogue:
+    """The conversations in `folder`; what is known of them is kept at `path`, in memory where that
+    is None or refused.
+
+    Everything blocks and may be called from any thread. Raises `StorageError` where the folder
+    cannot be listed; a file that cannot be read is left out, with one warning as long as that
+    lasts.
+    """
+
+    def __init__(self, folder: Path, clock: Clock, path: Path | None = None) -> None:
+        self.folder = folder
+        self._clock, self._path = clock, path
+        self._lock = threading.Lock()
+        self._memory: sqlite3.Connection | None = None
+        self._looked = float("-inf")
+        self._refused: set[str] = set()
+
+    def names(self) -> list[str]:
+        """The names of the live files, which cost less than a look."""
+        return [name for name in _listed(self.folder) if _is_session(name)]
+
+    def sessions(self, *, sealed: bool = False) -> Iterator[SessionInfo]:
+        """All of them, the one used last first; with `sealed` only those of which something before
+        the newest epoch is not consolidated."""
+        chosen = "is_sealed" if sealed else "info IS NOT NULL"
+        query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC"  # noqa: S608
+        rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall())
+        return (
+            replace(_decoded(info), place=f"{self.folder}/{_name_of(place)}")
+            for place, info in rows
+        )
+
+    def changes(self, mark: str, within: float = 0.0) -> Changes:
+        """What changed since an earlier answer gave `mark`. A look not longer ago than `within`
+        seconds will do."""
+        return self._run(lambda db: self._changes(db, mark), within)
+
+    def forget(self, path: Path) -> None:
+        """Keep nothing of what was read from a file; the next look reads it again."""
+        blank = (
+            "UPDATE file SET states = '', said = NULL, is_sealed = 0, info = NULL WHERE place = ?"
+        )
+        self._run(lambda db: db.execute(blank, (_place_of(path.name),)), None)
+
+    def _run(self, work: Callable[[sqlite3.Connection], T], within: float | None = 0.0) -> T:
+        """What `work` gives after a look, without one where `within` is None. A damaged database
+        is made anew; one that is refused is done without."""
+        with self._lock:
+            for attempt in range(3):
+                try:
+                    with self._opened() as db:
+                        if within is not None:
+                            self._look(db, within)
+                        return work(db)
+                except (sqlite3.Error, OSError) as error:
+                    if attempt == 2:
+                        raise StorageError(self.folder, str(error)) from error
+                    self._set_aside(error, is_first=attempt == 0)
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """The database, opened for this once: at rest it is one file, and what was deleted does not
+        stand beside it."""
+        if self._path is not None:
+            with closing(open_cache(self._path, _TABLES, _VERSION)) as db:
+                yield db
+            return
+        if self._memory is None:
+            db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            db.executescript(_TABLES)
+            self._memory = db
+        yield self._memory
+
+    def _set_aside(self, error: Exception, *, is_first: bool) -> None:
+        if self._path is not None and is_first and is_damaged(error):
+            with suppress(OSError):
+                remove_cache(self._path)
+            return
+        logger.warning("{}: {}; what is known of sessions is kept in memory", self._path, error)
+        self._path = None
+
+    def _look(self, db: sqlite3.Connection, within: float) -> None:
+        began = self._clock.monotonic()
+        is_new = db.execute("SELECT id FROM origin").fetchone() is None
+        if not is_new and within and began - self._looked <= within:
+            return
+        known = dict(db.execute("SELECT place, states FROM file"))
+        states = self._states()
+        rows, refused = list[_Row](), set[str]()
+        for place in [one for one in states if known.get(one) != states[one]]:
+            try:
+                rows.append(self._row(place, states[place]))
+            except StorageError as error:
+                refused.add(str(error))
+                del states[place]
+        for why in sorted(refused - self._refused):
+            logger.warning("{}", why)
+        gone = known.keys() - states.keys()
+        if is_new or rows or gone:
+            with transaction(db):
+                _store(db, rows, gone, states)
+        self._refused, self._looked = refused, began
+
+    def _states(self) -> dict[str, str]:
+        """The states of the files that there are, by the places of their rows."""
+        # The live files first: what is moved to the archive meanwhile is then in both or in one.
+        found = _states_in(self.folder)
+        for stem in _listed(self.folder / ARCHIVE):
+            segments = [
+                (int(number), f"{name} {state}")
+                for name, state in _states_in(self.folder / ARCHIVE / stem).items()
+                if (number := name.removesuffix(SUFFIX)).isdecimal()
+            ]
+            if segments:
+                place = _place_of(f"{ARCHIVE}/{stem}")
+                found[place] = "\n".join(line for _, line in sorted(segments))
+        return found
+
+    def _row(self, place: str, states: str) -> _Row:
+        name = _name_of(place)
+        if "/" in name:
+            return place, place.rpartition("/")[2], states, None, None, False, None
+        path = self.folder / name
+        try:
+            info = glance(path)
+            encoded = _encoded(info)
+        except RecursionError as error:
+            raise StorageError(path, "its metadata is nested too deep") from error
+        stem = stem_of(info.key)
+        said = None if f"{stem}{SUFFIX}" == name else json.dumps(info.key)
+        is_sealed = info.last_consolidated < info.epoch_seq
+        return place, stem, states, said, info.updated_at.timestamp(), is_sealed, encoded
+
+    def _changes(self, db: sqlite3.Connection, mark: str) -> Changes:
+        newest = "SELECT id, (SELECT max(revision) FROM file) FROM origin"
+        id, revision = db.execute(newest).fetchone()
+        origin, _, since = mark.partition(":")
+        rows = db.execute(
+            "SELECT stem, place, states, info FROM file WHERE states != '' AND stem IN"
+            " (SELECT stem FROM file WHERE revision > ?) ORDER BY stem, info IS NOT NULL",
+            (int(since) if origin == id else -1,),
+        )
+        by_stem = groupby(rows, key=lambda row: str(row[0]))
+        sessions = [self._changed(stem, [row[1:] for row in group]) for stem, group in by_stem]
+        return Changes(sessions, origin != id, f"{id}:{revision or 0}")
+
+    def _changed(self, stem: str, rows: Sequence[tuple[str, str, str | None]]) -> ChangedSession:
+        key, files = "", list[tuple[str, FileState]]()
+        for place, states, info in rows:
+            if info is not None:
+                key = _decoded(info).key
+                files.append((_name_of(place), _state(states)))
+                continue
+            for name, _, state in (line.partition(" ") for line in states.split("\n")):
+                files.append((f"{_name_of(place)}/{name}", _state(state)))
+        if not key:
+            with suppress(StorageError):
+                key = key_in(self.folder / files[0][0])
+        return ChangedSession(key or key_of(_name_of(stem)), files)
+
+
+def _store(
+    db: sqlite3.Connection, rows: Sequence[_Row], gone: Collection[str], places: Collection[str]
+) -> None:
+    """Take in what a look found; `places` are all that there are."""
+    (revision,) = db.execute("SELECT coalesce(max(revision), 0) + 1 FROM file").fetchone()
+    stems = dict(db.execute("SELECT place, stem FROM file"))
+    new = "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    db.executemany(new, [(*row, revision) for row in rows])
+    db.executemany("DELETE FROM file WHERE place = ?", [(place,) for place in gone])
+    now, taken = {row[0]: row[1] for row in rows}, set[str]()
+    others = "SELECT place, stem, said, info FROM file WHERE said IS NOT NULL ORDER BY place"
+    for place, stem, said, info in db.execute(others).fetchall():
+        key = json.loads(said)
+        if said in taken or _place_of(f"{stem_of(key)}{SUFFIX}") in places:
+            key = key_of(_name_of(place).removesuffix(SUFFIX))
+        taken.add(said)
+        now[place] = stem_of(key)
+        if now[place] != stem:
+            db.execute(
+                "UPDATE file SET stem = ?, info = ?, revision = ? WHERE place = ?",
+                (now[place], _encoded(replace(_decoded(info), key=key)), revision, place),
+            )
+    has_moved = any(stems.get(place, stem) != stem for place, stem in now.items())
+    if gone or has_moved or not db.execute("SELECT 1 FROM origin").fetchone():
+        db.execute("DELETE FROM origin")
+        db.execute("INSERT INTO origin VALUES (?)", (token_hex(8),))
+
+
+def _listed(folder: Path) -> list[str]:
+    with storage_errors(folder):
+        try:
+            return os.listdir(folder)  # noqa: PTH208 - there may be ten thousands
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def _states_in(folder: Path) -> dict[str, str]:
+    """The session files or segments in a folder, by the places of their names, and their states."""
+    found, prefix = dict[str, str](), f"{folder}/"
+    for name in filter(_is_session, _listed(folder)):
+        try:
+            seen = os.stat(prefix + name)  # noqa: PTH116 - likewise
+        except OSError:  # gone, or a link to nowhere
+            continue
+        found[_place_of(name)] = f"{seen.st_ino} {seen.st_size} {seen.st_mtime_ns}"
+    return found
+
+
+def _state(text: str) -> FileState:
+    return FileState(*map(int, text.split(" ")))
+
+
+def _is_session(name: str) -> bool:
+    return name.endswith(SUFFIX) and not name.startswith(".")
+
+
+def _place_of(name: str) -> str:
+    """The name of a file as the database holds it, of whatever bytes it is made."""
+    return name if name.isascii() else os.fsencode(name).decode("latin-1")
+
+
+def _name_of(place: str) -> str:
+    return place if place.isascii() else os.fsdecode(place.encode("latin-1"))
+
+
+def _encoded(info: SessionInfo) -> str:
+    """As JSON in ASCII, which holds half an emoji too."""
+    return json.dumps(to_builtins(info))
+
+
+def _decoded(text: str) -> SessionInfo:
+    try:
+        return _INFO.decode(text)
+    except DecodeError:  # half an emoji
+        return convert(json.loads(text), SessionInfo)

@@ -1,0 +1,179 @@
+"""The catalogue is a cache that processes share: it is right whatever happens to the files or to
+itself, and a file is read again only where it changed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from nanobot.session.catalogue import Changes, SessionCatalogue
+from nanobot.session.jsonl_store import JsonlStore
+from nanobot.session.manager import SessionManager
+from nanobot.testing import FakeClock
+from tests.session.support import Open, say
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "catalogue.db"
+
+
+@pytest.fixture
+def catalogue(folder: Path, clock: FakeClock, database: Path) -> SessionCatalogue:
+    return SessionCatalogue(folder, clock, database)
+
+
+def live(folder: Path) -> Path:
+    return folder / "cli_direct.jsonl"
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def previews(catalogue: SessionCatalogue) -> dict[str, str]:
+    return {info.key: info.preview for info in catalogue.sessions()}
+
+
+def changed(changes: Changes) -> dict[str, list[str]]:
+    return {key: [name for name, _ in files] for key, files in changes.sessions}
+
+
+def overwrite(path: Path, content: bytes) -> None:
+    """Change a file so that its state does not say so."""
+    state = path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def is_private(path: Path) -> bool:
+    return path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_what_one_process_read_the_next_one_knows(
+    managed: Open, folder: Path, clock: FakeClock, database: Path, catalogue: SessionCatalogue
+) -> None:
+    await say(managed(), "cli:direct", "hello")
+    await say(managed(), "cli:other", "hello too")
+    assert previews(catalogue) == {"cli:direct": "hello", "cli:other": "hello too"}
+    overwrite(live(folder), live(folder).read_bytes().replace(b"hello", b"HELLO"))
+    await say(managed(), "cli:other", "bye")
+    known = SessionCatalogue(folder, clock, database)
+    assert previews(known) == {"cli:direct": "hello", "cli:other": "bye"}
+    remove(database)
+    assert previews(known) == {"cli:direct": "HELLO", "cli:other": "bye"}
+
+
+async def test_it_tells_what_changed_since_it_was_asked_last(
+    managed: Open, folder: Path, clock: FakeClock, database: Path, catalogue: SessionCatalogue
+) -> None:
+    manager = managed(live_limit=1)
+    session = await say(manager, "cli:direct", *"abc")
+    await say(manager, "cli:other", "hello")
+    first = catalogue.changes("")
+    assert changed(first) == {
+        "cli:direct": ["cli_direct.jsonl"],
+        "cli:other": ["cli_other.jsonl"],
+    }
+    assert first.is_whole
+    none = catalogue.changes(first.mark)
+    assert (none.sessions, none.is_whole, none.mark) == ([], False, first.mark)
+    await manager.mark_consolidated(session, 2)
+    await manager.archive(session)
+    second = SessionCatalogue(folder, clock, database).changes(first.mark)
+    files = ["archive/cli_direct/0001.jsonl", "cli_direct.jsonl"]
+    assert (changed(second), second.is_whole) == ({"cli:direct": files}, False)
+    live(folder).unlink()
+    third = catalogue.changes(second.mark)
+    assert third.is_whole
+    assert changed(third) == {"cli:direct": files[:1], "cli:other": ["cli_other.jsonl"]}
+
+
+async def test_a_look_may_be_shared_but_not_by_another_database(
+    managed: Open, clock: FakeClock, database: Path, catalogue: SessionCatalogue
+) -> None:
+    await say(managed(), "cli:direct", "hello")
+    mark = catalogue.changes("").mark
+    await say(managed(), "cli:direct", "more")
+    assert catalogue.changes(mark, within=30).sessions == []
+    await clock.advance(31)
+    assert len(catalogue.changes(mark, within=30).sessions) == 1
+    remove(database)
+    assert len(catalogue.changes(mark, within=30).sessions) == 1
+
+
+@pytest.mark.parametrize("damage", [b"no database at all" * 100, b""])
+async def test_a_damaged_database_is_made_anew(
+    managed: Open, database: Path, catalogue: SessionCatalogue, damage: bytes
+) -> None:
+    await say(managed(), "cli:direct", "hello")
+    mark = catalogue.changes("").mark
+    overwrite(database, damage)
+    assert previews(catalogue) == {"cli:direct": "hello"}
+    assert catalogue.changes(mark).is_whole
+    assert is_private(database)
+
+
+async def test_one_of_another_version_is_made_anew(
+    managed: Open, database: Path, catalogue: SessionCatalogue
+) -> None:
+    await say(managed(), "cli:direct", "hello")
+    with sqlite3.connect(database) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    assert previews(catalogue) == {"cli:direct": "hello"}
+
+
+async def test_without_a_place_on_the_disk_sessions_are_listed_all_the_same(
+    managed: Open, folder: Path, clock: FakeClock, tmp_path: Path, warnings: list[str]
+) -> None:
+    manager = managed()
+    await say(manager, "cli:direct", "hello")
+    (tmp_path / "file").touch()
+    catalogue = SessionCatalogue(folder, clock, tmp_path / "file" / "catalogue.db")
+    mark = catalogue.changes("").mark
+    await say(manager, "cli:direct", "more")
+    assert previews(catalogue) == {"cli:direct": "more"}
+    assert len(catalogue.changes(mark).sessions) == 1
+    assert len(warnings) == 1
+
+
+async def test_a_copy_yields_to_the_file_with_the_name_of_the_key(
+    managed: Open, folder: Path, catalogue: SessionCatalogue
+) -> None:
+    await say(managed(), "cli:direct", "hello")
+    live(folder).rename(folder / "copy.jsonl")
+    assert previews(catalogue) == {"cli:direct": "hello"}
+    (folder / "later.jsonl").write_bytes((folder / "copy.jsonl").read_bytes())
+    assert previews(catalogue) == {"cli:direct": "hello", "later": "hello"}
+    mark = catalogue.changes("").mark
+    await say(managed(), "cli:direct", "again")
+    assert previews(catalogue) == {"cli:direct": "again", "copy": "hello", "later": "hello"}
+    assert set(changed(catalogue.changes(mark))) == {"cli:direct", "copy", "later"}
+
+
+async def test_a_file_that_cannot_be_read_is_said_once_and_hides_no_other(
+    managed: Open, folder: Path, catalogue: SessionCatalogue, warnings: list[str]
+) -> None:
+    await say(managed(), "cli:direct", "hello")
+    (folder / "broken.jsonl").mkdir()
+    for _ in range(2):
+        assert previews(catalogue) == {"cli:direct": "hello"}
+    assert len(warnings) == 1
+
+
+async def test_nothing_is_left_of_a_line_that_was_rewritten(
+    folder: Path, clock: FakeClock, database: Path, catalogue: SessionCatalogue
+) -> None:
+    manager = SessionManager(JsonlStore(catalogue, clock), clock)
+    await say(manager, "cli:direct", "my secret")
+    await say(manager, "cli:other", "x")
+    assert "my secret" in previews(catalogue).values()
+    await manager.rewrite("cli:direct", lambda line: line.replace("secret", "[gone]"))
+    kept = b"".join(path.read_bytes() for path in database.parent.glob("catalogue.db*"))
+    assert b"secret" not in kept
+    assert previews(catalogue) == {"cli:direct": "my [gone]", "cli:other": "x"}
+    await manager.close()
