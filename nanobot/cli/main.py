@@ -67,6 +67,8 @@ def _run(arguments: list[str]) -> tuple[int, str]:
         return error.exit_code, error.for_people()
     except KeyboardInterrupt:
         return INTERRUPTED, ""
+    except BrokenPipeError:
+        return BROKEN_PIPE, ""
     except Exception as error:  # noqa: BLE001 - the boundary: a person gets a sentence
         import os
         import traceback

@@ -198,13 +198,17 @@ def test_a_full_disk_under_the_output_is_said_and_exits_74(
     assert done.returncode == 74
 
 
-def test_a_closed_pipe_ends_it_quietly(gateway: Any, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("arguments", [["agent", "-m", "hi"], ["doctor"]])
+def test_a_closed_pipe_ends_it_quietly(
+    gateway: Any, environment: dict[str, str], arguments: list[str]
+) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "nanobot", "agent", "-m", "hi"],
-            stdout=writing, stderr=subprocess.PIPE, env=environment, timeout=30, check=False,
+            [sys.executable, "-m", "nanobot", *arguments],
+            stdout=writing, stderr=subprocess.PIPE, timeout=30, check=False,
+            env=environment | {"PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
     finally:
         os.close(writing)

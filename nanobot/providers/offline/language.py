@@ -18,7 +18,7 @@ ENOUGH = 0.6
 
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _SENTENCE = re.compile(
-    r"(?i)(?<=[.!?])\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
+    r"(?i)(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
     r"|,? and (?=(?:my|our) |i(?:'m| am| live| like| love| have| work| prefer) )"
 )
 _QUESTION = re.compile(

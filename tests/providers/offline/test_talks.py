@@ -34,6 +34,7 @@ def talk(tmp_path: Path) -> Talk:
         ("I'm 34", "The user is 34"),
         ("I don't like tea", "The user doesn't like tea"),
         ("I moved to Braga", "The user moved to Braga"),
+        ("My dentist is Dr. Kim, remember that.", "User's dentist is Dr. Kim"),
         ("please remember: the key is under the mat", "The key is under the mat"),
         ("记住我喜欢绿茶", "用户喜欢绿茶"),
         ("我住在上海", "用户住在上海"),
