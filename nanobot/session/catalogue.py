@@ -16,6 +16,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from secrets import token_hex
@@ -48,9 +49,9 @@ CREATE TABLE origin (id TEXT NOT NULL);
 """A row for each live file, and one without `info` for each folder of archived segments.
 
 `stem` joins the two: it is the name for their key. `states` are the states of the files, a line
-each; `revision` counts the looks that found something. `said` is the key (as JSON) that a file says
-whose name is another one. `origin` names this count of revisions: another one begins where a row
-goes, or goes by another key.
+each; `revision` is the number of the look that found them. `said` is the key (as JSON) that a file
+says whose name is another one. `origin` names the sequence of revisions: another one begins where
+a row goes, or goes by another key.
 """
 
 _INFO = Decoder(SessionInfo)
@@ -177,7 +178,7 @@ class SessionCatalogue:
         gone = known.keys() - states.keys()
         if is_new or rows or gone:
             with transaction(db):
-                _store(db, rows, gone, states)
+                _store(db, rows, gone, states, self._clock.now())
         self._refused, self._looked = refused, began
 
     def _states(self) -> dict[str, str]:
@@ -239,10 +240,16 @@ class SessionCatalogue:
 
 
 def _store(
-    db: sqlite3.Connection, rows: Sequence[_Row], gone: Collection[str], places: Collection[str]
+    db: sqlite3.Connection,
+    rows: Sequence[_Row],
+    gone: Collection[str],
+    places: Collection[str],
+    when: datetime,
 ) -> None:
     """Take in what a look found; `places` are all that there are."""
     (revision,) = db.execute("SELECT coalesce(max(revision), 0) + 1 FROM file").fetchone()
+    # By the time: a power cut may take the last ones, and theirs must not be given again.
+    revision = max(revision, int(when.timestamp() * 1000))
     stems = dict(db.execute("SELECT place, stem FROM file"))
     new = "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
     db.executemany(new, [(*row, revision) for row in rows])

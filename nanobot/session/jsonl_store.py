@@ -69,6 +69,8 @@ from nanobot.session.store import Redact, SessionInfo
 
 _INLINE = 64 * 1024
 """Files up to this many bytes are parsed on the event loop: a thread would cost more."""
+_MOST_FILES = 1024
+"""Of so many the state is remembered in which they were read."""
 
 
 class Segment(Struct, frozen=True):
@@ -393,6 +395,9 @@ class JsonlStore:
 
     def _file(self, key: str) -> SessionFile:
         if key not in self._files:
+            if len(self._files) >= _MOST_FILES:  # a session in use is read again then
+                files = self._files.items()
+                self._files = {key: one for key, one in files if not self._writer.is_idle(one)}
             self._files[key] = SessionFile(self._file_of(key), key, self._clock.now())
         return self._files[key]
 

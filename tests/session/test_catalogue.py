@@ -49,6 +49,10 @@ def overwrite(path: Path, content: bytes) -> None:
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
+def read(path: Path) -> bytes:
+    return path.read_bytes()
+
+
 def is_private(path: Path) -> bool:
     return path.stat().st_mode & 0o777 == 0o600
 
@@ -90,6 +94,21 @@ async def test_it_tells_what_changed_since_it_was_asked_last(
     third = catalogue.changes(second.mark)
     assert third.is_whole
     assert changed(third) == {"cli:direct": files[:1], "cli:other": ["cli_other.jsonl"]}
+
+
+async def test_what_a_power_cut_took_is_told_again(
+    managed: Open, folder: Path, clock: FakeClock, database: Path, catalogue: SessionCatalogue
+) -> None:
+    await say(managed(), "cli:direct", "hello")
+    catalogue.changes("")
+    before = read(database)
+    clock.jump(1)
+    await say(managed(), "cli:direct", "more")
+    mark = catalogue.changes("").mark
+    overwrite(database, before)
+    clock.jump(1)
+    changes = SessionCatalogue(folder, clock, database).changes(mark)
+    assert (len(changes.sessions), changes.is_whole) == (1, False)
 
 
 async def test_a_look_may_be_shared_but_not_by_another_database(

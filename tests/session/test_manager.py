@@ -243,6 +243,17 @@ async def test_metadata_at_the_top_only_is_honoured(managed: Open, folder: Path)
     assert texts(session.messages) == ["6", "7", "8"]
 
 
+async def test_a_session_goes_on_after_thousands_of_others(managed: Open) -> None:
+    manager = managed()
+    held = await say(manager, "cli:direct", "one")
+    for number in range(2_100):
+        await manager.get_or_create(f"cli:{number}")
+    assert await manager.get_or_create("cli:direct") is held
+    await say(manager, "cli:direct", "two")
+    assert texts(held.messages) == ["one", "two"]
+    assert texts((await managed().get_or_create("cli:direct")).messages) == ["one", "two"]
+
+
 async def test_many_open_sessions_hold_no_descriptors(managed: Open) -> None:
     manager = managed()
     before = len(files_in(Path("/proc/self/fd")))
