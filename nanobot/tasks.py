@@ -7,8 +7,9 @@ easily never seen; that is why a bare `asyncio.create_task` is banned everywhere
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -23,6 +24,17 @@ T = TypeVar("T")
 TURN: ContextVar[str] = ContextVar("turn", default="")
 """The id of the turn that a task works for; lines in the log carry it. Tasks and threads inherit
 it from what starts them."""
+
+SWITCH_SECONDS = 0.002
+"""Python's switch interval while a gateway runs: how long the event loop waits, several times in a
+turn, for a thread that computes and is not `paced`."""
+
+_SLICE_SECONDS = 0.0005
+_PAUSE, _LONGEST_PAUSE = 3.0, 0.02
+"""Pauses last so many times as long as the work before them, and so many seconds at most."""
+
+_BUSY = 0.1
+"""Other threads are busy where they use at least this share of the time that one uses itself."""
 
 _ROUNDS = 3
 _CANCEL_SECONDS = 3.0
@@ -120,6 +132,39 @@ class Repeated(Periodic):
     async def run_once(self) -> None:
         """Make it."""
         await self._work()
+
+
+def paced(items: Iterable[T], pause: Callable[[float], None] = time.sleep) -> Iterator[T]:
+    """The same items, for a thread that works through many of them, so that turns hardly notice it.
+
+    Python runs one thread at a time. So while other threads of this process use the processor, this
+    one pauses for three quarters of the time; else it goes on without a pause. Never pauses on an
+    event loop. `pause` sleeps for some seconds.
+    """
+    if _is_on_event_loop():
+        yield from items
+        return
+    looked, own = time.perf_counter(), time.thread_time()
+    others = time.process_time() - own
+    for item in items:
+        yield item
+        if time.perf_counter() - looked < _SLICE_SECONDS:
+            continue
+        now = time.thread_time()
+        all_others = time.process_time() - now
+        worked, worked_by_others = now - own, all_others - others
+        own, others = now, all_others
+        if worked_by_others > _BUSY * worked:
+            pause(min(_PAUSE * worked, _LONGEST_PAUSE))
+        looked = time.perf_counter()
+
+
+def _is_on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 @contextmanager

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 
 import pytest
 from loguru import logger
 
-from nanobot.tasks import Background, is_cancelled
+from nanobot.tasks import Background, is_cancelled, paced
 
 
 @pytest.fixture
@@ -97,3 +98,34 @@ async def test_a_task_can_tell_its_own_cancellation_from_one_that_came_out_of_a_
     task.cancel()
     await task
     assert answers == [False, True]
+
+
+@pytest.fixture
+def busy_thread() -> Iterator[None]:
+    """Another thread that uses the processor all the time."""
+    stopping = threading.Event()
+
+    def work() -> None:
+        while not stopping.is_set():
+            pass
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    stopping.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("busy_thread")
+def test_long_work_in_a_thread_gives_way_to_others() -> None:
+    pauses: list[float] = []
+    items = paced(range(5_000_000), pauses.append)
+    next(number for number in items if pauses)
+    assert min(pauses) > 0
+
+
+@pytest.mark.usefixtures("busy_thread")
+async def test_work_on_the_event_loop_never_pauses_it() -> None:
+    pauses: list[float] = []
+    assert list(paced(range(300_000), pauses.append)) == list(range(300_000))
+    assert not pauses

@@ -13,6 +13,7 @@ import contextlib
 import math
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -39,6 +40,7 @@ from nanobot.gateway.control import ControlServer
 from nanobot.gateway.lock import home_lock
 from nanobot.gateway.pairing import Pairing
 from nanobot.providers.port import Provider
+from nanobot.tasks import SWITCH_SECONDS
 from nanobot.tooling import Tool
 
 _SECOND_SIGNAL_SECONDS = 0.8
@@ -110,6 +112,7 @@ class Gateway:
         """Run until stopped; the exit code. Raises `HomeLocked` or `StorageError` if it cannot
         start."""
         self._stop, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
+        sys.setswitchinterval(SWITCH_SECONDS)
         if self._stop_requested:
             return 0
         with home_lock(self._base.stores.state):

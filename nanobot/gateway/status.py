@@ -36,6 +36,7 @@ from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
 from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
+from nanobot.tasks import paced
 from nanobot.text import duration
 
 SHARES = {
@@ -62,7 +63,7 @@ def _size(path: Path | os.DirEntry[str]) -> int:
         if not path.is_dir() or path.is_symlink():
             return os.lstat(path).st_size
         with os.scandir(path) as entries:
-            return sum(map(_size, entries))
+            return sum(map(_size, paced(entries)))
     except OSError:
         return 0
 

@@ -42,6 +42,7 @@ from nanobot.memory.scopes import OWNER, Memories
 from nanobot.memory.wording import words
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import SUFFIX, JsonValue
+from nanobot.tasks import paced
 from nanobot.text import counted
 
 BEYOND = (
@@ -119,7 +120,7 @@ class Home(Struct, frozen=True):
     def occurrences(self, matcher: TextMatcher) -> list[Occurrence]:
         """All files that hold the text, or have it in their name, and what could not be read."""
         found, unread = list[Occurrence](), list[Path]()
-        for path in self._files(unread):
+        for path in paced(self._files(unread)):
             try:
                 in_text, is_text = _search(path, matcher)
             except FileNotFoundError:
@@ -338,7 +339,7 @@ class Eraser:
         """What still holds the text after some passes, and why the versions of memory may."""
         known = set[Path]()
         for _ in range(_PASSES):
-            for info in await asyncio.to_thread(self._sessions.list_sessions):
+            for info in await asyncio.to_thread(lambda: list(self._sessions.list_sessions())):
                 await _trying(matcher, self._sessions.rewrite(info.key, matcher.redact))
             for scope in await asyncio.to_thread(self._memories.existing_scopes):
                 memory = self._memories.of(scope)

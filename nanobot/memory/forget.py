@@ -58,6 +58,7 @@ from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
+from nanobot.tasks import paced
 from nanobot.text import counted
 
 FORGOTTEN = "memory/forgotten.jsonl"
@@ -318,7 +319,8 @@ class Forgetter:
         facts, evidence = self._facts(memory, text, lines)
         also = [line for line in _entries_of(memory) if _states(facts, line.text)]
         said = dict.fromkeys([*evidence, *self._messages(scope, facts)])
-        entries = [entry for entry in memory.history.entries() if _entry_states(entry, facts)]
+        stored = paced(memory.history.entries())
+        entries = [entry for entry in stored if _entry_states(entry, facts)]
         emptied = [entry for entry in entries if not without(entry.summary, facts)]
         return ForgetPlan(
             scope,
@@ -345,11 +347,11 @@ class Forgetter:
         return tuple(dict.fromkeys(facts)), evidence
 
     def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[SourceMessage]:
-        for info in self._sessions.list_sessions():
+        for info in paced(self._sessions.list_sessions()):
             key = info.key
             if self._scopes.of_session(key, info.metadata) != scope:
                 continue
-            for message in self._sessions.read_window(key):
+            for message in paced(self._sessions.read_window(key)):
                 texts = (message.content, *(call.arguments for call in message.tool_calls))
                 if any(_states(facts, text) for text in texts):
                     yield source_message(key, message)

@@ -49,10 +49,12 @@ from nanobot.memory.version import (
     scope_of,
 )
 from nanobot.security.paths import Root
+from nanobot.tasks import paced
 
 _LIMIT = 10_000_000
 _BATCH = 32
-"""How many versions are read at once, while others wait; opening the repository takes time, too."""
+"""How many versions are read at once at most, while others wait; opening the repository takes time,
+too."""
 
 
 class GitStore:
@@ -75,6 +77,7 @@ class GitStore:
         self._lock = threading.RLock()
         self._depth = 0
         self._versions: list[Version] = []
+        self._line_times: dict[str, tuple[str, dict[str, datetime]]] = {}
         self._recorded_at: tuple[str, dict[str, str]] = ("", {})
 
     # Writing
@@ -178,6 +181,7 @@ class GitStore:
             if not self.repository.tip():
                 return 0
             self._settle()
+            self._line_times.clear()
             return self.repository.rewrite(redact_message, redact_content)
 
     @contextmanager
@@ -268,7 +272,7 @@ class GitStore:
             last, tip = known[-1].commit if known else "", self.repository.tip()
             if tip == last:  # it is asked for every text that is read
                 return known
-            for commit in self.repository.chain(tip):
+            for commit in paced(self.repository.chain(tip)):
                 if commit.id == last:
                     break
                 new.append(commit)
@@ -276,7 +280,7 @@ class GitStore:
                 known = []  # the first time, or another history
             tree = self.repository.commit(last).tree if known and new else ""
             self._versions = list(known)
-            for number, commit in enumerate(reversed(new), len(known) + 1):
+            for number, commit in enumerate(paced(reversed(new)), len(known) + 1):
                 blobs = dict(self.repository.changed(tree, commit.tree))
                 said, tree = CommitMessage.parse(commit.message), commit.tree
                 version = Version(number, commit.id, commit.when, said.scope, said.change, blobs)
@@ -310,25 +314,33 @@ class GitStore:
 
     def lineage(self, path: str) -> Iterator[VersionSnapshot]:
         """The versions that changed `path`, newest first, read as they are asked for."""
-        waiting = [version for version in self.versions() if path in version.blobs]
+        waiting, count = [version for version in self.versions() if path in version.blobs], 1
         while waiting:
             with self.locked():
                 batch = [
                     VersionSnapshot(one, *self._texts(one.number, path))
-                    for one in waiting[-_BATCH:]
+                    for one in paced(waiting[-count:])
                 ]
-            del waiting[-_BATCH:]
+            del waiting[-count:]
+            count = min(2 * count, _BATCH)
             yield from reversed(batch)
 
     def line_times(self, path: str) -> dict[str, datetime]:
-        """When each line of the newest version of `path` was written as it stands there."""
-        times, lines = dict[str, datetime](), set[str]()
-        for number, snapshot in enumerate(self.lineage(path)):
-            lines = lines if number else _lines(snapshot.after)
+        """When each line of the newest version of `path` was written as it stands there. It reads
+        back to the version that was the newest when it was asked before."""
+        times, lines, newest = dict[str, datetime](), set[str](), ""
+        known, known_times = self._line_times.get(path, ("", times))
+        for snapshot in self.lineage(path):
+            if not newest:
+                newest, lines = snapshot.version.commit, _lines(snapshot.after)
+            if snapshot.version.commit == known:
+                times |= {line: known_times[line] for line in lines}
+                break
             times |= dict.fromkeys(lines, snapshot.version.when)
             lines &= _lines(snapshot.before)
             if not lines:
                 break
+        self._line_times[path] = newest, times
         return times
 
     def applied_cursors(self, prefix: str = "") -> frozenset[int]:

@@ -48,6 +48,7 @@ from nanobot.memory.lines import Operation
 from nanobot.providers.endpoint import items, string
 from nanobot.security.paths import Place, Root
 from nanobot.session.records import decode_fields, natural_number
+from nanobot.tasks import paced
 
 HISTORY = "memory/history.jsonl"
 _READABLE = "memory/HISTORY.md"
@@ -380,7 +381,7 @@ class HistoryLog:
                 lines = [os.pread(descriptor, spot.size, spot.start) for spot in group]
                 if FileState.of(os.fstat(descriptor)) != states[path]:
                     return None
-            found += (entry for line in lines if (entry := decode(line, zone)))
+            found += (entry for line in paced(lines) if (entry := decode(line, zone)))
         return found
 
     def _index(self) -> _Index:
@@ -398,7 +399,7 @@ class HistoryLog:
 
     def _add_file(self, found: _Index, place: Place) -> None:
         path, broken, now = place.relative, 0, self._clock.now()
-        for start, line in lines_in(place.read_bytes(LIMIT) or b"", _is_entry):
+        for start, line in paced(lines_in(place.read_bytes(LIMIT) or b"", _is_entry)):
             if (entry := decode(line, now.tzinfo)) is not None:
                 found.add(entry, path, start, len(line))
                 continue

@@ -34,6 +34,7 @@ from nanobot.io import FileState, storage_errors
 from nanobot.session.jsonl_reader import glance, key_in
 from nanobot.session.records import SUFFIX, key_of, stem_of
 from nanobot.session.store import SessionInfo
+from nanobot.tasks import paced
 
 ARCHIVE = "archive"
 _VERSION = 1
@@ -106,7 +107,7 @@ class SessionCatalogue:
         rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall())
         return (
             replace(_decoded(info), place=f"{self.folder}/{_name_of(place)}")
-            for place, info in rows
+            for place, info in paced(rows)
         )
 
     def changes(self, mark: str, within: float = 0.0) -> Changes:
@@ -167,7 +168,7 @@ class SessionCatalogue:
         known = dict(db.execute("SELECT place, states FROM file"))
         states = self._states()
         rows, refused = list[_Row](), set[str]()
-        for place in [one for one in states if known.get(one) != states[one]]:
+        for place in paced([one for one in states if known.get(one) != states[one]]):
             try:
                 rows.append(self._row(place, states[place]))
             except StorageError as error:
@@ -284,7 +285,7 @@ def _listed(folder: Path) -> list[str]:
 def _states_in(folder: Path) -> dict[str, str]:
     """The session files or segments in a folder, by the places of their names, and their states."""
     found, prefix = dict[str, str](), f"{folder}/"
-    for name in filter(_is_session, _listed(folder)):
+    for name in paced(filter(_is_session, _listed(folder))):
         try:
             seen = os.stat(prefix + name)  # noqa: PTH116 - likewise
         except OSError:  # gone, or a link to nowhere

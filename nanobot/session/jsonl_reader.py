@@ -46,6 +46,7 @@ from nanobot.session.records import (
 )
 from nanobot.session.session import Contents
 from nanobot.session.store import SessionInfo
+from nanobot.tasks import paced
 from nanobot.text import shortened
 
 _NO_METADATA = Metadata(key="", created_at=None, updated_at=None)
@@ -92,7 +93,7 @@ def lines_between(descriptor: int, start: int, end: int | None) -> Iterator[tupl
     """The lines of a file that are not blank, each with the offset behind it."""
     with os.fdopen(os.dup(descriptor), "rb") as lines:
         lines.seek(start)
-        for raw in lines:
+        for raw in paced(lines):
             start += len(raw)
             line = raw.rstrip(b"\r\n")
             if line and not line.isspace():

@@ -27,6 +27,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BufferedReader
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal
 
@@ -35,6 +36,7 @@ from msgspec import Struct
 from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
 from nanobot.errors import ExtraMissing, NanobotError, StorageError
 from nanobot.io import storage_errors, write_new
+from nanobot.tasks import paced
 from nanobot.upkeep.contents import (
     FORMAT,
     BackupHeader,
@@ -207,6 +209,12 @@ def pack(
     one of the snapshot: without it there is no backup. Raises `OSError`."""
     sums: dict[str, str] = {}
     changed: list[str] = []
+    steps = paced(count())
+
+    def read(more: int) -> None:
+        next(steps)
+        progress(more, head.size)
+
     with (
         gzip.GzipFile("", "wb", _LEVEL, out, mtime=0) as compressed,
         tarfile.open(  # type: ignore[call-overload]  # the stubs do not know the last one
@@ -226,7 +234,7 @@ def pack(
                     raise
                 continue
             with file:
-                reader = _Exactly(file, item.size, lambda more: progress(more, head.size))
+                reader = _Exactly(file, item.size, read)
                 tar.addfile(_member(item), reader)
             sums[item.path] = reader.hash.hexdigest()
             if reader.is_short:

@@ -295,11 +295,16 @@ class MemoryConsolidator:
     async def _consolidate_resting(self) -> None:
         """Sessions in which nothing was said for long enough, each once while it rests."""
         before = self._clock.now() - timedelta(minutes=self._gauge.limits.idle_minutes)
-        infos = await asyncio.to_thread(self._sessions.list_sessions)
-        resting = (
-            info for info in infos if info.updated_at <= before and not is_internal(info.key)
-        )
-        due = {i.key: i.updated_at for i in resting if self._rested.get(i.key) != i.updated_at}
+
+        def resting() -> dict[str, datetime]:
+            infos = (info for info in self._sessions.list_sessions() if info.updated_at <= before)
+            return {
+                info.key: info.updated_at
+                for info in infos
+                if not is_internal(info.key) and self._rested.get(info.key) != info.updated_at
+            }
+
+        due = await asyncio.to_thread(resting)
 
         async def rest(session: Session) -> None:
             if await self._one_by_one(session, lambda: self._rest(session)):

@@ -26,6 +26,7 @@ from nanobot.memory.store import note_path
 from nanobot.memory.taint import NOTE, is_foreign, is_unconfirmed, origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens
+from nanobot.tasks import paced
 
 ReadMessages = Callable[[str, int, int], list[Message]]
 """The messages of a session from one seq to another, both included, without retracted ones.
@@ -182,7 +183,7 @@ class Reader:
         entries: list[DreamEntry] = []
         empty: set[str] = set()
         size = 0
-        for key in self.unread_keys(state):
+        for key in paced(self.unread_keys(state)):
             entry = self._opened(key)
             if entry is None:
                 empty.add(key)

@@ -51,6 +51,7 @@ from nanobot.memory.search.reading import (
     well_formed,
 )
 from nanobot.session.records import Retraction, decode
+from nanobot.tasks import paced
 
 PAUSE = timedelta(hours=1)
 """A longer silence ends a segment."""
@@ -103,7 +104,7 @@ class IndexIngest:
         indexed: dict[Name, str] = {
             (source, scope, key): files for source, scope, key, files in rows
         }
-        for name, files in streams(self._sources):
+        for name, files in paced(streams(self._sources)):
             if indexed.pop(name, None) != _stamps(files):
                 self._update(name, files)
         self._remove(indexed)
@@ -115,7 +116,7 @@ class IndexIngest:
         rows = self._db.execute("SELECT source, scope, key FROM stream WHERE source = 'message'")
         gone: set[Name] = set(rows) if changes.is_whole else set()
         is_done = True
-        for key, found in changes.sessions:
+        for key, found in paced(changes.sessions):
             name: Name = ("message", "", well_formed(key))
             files = tuple(SourceFile(catalogue.folder, path, state) for path, state in found)
             gone.discard(name)
@@ -281,7 +282,7 @@ class IndexIngest:
             # Only now: drawing the first one may take out what stood at the end.
             tail = tail or _Tail(self._db, stream)
             passages, words, speakers = [], [], set[str]()
-            for entry in batch:
+            for entry in paced(batch):
                 id, segment = tail.next(entry, apart)
                 text, original = _stored(entry.text)
                 words.append((id, text))

@@ -42,6 +42,7 @@ from nanobot.session.records import (
     decode,
     decode_fields,
 )
+from nanobot.tasks import paced
 
 LONGEST_MESSAGE = 200_000
 LONGEST_OUTPUT = 2_000
@@ -124,7 +125,7 @@ def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
     except OSError as error:
         logger.warning("{} is not searched: {}", root / below, error.strerror)
         return {}
-    for name in names:
+    for name in paced(names):
         state = None if name.startswith(".") else lstate_of(f"{root}/{prefix}{name}")
         if state:
             found[name] = SourceFile(root, f"{prefix}{name}", state)
@@ -143,7 +144,7 @@ def lines_of(file: SourceFile, start: int = 0) -> Iterator[bytes]:
             raise FileNotFoundError(file.name)
         with os.fdopen(os.dup(descriptor), "rb") as lines:
             lines.seek(start)
-            for raw in lines:
+            for raw in paced(lines):
                 if raw.endswith(b"\n") or decode_fields(raw) is not None:
                     yield raw
 
@@ -264,7 +265,7 @@ def entries_of(
 
 def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """An entry for each line: the summary, and under it the key facts."""
-    for raw in content.splitlines():
+    for raw in paced(content.splitlines()):
         entry = decode_entry(raw, zone)
         if entry is None:
             continue

@@ -32,6 +32,7 @@ from nanobot.memory.search.database import STREAM_BITS, unless_refused
 from nanobot.memory.search.question import ParsedQuestion, parse
 from nanobot.memory.search.ranking import RankCandidate, Segments, rank, reach
 from nanobot.session.records import JsonValue
+from nanobot.tasks import paced
 
 _BEST = 120
 """How many of the passages that match give and pass on score. More did not find more."""
@@ -321,7 +322,7 @@ class Vectors:
         """Keep the vectors of lines; None is for one that can have none, which then no longer waits
         for one."""
         with transaction(self._db):
-            for hash, vector in zip(hashes, vectors, strict=True):
+            for hash, vector in paced(zip(hashes, vectors, strict=True)):
                 numbers = _unit(vector or ())
                 signs = _signs(numbers) if numbers else b""
                 data = array("f", numbers).tobytes()
@@ -339,7 +340,8 @@ class Vectors:
         """
         question = _unit(vector)
         signs = int.from_bytes(_signs(question), "big")
-        here = ((id, s) for id, s in self._all().items() if id >> STREAM_BITS in streams)
+        known = paced(self._all().items())
+        here = ((id, s) for id, s in known if id >> STREAM_BITS in streams)
         near = nsmallest(_CLOSE, (((signs ^ s).bit_count(), id) for id, s in here))
         cosines = sorted(self._cosines(question, [id for _, id in near]), reverse=True)[:_NEAREST]
         if not cosines:
@@ -353,7 +355,7 @@ class Vectors:
             " WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(ids),),
         )
-        for id, data in rows:
+        for id, data in paced(rows):
             numbers = array("f", data)
             if len(numbers) == len(question):
                 yield sum(map(mul, numbers, question)), id
@@ -365,7 +367,7 @@ class Vectors:
                 "SELECT id, signs FROM passage JOIN vector USING (hash)"
                 " WHERE length(signs) AND role != 'tool'"
             )
-            self._signs = {id: int.from_bytes(signs, "big") for id, signs in rows}
+            self._signs = {id: int.from_bytes(signs, "big") for id, signs in paced(rows)}
             self._version = version
         return self._signs
 
