@@ -16,6 +16,7 @@ import asyncio
 import ssl
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
+from functools import cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -204,15 +205,19 @@ class Egress:
             raise EgressError(f"{url.host} could not be read: {error}") from error
 
     def _certificates(self) -> ssl.SSLContext:
-        if self._tls is None:
-            import httpx2
+        try:
+            return self._tls or _system_certificates()
+        except OSError as error:  # SSL_CERT_FILE names none
+            said = error.strerror or error
+            raise EgressError(f"the certificates to trust cannot be read: {said}") from error
 
-            try:
-                self._tls = httpx2.create_ssl_context()
-            except OSError as error:  # SSL_CERT_FILE names none
-                said = error.strerror or error
-                raise EgressError(f"the certificates to trust cannot be read: {said}") from error
-        return self._tls
+
+@cache
+def _system_certificates() -> ssl.SSLContext:
+    """Loading them takes 20 ms, so every way out shares them."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 async def _read(
