@@ -28,7 +28,8 @@ _SMALL = 8
 """Files of so many blocks or fewer are read whole."""
 _EDGE = 256
 """Bytes before the end by which a file is known again after it grew."""
-_MOST_FILES = 32
+_MOST_BLOCKS = 16_384
+"""Of so many the place is kept in memory: of half a gigabyte of text, in some 3 MB."""
 
 
 class _Block(Struct, gc=False):
@@ -63,6 +64,7 @@ class SeqIndex:
         self._block = block
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Path, _Index] = OrderedDict()
+        self._blocks = 0
 
     def lines(
         self, path: Path, descriptor: int, first: int, last: int | None
@@ -83,14 +85,16 @@ class SeqIndex:
 
     def _index_of(self, path: Path, descriptor: int, state: FileState) -> _Index:
         known = self._indexes.pop(path, None)
+        self._blocks -= len(known.blocks) if known else 0
         if known is None or known.state != state:
             # The last block may have ended in half a line.
             blocks = known.blocks[:-1] if known and _grew(known, descriptor, state) else []
             blocks += list(_blocks(descriptor, state.size, blocks[-1:], self._block))
             known = _Index(state, _edge(descriptor, state.size), blocks)
         self._indexes[path] = known
-        if len(self._indexes) > _MOST_FILES:
-            self._indexes.popitem(last=False)
+        self._blocks += len(known.blocks)
+        while self._blocks > _MOST_BLOCKS and len(self._indexes) > 1:
+            self._blocks -= len(self._indexes.popitem(last=False)[1].blocks)
         return known
 
 

@@ -20,6 +20,7 @@ import os
 from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -85,7 +86,8 @@ def segments(folder: Path) -> list[Segment]:
     """The segments in an archive folder, oldest first; none where there is no folder."""
     with storage_errors(folder):
         paths = [path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()]
-        return [_segment(path) for path in sorted(paths, key=lambda path: int(path.stem))]
+        ordered = sorted(paths, key=lambda path: int(path.stem))
+        return [Segment(one, int(one.stem), _last_in(one, state_of(one))) for one in ordered]
 
 
 def archived_up_to(folder: Path) -> int:
@@ -154,14 +156,16 @@ def archive_messages(
     return FileState.of(path.stat())
 
 
-def _segment(path: Path) -> Segment:
+@lru_cache(_MOST_FILES)
+def _last_in(path: Path, _: FileState | None) -> int:
+    """The last seq in the segment at `path`, which has this state."""
     head = next(lines_of(path), None)
     header = head.record if head and isinstance(head.record, Metadata) else None
     last = header.last_consolidated if header else 0
     if not last:  # damaged: the messages say it, too
         records = (line.record for line in lines_of(path))
         last = max((one.seq for one in records if isinstance(one, Message)), default=0)
-    return Segment(path, int(path.stem), last)
+    return last
 
 
 def _parted(

@@ -83,3 +83,29 @@ def test_of_a_large_file_little_is_read(tmp_path: Path) -> None:
     with opened(path) as descriptor:
         lines = list(SeqIndex(BLOCK).lines(path, descriptor, 2_000, 2_010))
     assert len(lines) < 20
+
+
+def test_of_many_large_files_little_is_read_once_they_are_known(tmp_path: Path) -> None:
+    """A long conversation has dozens of archived segments, and each is asked."""
+    first = tmp_path / "0.jsonl"
+    first.write_text("".join(encode(Message("user", "x" * 500, seq=n)) for n in range(1, 600)))
+    paths = [first, *(tmp_path / f"{number}.jsonl" for number in range(1, 60))]
+    for path in paths[1:]:
+        path.hardlink_to(first)
+    index = SeqIndex()
+
+    def bytes_read() -> int:
+        """To find the same few messages in every file."""
+        before = read_so_far()
+        for path in paths:
+            with opened(path) as descriptor:
+                assert list(index.lines(path, descriptor, 300, 301))
+        return read_so_far() - before
+
+    assert bytes_read() > 60 * first.stat().st_size
+    assert bytes_read() < 60 * first.stat().st_size / 3
+
+
+def read_so_far() -> int:
+    """How many bytes this process has read."""
+    return int(Path("/proc/self/io").read_text().split()[1])
