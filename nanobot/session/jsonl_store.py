@@ -376,7 +376,7 @@ class JsonlStore:
         return chain(
             (
                 SessionInfo(
-                    f.key, f.created_at, now, 0, "", str(f.path), 0, 0, self.metadata_of(f.key)
+                    f.key, f.created_at, now, 0, "", str(f.path), metadata=self.metadata_of(f.key)
                 )
                 for f in new
             ),

@@ -37,8 +37,9 @@ class SessionInfo(Struct, frozen=True):
     """A session at a glance. `place` is where it is kept, `size` what that takes in bytes without
     the archive, `preview` its last message.
 
-    `epoch_seq` and `last_consolidated` are as in `Session`, as far as a quick look tells;
-    `metadata` is as `SessionStore.metadata_of` gives it.
+    `epoch_seq` and `last_consolidated` are as in `Session`, and `last_seq` is that of the last
+    message, as far as a quick look tells (else 0); `metadata` is as `SessionStore.metadata_of`
+    gives it.
     """
 
     key: str
@@ -49,6 +50,7 @@ class SessionInfo(Struct, frozen=True):
     place: str
     epoch_seq: int = 0
     last_consolidated: int = 0
+    last_seq: int = 0
     metadata: Mapping[str, Any] = {}
 
 

@@ -162,5 +162,6 @@ class MemorySessions:
             place="memory",
             epoch_seq=max([seq_of_epoch(header.epoch), *epochs]),
             last_consolidated=header.last_consolidated,
+            last_seq=max((r.seq for r in records if isinstance(r, Message)), default=0),
             metadata=header.metadata or {},
         )

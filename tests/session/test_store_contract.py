@@ -155,6 +155,7 @@ async def test_the_listing_tells_what_was_sealed_and_consolidated(managed: Open)
     infos = {info.key: info for info in manager.list_sessions()}
     assert (infos["cli:direct"].epoch_seq, infos["cli:direct"].last_consolidated) == (4, 2)
     assert (infos["cli:other"].epoch_seq, infos["cli:other"].last_consolidated) == (0, 0)
+    assert infos["cli:other"].last_seq == 1
     assert [info.key for info in manager.list_sessions(sealed=True)] == ["cli:direct"]
     await manager.mark_consolidated(session, 4)
     assert list(manager.list_sessions(sealed=True)) == []

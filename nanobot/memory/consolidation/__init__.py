@@ -273,21 +273,13 @@ class MemoryConsolidator:
             for log in (memory.history for memory in memories):
                 for key in log.sessions():
                     logs.setdefault(key, []).append(log)
-            return {
-                info.key
-                for info in self._sessions.list_sessions(sealed=not logs)
-                if not is_internal(info.key)
-                and any(
-                    info.last_consolidated < seq
-                    for seq in (
-                        info.epoch_seq,
-                        *(
-                            log.committed(info.key, info.created_at)[0]
-                            for log in logs.get(info.key, ())
-                        ),
-                    )
-                )
-            }
+            found = set[str]()
+            for info in self._sessions.list_sessions(sealed=not logs):
+                of_it, begun = logs.get(info.key, ()), info.created_at
+                wanted = [info.epoch_seq, *(log.committed(info.key, begun)[0] for log in of_it)]
+                if info.last_consolidated < max(wanted) and not is_internal(info.key):
+                    found.add(info.key)
+            return found
 
         self._left_behind |= await asyncio.to_thread(left_behind)
         await self._for_each(sorted(self._left_behind), self.consolidate_sealed)
@@ -297,11 +289,13 @@ class MemoryConsolidator:
         before = self._clock.now() - timedelta(minutes=self._gauge.limits.idle_minutes)
 
         def resting() -> dict[str, datetime]:
-            infos = (info for info in self._sessions.list_sessions() if info.updated_at <= before)
             return {
                 info.key: info.updated_at
-                for info in infos
-                if not is_internal(info.key) and self._rested.get(info.key) != info.updated_at
+                for info in self._sessions.list_sessions()
+                if info.updated_at <= before
+                and not 0 < info.last_seq <= info.last_consolidated
+                and not is_internal(info.key)
+                and self._rested.get(info.key) != info.updated_at
             }
 
         due = await asyncio.to_thread(resting)

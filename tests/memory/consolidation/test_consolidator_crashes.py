@@ -310,6 +310,20 @@ async def test_a_start_opens_only_the_sessions_that_were_left_behind(tmp_path: P
     await after.close()
 
 
+async def test_a_resting_session_that_memory_holds_is_not_opened(tmp_path: Path) -> None:
+    limits = ConsolidationLimits(budget=3_000, idle_minutes=30)
+    home = CountingHome(tmp_path, ScriptedModel(saves(), saves()), limits)
+    await home.consolidator.compact(await home.talk("I like tea", key="cli:held"))
+    await home.talk("hello", key="cli:waits")
+    await home.close()
+    home.clock.jump(31 * 60)
+    after = CountingHome(tmp_path, home.model, limits, clock=home.clock)
+    await after.consolidator.consolidate_idle()
+    assert after.opened == ["cli:waits"]
+    assert [entry.session for entry in after.entries] == ["cli:held", "cli:waits"]
+    await after.close()
+
+
 class EditedStore(MemoryStore):
     """An editor saves again and again."""
 
