@@ -193,15 +193,28 @@ class _Spot(NamedTuple):
     size: int
 
 
+class Committed(NamedTuple):
+    """The newest entry of a session: its cursor, the last message that it stands for, its time."""
+
+    cursor: int
+    last: int
+    when: datetime
+
+    def since(self, begun: datetime) -> int:
+        """The last message that it stands for, in a session that began then; 0 where the entry is
+        of an earlier one with the same key."""
+        return self.last if self.when >= begun.replace(microsecond=0) else 0
+
+
 class _Index(Struct):
     """What the files in these `states` hold: their entries in the order of their cursors, and of
-    each session the cursor, the last message and the time of its newest entry. `highest` is the
+    each session the newest one. `highest` is the
     highest cursor on any line, also where that is no entry; `foreign`: some lines of the live file
     are of another program's kind."""
 
     states: dict[str, FileState | None]
     spots: list[_Spot] = field(default_factory=list)
-    newest: dict[str, tuple[int, int, datetime]] = field(default_factory=dict)
+    newest: dict[str, Committed] = field(default_factory=dict)
     highest: int = 0
     foreign: bool = False
 
@@ -213,8 +226,8 @@ class _Index(Struct):
         self.spots.insert(at, _Spot(entry.cursor, path, start, size))
         self.highest = max(self.highest, entry.cursor)
         known = self.newest.get(entry.session)
-        if entry.last and (known is None or known[0] < entry.cursor):
-            self.newest[entry.session] = (entry.cursor, entry.last, entry.timestamp)
+        if entry.last and (known is None or known.cursor < entry.cursor):
+            self.newest[entry.session] = Committed(entry.cursor, entry.last, entry.timestamp)
 
     def after(self, cursor: int) -> list[_Spot]:
         """The entries with a higher cursor, in order."""
@@ -280,17 +293,17 @@ class HistoryLog:
             hints = self._hint(_CURSOR) or 0, self._hint(_DREAM_CURSOR) or 0
             return max(self._index().highest, *hints)
 
-    def sessions(self) -> list[str]:
-        """The sessions of which an entry stands for messages."""
+    def newest(self) -> dict[str, Committed]:
+        """The newest entry of each session of which one stands for messages."""
         with self._lock:
-            return list(self._index().newest)
+            return self._index().newest.copy()
 
     def committed(self, session: str, since: datetime) -> tuple[int, datetime]:
         """The last message of a session that the entries made since then stand for, 0 for none, and
         when the newest of them was made."""
         with self._lock:
-            _, last, when = self._index().newest.get(session, (0, 0, since))
-            return (last if when >= since.replace(microsecond=0) else 0), when
+            found = self._index().newest.get(session)
+            return (found.since(since), found.when) if found else (0, since)
 
     def recover(self) -> None:
         """Finish what a crash cut short; make entries of lines that HKUDS/nanobot wrote.

@@ -33,7 +33,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.consolidation.archivist import Archivist, Urgency
 from nanobot.memory.consolidation.planning import PromptGauge, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser
-from nanobot.memory.history import HistoryLog
+from nanobot.memory.history import Committed
 from nanobot.memory.scopes import Memory
 from nanobot.messages import Message
 from nanobot.providers.port import Provider
@@ -269,14 +269,14 @@ class MemoryConsolidator:
         memories = self._memories()
 
         def left_behind() -> set[str]:
-            logs: dict[str, list[HistoryLog]] = {}
-            for log in (memory.history for memory in memories):
-                for key in log.sessions():
-                    logs.setdefault(key, []).append(log)
+            newest: dict[str, list[Committed]] = {}
+            for memory in memories:
+                for key, entry in memory.history.newest().items():
+                    newest.setdefault(key, []).append(entry)
             found = set[str]()
-            for info in self._sessions.list_sessions(sealed=not logs):
-                of_it, begun = logs.get(info.key, ()), info.created_at
-                wanted = [info.epoch_seq, *(log.committed(info.key, begun)[0] for log in of_it)]
+            for info in self._sessions.list_sessions(sealed=not newest):
+                entries = newest.get(info.key, ())
+                wanted = (info.epoch_seq, *(entry.since(info.created_at) for entry in entries))
                 if info.last_consolidated < max(wanted) and not is_internal(info.key):
                     found.add(info.key)
             return found
