@@ -166,8 +166,8 @@ class SessionCatalogue:
         if not is_new and within and began - self._looked <= within:
             return
         known = dict(db.execute("SELECT place, states FROM file"))
-        states = self._states()
-        rows, refused = list[_Row](), set[str]()
+        states, refused = self._states()
+        rows = list[_Row]()
         for place in paced([one for one in states if known.get(one) != states[one]]):
             try:
                 rows.append(self._row(place, states[place]))
@@ -182,20 +182,26 @@ class SessionCatalogue:
                 _store(db, rows, gone, states, self._clock.now())
         self._refused, self._looked = refused, began
 
-    def _states(self) -> dict[str, str]:
-        """The states of the files that there are, by the places of their rows."""
+    def _states(self) -> tuple[dict[str, str], set[str]]:
+        """The states of the files that there are, by the places of their rows, and what kept from
+        looking into a folder of the archive."""
         # The live files first: what is moved to the archive meanwhile is then in both or in one.
-        found = _states_in(self.folder)
+        found, refused = _states_in(self.folder), set[str]()
         for stem in _listed(self.folder / ARCHIVE):
+            try:
+                inside = _states_in(self.folder / ARCHIVE / stem)
+            except StorageError as error:
+                refused.add(str(error))
+                continue
             segments = [
                 (int(number), f"{name} {state}")
-                for name, state in _states_in(self.folder / ARCHIVE / stem).items()
+                for name, state in inside.items()
                 if (number := name.removesuffix(SUFFIX)).isdecimal()
             ]
             if segments:
                 place = _place_of(f"{ARCHIVE}/{stem}")
                 found[place] = "\n".join(line for _, line in sorted(segments))
-        return found
+        return found, refused
 
     def _row(self, place: str, states: str) -> _Row:
         name = _name_of(place)

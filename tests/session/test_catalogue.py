@@ -53,6 +53,11 @@ def read(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def link_to_itself(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.symlink_to(path)
+
+
 def is_private(path: Path) -> bool:
     return path.stat().st_mode & 0o777 == 0o600
 
@@ -174,14 +179,15 @@ async def test_a_copy_yields_to_the_file_with_the_name_of_the_key(
     assert set(changed(catalogue.changes(mark))) == {"cli:direct", "copy", "later"}
 
 
-async def test_a_file_that_cannot_be_read_is_said_once_and_hides_no_other(
+async def test_what_cannot_be_read_is_said_once_and_hides_no_other(
     managed: Open, folder: Path, catalogue: SessionCatalogue, warnings: list[str]
 ) -> None:
     await say(managed(), "cli:direct", "hello")
     (folder / "broken.jsonl").mkdir()
+    link_to_itself(folder / "archive" / "cli_broken")
     for _ in range(2):
         assert previews(catalogue) == {"cli:direct": "hello"}
-    assert len(warnings) == 1
+    assert len(warnings) == 2
 
 
 async def test_nothing_is_left_of_a_line_that_was_rewritten(

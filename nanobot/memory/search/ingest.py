@@ -27,7 +27,7 @@ from loguru import logger
 
 from nanobot.bus.sqlite import transaction
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
 from nanobot.memory.search.database import (
@@ -96,8 +96,11 @@ class IndexIngest:
 
     def refresh(self, within: float = 0.0) -> None:
         """Take in what changed; of conversations, what the catalogue knew `within` so many seconds.
-        Raises `sqlite3.Error`, StorageError."""
-        self._refresh_sessions(within)
+        Raises `sqlite3.Error`."""
+        try:
+            self._refresh_sessions(within)
+        except StorageError as error:
+            self._report(("message", "", ""), error)
         rows = self._db.execute(
             "SELECT source, scope, key, files FROM stream WHERE source != 'message'"
         )
@@ -160,11 +163,14 @@ class IndexIngest:
         except FileNotFoundError:  # moved just now: the next refresh sees where to
             return False
         except (NanobotError, OSError, ValueError, OverflowError) as error:
-            if name not in self._reported:
-                self._reported.add(name)
-                logger.warning("{} {} is not searched: {}", source, name[2], error)
+            self._report(name, error)
             return False
         return True
+
+    def _report(self, name: Name, error: Exception) -> None:
+        if name not in self._reported:
+            self._reported.add(name)
+            logger.warning("{} {} is not searched: {}", name[0], name[2], error)
 
     def _entries(self, name: Name, files: Files) -> list[IndexEntry]:
         zone = self._clock.now().tzinfo

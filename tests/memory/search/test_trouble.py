@@ -22,6 +22,11 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
+def put_out_of_sight(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to(folder)
+
+
 async def built(home: Home) -> None:
     index = home.index()
     await index.refresh()
@@ -180,6 +185,20 @@ async def test_a_session_that_cannot_be_read_hides_no_other(
     result = await index.search(Query("elephant", ("owner",), limit=3))
     assert len(result.hits) == 3
     await index.close()
+
+
+async def test_conversations_that_cannot_be_listed_hide_nothing_else(
+    home: Home, warnings: list[str]
+) -> None:
+    await built(home)
+    home.remember(1, "a tiger")
+    put_out_of_sight(home.sessions)
+    index = home.index()
+    for _ in range(2):
+        assert len(await find(index, "tiger")) == 1
+    assert len(await find(index, "elephant")) == 50
+    await index.close()
+    assert len(warnings) == 1
 
 
 async def test_closing_does_not_wait_for_a_first_indexing(tmp_path: Path) -> None:
