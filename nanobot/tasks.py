@@ -29,8 +29,8 @@ SWITCH_SECONDS = 0.002
 """Python's switch interval while a gateway runs: how long the event loop waits, several times in a
 turn, for a thread that computes and is not `paced`."""
 
-_SLICE_SECONDS = 0.0005
-_PAUSE, _LONGEST_PAUSE = 3.0, 0.02
+_SLICE_SECONDS = 0.0003
+_PAUSE, _LONGEST_PAUSE = 4.0, 0.02
 """Pauses last so many times as long as the work before them, and so many seconds at most."""
 
 _BUSY = 0.1
@@ -138,7 +138,7 @@ def paced(items: Iterable[T], pause: Callable[[float], None] = time.sleep) -> It
     """The same items, for a thread that works through many of them, so that turns hardly notice it.
 
     Python runs one thread at a time. So while other threads of this process use the processor, this
-    one pauses for three quarters of the time; else it goes on without a pause. Never pauses on an
+    one pauses for four fifths of the time; else it goes on without a pause. Never pauses on an
     event loop. `pause` sleeps for some seconds.
     """
     if _is_on_event_loop():

@@ -20,6 +20,7 @@ from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import json_line, lstate_of, tail_without_newline, write_all
 from nanobot.security.paths import Place
+from nanobot.tasks import paced
 
 LIMIT = 1 << 30
 """Bytes of the largest file that is read."""
@@ -167,7 +168,7 @@ def redact_file(place: Place, redact: Redact) -> bool:
 def redacted_lines(text: str, redact: Redact) -> str:
     """A file of JSON entries with each text in it put through `redact`."""
     lines = text.split("\n")
-    return "\n".join(redacted_json(line, redact) or redact(line) for line in lines)
+    return "\n".join(redacted_json(line, redact) or redact(line) for line in paced(lines))
 
 
 def redacted_json(text: str, redact: Redact) -> str | None:

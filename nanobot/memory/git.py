@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from nanobot.errors import StorageError
 from nanobot.io import replace_file, storage_errors, sync_folder
+from nanobot.tasks import paced
 
 if TYPE_CHECKING:
     from dulwich.object_store import DiskObjectStore
@@ -212,7 +213,7 @@ class Repository:
             shutil.rmtree(self._new, ignore_errors=True)
             build(self._new, self.branch)
         new = Repository(self._new, durable=False)
-        for number, commit in enumerate(reversed(list(self.chain(self.tip()))), 1):
+        for number, commit in enumerate(paced(reversed(list(paced(self.chain(self.tip()))))), 1):
             message = redact_message(commit.message)
             touched = message != commit.message
             files: dict[str, bytes | None] = {}

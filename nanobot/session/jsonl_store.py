@@ -67,6 +67,7 @@ from nanobot.session.records import (
 )
 from nanobot.session.session import Contents
 from nanobot.session.store import Redact, SessionInfo
+from nanobot.tasks import paced
 
 _INLINE = 64 * 1024
 """Files up to this many bytes are parsed on the event loop: a thread would cost more."""
@@ -241,7 +242,7 @@ def rewrite_file(files: FileOps, path: Path, redact: Redact) -> int:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return 0
-    redacted = [_redacted(line, redact) for line in lines]
+    redacted = [_redacted(line, redact) for line in paced(lines)]
     changed = sum(new != old for new, old in zip(redacted, lines, strict=True))
     if changed:
         replace_file(path, [b"\n".join(redacted)], files=files)

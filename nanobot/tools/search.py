@@ -23,6 +23,7 @@ from msgspec import Meta, Struct
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import FolderEntry, Place
 from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
+from nanobot.tasks import paced
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tools import matching
 from nanobot.tools.matching import MatchAnswer, MatchRequest
@@ -195,7 +196,7 @@ class _Texts:
     def read(self) -> Iterator[tuple[str, bytes]]:
         """The texts among them, each with the name of its file."""
         room = MAX_SEARCHED
-        for place in self._places:
+        for place in paced(self._places):
             try:
                 content = place.read_bytes(min(room, MAX_SEARCHED_FILE)) or b""
             except PathRefused:
@@ -215,7 +216,7 @@ def _below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:
         raise missing(folder)
     if found.kind != "folder":
         raise ToolError(f"{folder.shown} is not a folder")
-    return folder.walk_tree(MAX_VISITED)
+    return paced(folder.walk_tree(MAX_VISITED))
 
 
 def _chosen(start: Place, glob: str) -> list[Place]:
