@@ -82,7 +82,7 @@ def questions(known: list[str], number: int) -> list[str]:
 def open_index(home: Path) -> MemoryIndex:
     """The index of a home."""
     sources = Sources(
-        SessionCatalogue(home / "sessions", FakeClock()),
+        SessionCatalogue(home / "sessions", FakeClock(), home / "state" / "catalogue.db"),
         scope_of=lambda key, metadata: "owner",
         memories=lambda: [("owner", home / "memory")],
     )
