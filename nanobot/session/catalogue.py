@@ -153,7 +153,8 @@ class SessionCatalogue:
         yield self._memory
 
     def _set_aside(self, error: Exception, *, is_first: bool) -> None:
-        if self._path is not None and is_first and is_damaged(error):
+        of_another_user = isinstance(error, PermissionError)  # who listed sessions by sudo
+        if self._path is not None and is_first and (of_another_user or is_damaged(error)):
             with suppress(OSError):
                 remove_cache(self._path)
             return

@@ -246,11 +246,11 @@ def glance(path: Path) -> SessionInfo:
     gone = [mark for mark in marks if isinstance(mark, Retraction)]
     epochs = [mark.seq for mark in marks if isinstance(mark, Epoch)]
     headers = [mark for mark in (newest, *marks) if isinstance(mark, Metadata)]
-    said, preview, last = None, "", 0
+    said, preview, last = None, "", -1
     for line in reversed(lines):
         message = None if _MARK in line or (said and preview) else decode(line)
         if isinstance(message, Message):
-            said, last = said or message.timestamp, last or message.seq
+            said, last = said or message.timestamp, message.seq if last < 0 else last
             spoken = message.from_person or message.role == "assistant"
             if spoken and not preview and not any(one.covers(message) for one in gone):
                 preview = shortened(message.content, _PREVIEW)
@@ -268,6 +268,6 @@ def glance(path: Path) -> SessionInfo:
         place=str(path),
         epoch_seq=max(seq_of_epoch(newest.epoch), *epochs, 0),
         last_consolidated=max(one.last_consolidated for one in headers),
-        last_seq=last,
+        last_seq=max(0, last),
         metadata=newest.metadata or {},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from nanobot.session.catalogue import Changes, SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
+from tests.privileges import without_privileges
 from tests.session.support import Open, say
 
 
@@ -149,6 +151,26 @@ async def test_one_of_another_version_is_made_anew(
         db.execute("PRAGMA user_version = 99")
     db.close()
     assert previews(catalogue) == {"cli:direct": "hello"}
+
+
+async def test_a_line_added_by_hand_hides_the_last_number(
+    managed: Open, folder: Path, catalogue: SessionCatalogue
+) -> None:
+    await say(managed(), "cli:direct", "hello")
+    with live(folder).open("a") as file:
+        file.write('{"role": "user", "content": "by hand"}\n')
+    assert [(info.preview, info.last_seq) for info in catalogue.sessions()] == [("by hand", 0)]
+
+
+def test_a_database_of_another_user_gives_way(clock: FakeClock) -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        database = Path(name, "catalogue.db")
+        database.touch(mode=0o600)
+        database.parent.chmod(0o777)
+        with without_privileges():
+            catalogue = SessionCatalogue(Path(name), clock, database)
+            assert list(catalogue.sessions()) == []
+        assert database.read_bytes()
 
 
 async def test_without_a_place_on_the_disk_sessions_are_listed_all_the_same(
