@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from nanobot.app.gateway import Gateway
     from nanobot.config.settings import Settings
 
-_NEW_OBJECTS = 5_000
 _QUIET_SECONDS = 1.0
 """Seconds after which a message says what the exit waits for."""
 
@@ -110,20 +109,19 @@ class _Host:
 def build(settings: Settings, *, hosted: bool) -> Gateway:
     """Set up the log and the gateway; `hosted`: in a process that is not the gateway's alone.
 
-    What is loaded and built here stays, so the garbage collector does not look at it. Nor does it
-    after every 700 new objects, as is usual: almost all go by themselves when they are not used.
+    What is loaded and built here stays, so the garbage collector does not look at it.
     """
     gc.disable()
     try:
         from nanobot.app.gateway import Gateway
         from nanobot.clock import SystemClock
-        from nanobot.upkeep.heap import Heap
+        from nanobot.upkeep.heap import NEW_OBJECTS, Heap
 
         _begin_log(settings, on_console=not hosted)
         return Gateway(settings, routines=() if hosted else (Heap(SystemClock()),))
     finally:
         gc.freeze()
-        gc.set_threshold(_NEW_OBJECTS)
+        gc.set_threshold(NEW_OBJECTS)
         gc.enable()
 
 

@@ -22,8 +22,12 @@ from nanobot.tasks import Periodic
 
 EVERY_SECONDS = 10.0
 
-_MUCH = 50
-"""Young collections, one for each 700 objects more: with fewer there is nothing to be gained."""
+NEW_OBJECTS = 5_000
+"""After so many a young collection runs, not after 700 as is usual: almost all go by themselves when
+they are not used."""
+
+_MUCH = 7
+"""Young collections: with fewer there is nothing to be gained."""
 
 _FREEZES = 10
 """Rounds after which what is there is frozen; later nothing lasting is loaded any more."""
