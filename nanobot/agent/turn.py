@@ -268,7 +268,6 @@ class Turns:
         """Keep a message that begins no turn in the conversation."""
         turn = RunningTurn(entry, self._parts)
         session.begin_turn()
-        turn.scope = self.identify(session, turn.inbound)
         self._stage(session, turn, turn.messages)
         done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
         self._bus.forward(await self._commit(session, done))
@@ -440,7 +439,8 @@ class Turns:
         """Stage a turn's messages. What the model said after it read foreign text carries the mark
         of that: it may repeat it."""
         tools = tuple(dict.fromkeys(turn.tools))
-        marked = [*self._parts.sources.unconfirmed(turn.scope), *session.marked]
+        scope = turn.scope or self.identify(session, turn.inbound)
+        marked = [*self._parts.sources.unconfirmed(scope), *session.marked]
         for message in messages:
             marked += [message] if message.origin or message.notice else []
             used: tuple[str, ...] = ()

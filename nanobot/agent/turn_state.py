@@ -79,7 +79,6 @@ class RunningTurn(TurnLog):
     """
 
     caller: TurnContext
-    scope: str
 
     def __init__(self, entry: InboxEntry, parts: AgentParts) -> None:
         done, started = _replay(entry.steps) if entry.steps else ([], frozenset())
@@ -88,6 +87,7 @@ class RunningTurn(TurnLog):
         self.entries = [entry, *entry.joined]
         self.messages = [parts.intake.text_of(entry.message), *done]
         self.resumed = Resumed(tuple(done), started)
+        self.scope = ""
         self.report: dict[str, object] = {}
         self.prompt_tokens = 0
         self.before: Callable[[], Sequence[Message]] = tuple
