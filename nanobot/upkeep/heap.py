@@ -23,8 +23,8 @@ from nanobot.tasks import Periodic
 EVERY_SECONDS = 10.0
 
 NEW_OBJECTS = 5_000
-"""After so many a young collection runs, not after 700 as is usual: almost all go by themselves when
-they are not used."""
+"""After so many a young collection runs, not after 700 as is usual: almost all go by themselves
+when they are not used."""
 
 _MUCH = 7
 """Young collections: with fewer there is nothing to be gained."""
