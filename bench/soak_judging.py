@@ -24,6 +24,8 @@ _NOTICES = (
     "Your message is waiting:",
     BEHIND_ANOTHER,
 )
+_UNASKED = ("May I remember this?", "May I change memory like this?")
+"""What nanobot asks of itself when Dream has learned something from foreign text."""
 _BROKEN = "Something broke inside nanobot"
 _SHOWN = 100
 
@@ -93,6 +95,8 @@ class _Reading:
         marks = MARK.findall(text)
         if is_notice(text):
             self._verdict.notices += 1
+        elif text.startswith(_UNASKED):
+            return
         elif again and (marks or all(self._open.values())):
             self._verdict.repeats += 1  # two messages may end alike: not if one still needs an end
         elif marks:
