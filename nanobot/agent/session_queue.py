@@ -138,36 +138,57 @@ class Lanes:
 
 _BACKLOG = 1_000
 _MOST = 5
+_TEXT_SECONDS = 0.03
 
 
 class Screen:
-    """Shows progress, in order within a chat, without ever holding up the agent. Text of a chat
-    that cannot keep up is left out: the final reply has it all; the ends of turns never are. A
-    reply waits `timeout` seconds for the progress before it; a single event may take `_MOST` times
-    as long to show."""
+    """Shows progress, in order within a chat, without ever holding up the agent. Text waits up to
+    `_TEXT_SECONDS` for more, as models send it word by word. Text of a chat that cannot keep up is
+    left out: the final reply has it all; the ends of turns never are. A reply waits `timeout`
+    seconds for the progress before it; a single event may take `_MOST` times as long to show."""
 
     def __init__(self, channels: Mapping[str, Channel], *, timeout: float = 2.0) -> None:
         self._channels, self._timeout = channels, timeout
         self._lanes = Lanes()
+        self._texts: dict[str, list[TextDelta]] = {}
 
     def show_progress(self, event: Progress) -> None:
         """Queue an event for its chat."""
-        channel = self._channels.get(event.channel)
-        if channel is None:
+        if event.channel not in self._channels:
             return
         chat = f"{event.channel}:{event.chat_id}"
-        if not isinstance(event, TextDelta) or self._lanes.waiting(chat) < _BACKLOG:
-            self._lanes.submit(chat, partial(self._show, channel, event))
+        texts = self._texts.get(chat)
+        if texts and isinstance(event, TextDelta) and event.turn_id == texts[0].turn_id:
+            if event.restart:
+                texts.clear()
+            texts.append(event)
+            return
+        self._queue_text(chat)
+        if isinstance(event, TextDelta):
+            self._texts[chat] = [event]
+            asyncio.get_running_loop().call_later(_TEXT_SECONDS, self._queue_text, chat)
+        else:
+            self._queue(chat, event)
 
     async def flush(self, channel: str, chat_id: str) -> None:
         """Return when what was queued for a chat has been shown, or after a moment."""
+        chat = f"{channel}:{chat_id}"
+        self._queue_text(chat)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._timeout):
-                await self._lanes.run(f"{channel}:{chat_id}")
+                await self._lanes.run(chat)
 
     async def close(self) -> None:
         """Stop showing."""
         await self._lanes.drain(0.0)
+
+    def _queue_text(self, chat: str) -> None:
+        texts = self._texts.pop(chat, ())
+        if texts and self._lanes.waiting(chat) < _BACKLOG:
+            self._queue(chat, replace(texts[0], text="".join(one.text for one in texts)))
+
+    def _queue(self, chat: str, event: Progress) -> None:
+        self._lanes.submit(chat, partial(self._show, self._channels[event.channel], event))
 
     async def _show(self, channel: Channel, event: Progress) -> None:
         try:

@@ -433,17 +433,17 @@ async def test_while_the_disk_refuses_the_mark_nothing_more_goes_to_the_chat(
 async def test_progress_of_a_chat_is_shown_before_its_reply(
     delivery: Delivery, channel: FakeChannel
 ) -> None:
-    seen: list[int] = []
+    seen: list[TextDelta] = []
 
     async def hold(_: OutboundPart) -> None:
-        seen.append(len(channel.shown))
+        seen.extend(event for event in channel.shown if isinstance(event, TextDelta))
 
     channel.hold = hold
     for _ in range(5):
         delivery.screen.show_progress(TextDelta("fake", "1", "t1", "x"))
     await delivery.send("t1", "xxxxx")
     await channel.received(1)
-    assert seen == [5]
+    assert "".join(event.text for event in seen) == "xxxxx"
 
 
 async def test_the_parts_of_a_long_text_arrive_with_only_the_last_marked(

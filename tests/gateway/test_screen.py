@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from nanobot.agent.session_queue import Screen
-from nanobot.bus.events import Progress, TextDelta, TurnEnded
+from nanobot.bus.events import Progress, TextDelta, ToolOutput, TurnEnded
 from nanobot.testing.channel import FakeChannel
 
 
@@ -22,8 +22,8 @@ class HeldChannel(FakeChannel):
         await super().show_progress(event)
 
 
-def delta(text: str, chat_id: str = "1") -> TextDelta:
-    return TextDelta("fake", chat_id, "t1", text)
+def delta(text: str, chat_id: str = "1", turn_id: str = "t1", restart: bool = False) -> TextDelta:
+    return TextDelta("fake", chat_id, turn_id, text, restart)
 
 
 def ended(chat_id: str = "1") -> TurnEnded:
@@ -33,11 +33,53 @@ def ended(chat_id: str = "1") -> TurnEnded:
 async def test_events_of_a_chat_are_shown_in_order() -> None:
     channel = FakeChannel()
     screen = Screen({"fake": channel})
-    events: list[Progress] = [*(delta(str(number)) for number in range(50)), ended()]
+    events: list[Progress] = [*(delta("x", turn_id=f"t{number}") for number in range(50)), ended()]
     for event in events:
         screen.show_progress(event)
     await screen.flush("fake", "1")
     assert channel.shown == events
+    await screen.close()
+
+
+async def test_text_that_comes_at_once_is_shown_at_once_and_in_its_place() -> None:
+    channel = FakeChannel()
+    screen = Screen({"fake": channel})
+    output = ToolOutput("fake", "1", "t1", "done")
+    for event in (
+        delta("I look"),
+        delta(" it up."),
+        output,
+        delta("It "),
+        delta("is "),
+        delta("4."),
+    ):
+        screen.show_progress(event)
+    await screen.flush("fake", "1")
+    assert channel.shown == [delta("I look it up."), output, delta("It is 4.")]
+    await screen.close()
+
+
+async def test_text_that_is_void_before_it_is_shown_is_never_shown() -> None:
+    channel = FakeChannel()
+    screen = Screen({"fake": channel})
+    for event in (delta("void"), delta("what ", restart=True), delta("holds")):
+        screen.show_progress(event)
+    await screen.flush("fake", "1")
+    assert channel.shown == [delta("what holds", restart=True)]
+    await screen.close()
+
+
+async def test_text_is_shown_though_nothing_comes_after_it() -> None:
+    shown = asyncio.Event()
+
+    class Watched(FakeChannel):
+        async def show_progress(self, event: Progress) -> None:
+            assert event == delta("text")
+            shown.set()
+
+    screen = Screen({"fake": Watched()})
+    screen.show_progress(delta("text"))
+    await asyncio.wait_for(shown.wait(), 5)
     await screen.close()
 
 
@@ -75,8 +117,8 @@ async def test_flush_waits_for_what_is_being_shown_and_not_for_ever() -> None:
 async def test_text_beyond_the_backlog_is_left_out_and_the_end_of_a_turn_never_is() -> None:
     channel = HeldChannel()
     screen = Screen({"fake": channel}, timeout=3600)
-    for _ in range(5_000):
-        screen.show_progress(delta("x", "slow"))
+    for number in range(5_000):
+        screen.show_progress(delta("x", "slow", f"t{number}"))
     screen.show_progress(ended("slow"))
     channel.gate.set()
     await screen.flush("fake", "slow")
@@ -88,20 +130,20 @@ async def test_text_beyond_the_backlog_is_left_out_and_the_end_of_a_turn_never_i
 async def test_an_event_that_cannot_be_shown_does_not_stop_the_next() -> None:
     class Broken(FakeChannel):
         async def show_progress(self, event: Progress) -> None:
-            if isinstance(event, TextDelta) and event.text == "bad":
+            if isinstance(event, ToolOutput) and event.text == "bad":
                 raise LookupError("broken")
-            if isinstance(event, TextDelta) and event.text == "hangs":
+            if isinstance(event, ToolOutput) and event.text == "hangs":
                 await asyncio.Event().wait()
             await super().show_progress(event)
 
     channel = Broken()
     screen = Screen({"fake": channel}, timeout=0.01)
     for text in ("bad", "hangs", "good"):
-        screen.show_progress(delta(text))
+        screen.show_progress(ToolOutput("fake", "1", "t1", text))
     screen.show_progress(ended())
     while ended() not in channel.shown:
         await screen.flush("fake", "1")
-    assert channel.shown == [delta("good"), ended()]
+    assert channel.shown == [ToolOutput("fake", "1", "t1", "good"), ended()]
     await screen.close()
 
 
