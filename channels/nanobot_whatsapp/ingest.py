@@ -94,13 +94,7 @@ class Ingest:
     `pairing`: a stranger who writes in private is told how to get access."""
 
     def __init__(
-        self,
-        host: ChannelHost,
-        people: People,
-        *,
-        self_chat: bool,
-        pairing: bool,
-        prefix: str = "",
+        self, host: ChannelHost, people: People, *, self_chat: bool, pairing: bool, prefix: str = ""
     ) -> None:
         self._host, self._people = host, people
         self._self_chat, self._pairing, self._prefix = self_chat, pairing, prefix

@@ -98,11 +98,7 @@ class AgentLoop:
         """Let a suspect in, and wait until its turn has asked the model, is over, or takes long."""
         asked = self._suspects[key] = asyncio.Event()
         self._queue.resume(key)
-        signs = (
-            asked.wait(),
-            self._queue.lanes.run(key),
-            self._clock.sleep(_SUSPECT_SECONDS),
-        )
+        signs = (asked.wait(), self._queue.lanes.run(key), self._clock.sleep(_SUSPECT_SECONDS))
         tasks = [self._background.start(sign, name=f"suspect {key}") for sign in signs]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:

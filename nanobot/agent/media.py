@@ -39,12 +39,7 @@ _IMAGE_SUFFIXES = {
     "image/webp": ".webp",
 }
 _IMAGE_TYPES = frozenset((*_IMAGE_SUFFIXES.values(), ".jpeg"))
-_SUFFIXES = {
-    "audio/ogg": ".ogg",
-    "audio/mp4": ".m4a",
-    "audio/wav": ".wav",
-    "audio/webm": ".webm",
-}
+_SUFFIXES = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "audio/wav": ".wav", "audio/webm": ".webm"}
 """Where Python's table is silent; a transcriber goes by the suffix."""
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 _MORE_TYPES = {

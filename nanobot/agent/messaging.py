@@ -52,14 +52,10 @@ _LISTED = 20
 
 class MessageArguments(Arguments, frozen=True):
     text: str = ""
-    media: Annotated[
-        list[str],
-        Meta(max_length=MOST_FILES, description="Paths of files."),
-    ] = field(default_factory=list)
-    chat: Annotated[
-        str,
-        Meta(description="Another chat, such as telegram:123."),
-    ] = ""
+    media: Annotated[list[str], Meta(max_length=MOST_FILES, description="Paths of files.")] = field(
+        default_factory=list
+    )
+    chat: Annotated[str, Meta(description="Another chat, such as telegram:123.")] = ""
 
 
 class SendMessage(Tool, Struct, frozen=True):

@@ -36,13 +36,7 @@ from nanobot.agent.runner import Resumed, Turn, whole_groups, with_stopped_calls
 from nanobot.agent.session_queue import turn_ended
 from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
 from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded, TurnStarted
-from nanobot.bus.journal import (
-    GIVE_UP_AFTER,
-    Committed,
-    Completion,
-    InboxEntry,
-    Outgoing,
-)
+from nanobot.bus.journal import GIVE_UP_AFTER, Committed, Completion, InboxEntry, Outgoing
 from nanobot.clock import pause_after
 from nanobot.commands import Answer
 from nanobot.errors import (

@@ -23,14 +23,7 @@ from nanobot.agent.runner import AgentHook, Hooks, TurnMetrics
 from nanobot.app.base import Base, Closable, Models, Routine
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import MemoryParts
-from nanobot.app.services import (
-    Agent,
-    Monitoring,
-    Platforms,
-    Upkeep,
-    build_routines,
-    clear_backup,
-)
+from nanobot.app.services import Agent, Monitoring, Platforms, Upkeep, build_routines, clear_backup
 from nanobot.app.tools import Toolbox
 from nanobot.bus.journal import InboxEntry
 from nanobot.channel import Channel

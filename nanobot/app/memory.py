@@ -59,11 +59,7 @@ class MemoryParts:
         self.index = MemoryIndex(
             stores.state / "index.db",
             Sources(
-                stores.catalogue,
-                scopes.of_session,
-                memories.folders,
-                library,
-                template=template,
+                stores.catalogue, scopes.of_session, memories.folders, library, template=template
             ),
             clock,
             self.embedder,

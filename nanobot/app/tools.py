@@ -203,12 +203,7 @@ class Toolbox:
         base, memory, roots = self._base, self._memory, self._files.roots_of
         memory_of, undo, received = memory.memories.of, base.stores.undo, self._files.received
         writer = WorkspaceWriter(
-            roots,
-            undo,
-            Documents(memory_of),
-            base.processes,
-            is_skill_file,
-            self._files.is_others,
+            roots, undo, Documents(memory_of), base.processes, is_skill_file, self._files.is_others
         )
         return (
             ReadFile(roots, own=RULES | {LONG_TERM}, received=received, pdf_text=_pdf_text),
@@ -218,9 +213,7 @@ class Toolbox:
             FindFiles(roots),
             Grep(roots),
             SearchMemory(
-                memory.index,
-                base.scopes.readable,
-                lambda scope: memory_of(scope).store.retired(),
+                memory.index, base.scopes.readable, lambda scope: memory_of(scope).store.retired()
             ),
             Note(memory_of, undo.before_change),
             UpdateMemory(memory_of, undo.before_change),

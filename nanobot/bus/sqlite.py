@@ -468,9 +468,7 @@ def _report(outcomes: Sequence[tuple[_Job, BaseException | None]]) -> None:
             logger.opt(exception=error).error("journal: a mark could not be written")
 
 
-def _resolve(
-    outcomes: Sequence[tuple[asyncio.Future[Any], object, BaseException | None]],
-) -> None:
+def _resolve(outcomes: Sequence[tuple[asyncio.Future[Any], object, BaseException | None]]) -> None:
     for future, result, error in outcomes:
         if future.done():
             continue

@@ -416,9 +416,7 @@ class SqliteJournal:
     @_transaction
     def turn_record(self, db: sqlite3.Connection, turn_id: str) -> TurnRecord:
         row = execute(
-            db,
-            "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?",
-            turn_id,
+            db, "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?", turn_id
         ).fetchone()
         if row is None:
             raise NanobotError(

@@ -17,13 +17,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from nanobot.config import home_folder
-from nanobot.config.document import (
-    ENVIRONMENT,
-    ConfigDocument,
-    ConfigPlace,
-    Value,
-    read_own_file,
-)
+from nanobot.config.document import ENVIRONMENT, ConfigDocument, ConfigPlace, Value, read_own_file
 from nanobot.config.model import completed
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, Settings, keys_of
 from nanobot.config.values import secrets_in
@@ -34,10 +28,7 @@ SECRETS_FILE = "secrets.env"
 
 
 def load_settings(
-    home: Path | None = None,
-    environ: Mapping[str, str] = os.environ,
-    *,
-    source: Path | None = None,
+    home: Path | None = None, environ: Mapping[str, str] = os.environ, *, source: Path | None = None
 ) -> Settings:
     """The settings of `home`, which is that of `home_folder(environ)` where none is given.
 

@@ -11,11 +11,7 @@ from itertools import pairwise
 from textwrap import dedent
 from typing import Any
 
-from nanobot.config.channels import (
-    BrokenAdapter,
-    installed_channels,
-    options_model,
-)
+from nanobot.config.channels import BrokenAdapter, installed_channels, options_model
 from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings
 from nanobot.validation import Checked, json_schema
 

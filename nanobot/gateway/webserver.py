@@ -13,14 +13,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import (
-    AsyncIterator,
-    Container,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit

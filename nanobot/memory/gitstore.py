@@ -103,12 +103,7 @@ class GitStore:
                 logger.error("{}; it is now {}, and new versions begin", error, aside.name)
 
     def write(
-        self,
-        path: str,
-        before: bytes | None,
-        after: bytes,
-        change: Change,
-        put: Callable[[], None],
+        self, path: str, before: bytes | None, after: bytes, change: Change, put: Callable[[], None]
     ) -> int:
         """Let `put` write the file and make that a version; return its number.
 

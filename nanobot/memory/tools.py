@@ -139,18 +139,10 @@ class UpdateMemoryArguments(Arguments, frozen=True):
         Meta(description="New lines, one fact each, dates written out.", max_length=_LINES),
     ] = field(default_factory=list)
     section: Annotated[
-        str,
-        Meta(
-            description="Heading for new lines, such as ## Preferences.",
-            max_length=200,
-        ),
+        str, Meta(description="Heading for new lines, such as ## Preferences.", max_length=200)
     ] = ""
     remove: Annotated[
-        list[str],
-        Meta(
-            description="Lines that no longer hold.",
-            max_length=_LINES,
-        ),
+        list[str], Meta(description="Lines that no longer hold.", max_length=_LINES)
     ] = field(default_factory=list)
     replace: Annotated[list[Rewording], Meta(max_length=_LINES)] = field(default_factory=list)
 

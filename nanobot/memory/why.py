@@ -139,11 +139,7 @@ class Explainer:
     """Answers `/memory why`."""
 
     def __init__(
-        self,
-        memories: Memories,
-        versions: GitStore,
-        sessions: SessionManager,
-        scopes: Scopes,
+        self, memories: Memories, versions: GitStore, sessions: SessionManager, scopes: Scopes
     ) -> None:
         self._memories, self._versions = memories, versions
         self._sessions, self._scopes = sessions, scopes

@@ -18,14 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import ProviderError, ProviderGarbage, ProviderRejected
-from nanobot.providers.endpoint import (
-    Endpoint,
-    count,
-    items,
-    mapping,
-    model_names,
-    string,
-)
+from nanobot.providers.endpoint import Endpoint, count, items, mapping, model_names, string
 from nanobot.providers.sdk import SdkConnection
 
 _NO_LIST = frozenset({404, 405})
@@ -68,12 +61,7 @@ class ServedModels(Struct, frozen=True):
 
 _SECONDS = 1.0
 
-KNOWN = (
-    ("Ollama", 11434),
-    ("llama.cpp", 8080),
-    ("LM Studio", 1234),
-    ("vLLM", 8000),
-)
+KNOWN = (("Ollama", 11434), ("llama.cpp", 8080), ("LM Studio", 1234), ("vLLM", 8000))
 """What people run, and the port that it has unless they choose another."""
 
 

@@ -30,12 +30,7 @@ class OpenAIEmbedder:
     """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        clock: Clock,
-        *,
-        batch: int = 64,
-        characters: int = 6_000,
+        self, endpoint: Endpoint, clock: Clock, *, batch: int = 64, characters: int = 6_000
     ) -> None:
         self._endpoint, self._clock = endpoint, clock
         self._random = Random()  # noqa: S311 - jitter, not a secret

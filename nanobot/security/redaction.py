@@ -46,11 +46,7 @@ _TELEGRAM = re.compile(rf"(?<![0-9])[0-9]{{8,10}}{_TELEGRAM_END.pattern}")
 _LABELS = tuple(
     (name, marker, re.compile(rf"({label})([A-Za-z0-9._~+/-]{{16,}}=*)", re.IGNORECASE))
     for name, marker, label in (
-        (
-            "ACCESS_TOKEN",
-            "bearer",
-            r"(?<!\w)bearer[ \t]{1,4}(?=[A-Za-z._~+/-]{0,64}[0-9])",
-        ),
+        ("ACCESS_TOKEN", "bearer", r"(?<!\w)bearer[ \t]{1,4}(?=[A-Za-z._~+/-]{0,64}[0-9])"),
         (
             "AWS_SECRET_ACCESS_KEY",
             "aws_secret",

@@ -324,11 +324,7 @@ class _Unpacking:
     """Reads an archive once, from its head to its manifest."""
 
     def __init__(
-        self,
-        tar: tarfile.TarFile,
-        folder: Path,
-        wanted: Callable[[str], bool],
-        progress: Progress,
+        self, tar: tarfile.TarFile, folder: Path, wanted: Callable[[str], bool], progress: Progress
     ) -> None:
         self._tar, self._folder, self._wanted, self._progress = tar, folder, wanted, progress
         self._folders: dict[str, tarfile.TarInfo] = {}

@@ -34,13 +34,7 @@ from nanobot.channel.http import (
     Unsent,
 )
 from nanobot.clock import Clock, SystemClock
-from nanobot.errors import (
-    ChannelOff,
-    SendError,
-    SendLater,
-    SendRefused,
-    SendUnknown,
-)
+from nanobot.errors import ChannelOff, SendError, SendLater, SendRefused, SendUnknown
 from nanobot.text import one_line
 from nanobot_whatsapp.cloud.payload import Raw, number_in, object_in, objects_in, text_in
 from nanobot_whatsapp.settings import WhatsAppSettings

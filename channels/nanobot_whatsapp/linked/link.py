@@ -64,10 +64,7 @@ class HelperFailed(NanobotError):
 
 
 async def greet(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    welcome: Welcome,
-    clock: Clock,
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, welcome: Welcome, clock: Clock
 ) -> None:
     """Read the helper's hello and welcome it. Raises `HelperFailed`, also for another version."""
     line = await _next_line(reader)

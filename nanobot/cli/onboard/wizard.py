@@ -18,14 +18,7 @@ from pathlib import Path
 from nanobot.channel import Person, Setup, SetupRequest, SetupResult
 from nanobot.cli.agent import replies
 from nanobot.cli.channels import leased, login
-from nanobot.cli.command import (
-    WrongUsage,
-    log_errors_only,
-    path_of,
-    print_json,
-    print_text,
-    table,
-)
+from nanobot.cli.command import WrongUsage, log_errors_only, path_of, print_json, print_text, table
 from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import ConfigPart, ExistingFiles, check, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options

@@ -113,10 +113,7 @@ class DiscardCommand:
     """
 
     def __init__(
-        self,
-        service: MemoryService,
-        changes: FileChanges,
-        has_effects: Callable[[str], bool],
+        self, service: MemoryService, changes: FileChanges, has_effects: Callable[[str], bool]
     ) -> None:
         self._service, self._changes, self._has_effects = service, changes, has_effects
 

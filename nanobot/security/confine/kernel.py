@@ -90,11 +90,7 @@ def _passed(argument: int | bytes | ctypes.Structure | None) -> object:
 
 
 class _How(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 _NO_LINKS, _BENEATH = 0x04, 0x08

@@ -218,11 +218,7 @@ class Connections:
     that have it, and to a server at an address."""
 
     def __init__(
-        self,
-        folder: Path,
-        find_sandbox: FindSandbox,
-        egress: Egress,
-        bounds: Bounds | None = None,
+        self, folder: Path, find_sandbox: FindSandbox, egress: Egress, bounds: Bounds | None = None
     ) -> None:
         self._folder, self._find_sandbox, self._egress = folder, find_sandbox, egress
         self._bounds = bounds or Bounds()
@@ -356,8 +352,7 @@ def _load() -> None:
         import_module("mcp.client.client")
     except ImportError as error:
         raise McpError(
-            "MCP servers cannot be used: the SDK is not installed",
-            hint=how_to_install("mcp"),
+            "MCP servers cannot be used: the SDK is not installed", hint=how_to_install("mcp")
         ) from error
 
 

@@ -308,9 +308,7 @@ async def _final_result(running: Running) -> ToolResult:
         state += ". Give it more time with timeout, or run it with background=true"
     state = "\n".join((state, *running.notes))
     return ToolResult(
-        _with_state(output, state),
-        is_error=ending.how == "timed out",
-        trusted=not output,
+        _with_state(output, state), is_error=ending.how == "timed out", trusted=not output
     )
 
 
