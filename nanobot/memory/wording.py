@@ -108,7 +108,7 @@ class Fact(Struct, frozen=True):
         """What a line of a memory file states."""
         keys = set[str]()
         for sentence in sentences(line):
-            spoken = re.findall(_WORD, _without_mark(sentence))
+            spoken = re.findall(_WORD, sentence.lstrip("-*+#> \t"))
             keys |= {stem(word) for at, word in enumerate(spoken) if _is_key(word, first=at == 0)}
         found = words(line)
         return cls(found, frozenset(keys) & found)
@@ -216,10 +216,6 @@ def _unsaid(sentences: list[str], fact: Fact) -> list[str]:
         for step in (0, 1)
     }
     return [one for at, one in enumerate(left) if at not in gone]
-
-
-def _without_mark(line: str) -> str:
-    return line.lstrip("-*+#> \t")
 
 
 def _is_key(word: str, *, first: bool) -> bool:

@@ -150,7 +150,7 @@ class Access:
             return False
         if not people:
             return self._may_talk(channel, sender)
-        ids = _ids(sender)
+        ids = frozenset(filter(None, (sender.id, *sender.also)))
         return _lists(people, ids) or any(self.is_owner_id(channel, id) for id in ids)
 
     def knows_group(self, channel: str, group_id: str) -> bool:
@@ -374,10 +374,6 @@ def _approved(key: Key, state: AccessState, now: datetime, owner: bool) -> Appro
         return Approved(before, chat_id, news=False, thread_id=thread_id)
     grant = Grant(*key, shown.name, now.replace(microsecond=0), owner)
     return Approved(grant, chat_id, True, tuple(_namesakes(state, grant)), thread_id)
-
-
-def _ids(sender: Sender) -> frozenset[str]:
-    return frozenset(filter(None, (sender.id, *sender.also)))
 
 
 def _lists(people: Collection[str], ids: Set[str]) -> bool:

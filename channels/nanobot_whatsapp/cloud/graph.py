@@ -346,7 +346,9 @@ class Graph:
         details = text_in(object_in(error, "error_data"), "details")
         text = details or text_in(error, "message") or f"HTTP status {status}"
         refused = Refused(
-            one_line(self._scrubbed(text), _ERROR_CHARACTERS).rstrip("."),
+            one_line(_TOKEN_LIKE.sub("…", self._http.scrubbed(text)), _ERROR_CHARACTERS).rstrip(
+                "."
+            ),
             code=int(number_in(error, "code") or 0),
             subcode=int(number_in(error, "error_subcode") or 0),
             status=status,
@@ -355,9 +357,6 @@ class Graph:
         if self._health is not None and (problem := refused.needs_person):
             self._health.report("token" if refused.kind == "token" else "account", problem)
         return refused
-
-    def _scrubbed(self, text: str) -> str:
-        return _TOKEN_LIKE.sub("…", self._http.scrubbed(text))
 
 
 def _too_large(limit: int) -> SendRefused:

@@ -33,8 +33,8 @@ def main(outside: str, workspace: str, process: str, port: int, abstract: str) -
         "replace a protected file": lambda: _replace(f"{workspace}/protected"),
         "change a repository": lambda: _write(f"{workspace}/project/.git/config"),
         "move a repository": lambda: os.rename(f"{workspace}/project", f"{workspace}/work/p"),
-        "read another process's environment": lambda: _environment_of(process),
-        "signal another process": lambda: _signal(process),
+        "read another process's environment": lambda: _read(f"/proc/{_reachable(process)}/environ"),
+        "signal another process": lambda: os.kill(_reachable(process), 0),
         "connect to this machine": lambda: _connect(socket.AF_INET, ("127.0.0.1", port)),
         "connect to a socket": lambda: _connect(socket.AF_UNIX, f"{outside}/socket"),
         "connect to an abstract socket": lambda: _connect(socket.AF_UNIX, f"\0{abstract}"),
@@ -67,14 +67,6 @@ def _write(path: str) -> None:
 def _replace(path: str) -> None:
     _write(f"{os.path.dirname(path)}/work/other")
     os.rename(f"{os.path.dirname(path)}/work/other", path)
-
-
-def _environment_of(process: str) -> None:
-    _read(f"/proc/{_reachable(process)}/environ")
-
-
-def _signal(process: str) -> None:
-    os.kill(_reachable(process), 0)
 
 
 def _reachable(process: str) -> int:
