@@ -25,13 +25,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.errors import StorageError
-from nanobot.io import (
-    FileState,
-    blocks_backwards,
-    opened,
-    storage_errors,
-    tail_without_newline,
-)
+from nanobot.io import FileState, blocks_backwards, opened, storage_errors, tail_without_newline
 from nanobot.messages import Message
 from nanobot.session.records import (
     Epoch,

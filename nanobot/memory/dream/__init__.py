@@ -269,12 +269,7 @@ class DreamSchedule:
     `nudge` says that there may be one. It outlives any error."""
 
     def __init__(
-        self,
-        dream: Dream,
-        memories: Memories,
-        next_due: NextDue,
-        clock: Clock,
-        max_unread: int,
+        self, dream: Dream, memories: Memories, next_due: NextDue, clock: Clock, max_unread: int
     ) -> None:
         self._dream, self._memories = dream, memories
         self._next_due, self._clock, self._max_unread = next_due, clock, max_unread

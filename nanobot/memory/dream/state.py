@@ -156,8 +156,7 @@ class DreamReport(Struct):
                 self.held_back,
             ),
             _listed(
-                "These seem outdated, but so many may not go at once, so they stay:",
-                self.refused,
+                "These seem outdated, but so many may not go at once, so they stay:", self.refused
             ),
             f"I had to stop early: {self.problem}" if self.problem else "",
         ]

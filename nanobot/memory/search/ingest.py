@@ -30,12 +30,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
-from nanobot.memory.search.database import (
-    PLACES,
-    STREAM_BITS,
-    TOOLS_FROM,
-    Interrupted,
-)
+from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, Interrupted
 from nanobot.memory.search.question import prepared
 from nanobot.memory.search.reading import (
     Files,

@@ -34,14 +34,7 @@ from nanobot.memory.store import day_of
 from nanobot.memory.taint import NOTE, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.security.paths import Place, Root
-from nanobot.session.records import (
-    SUFFIX,
-    Foreign,
-    Metadata,
-    Retraction,
-    decode,
-    decode_fields,
-)
+from nanobot.session.records import SUFFIX, Foreign, Metadata, Retraction, decode, decode_fields
 from nanobot.tasks import paced
 
 LONGEST_MESSAGE = 200_000
