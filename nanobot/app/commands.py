@@ -131,12 +131,10 @@ _SHORTEST = 16
 
 
 class TypedKeys:
-    """Offers, and `/secret`. `environ` goes before secrets.env, so its names are taken."""
+    """Offers, and `/secret`. The environment goes before secrets.env, so its names are taken."""
 
-    def __init__(
-        self, base: Base, service: MemoryService, environ: Mapping[str, str] = os.environ
-    ) -> None:
-        self._path, self._environ = base.settings.home / SECRETS_FILE, environ
+    def __init__(self, base: Base, service: MemoryService) -> None:
+        self._path = base.settings.home / SECRETS_FILE
         self._base, self._service = base, service
 
     def register(self, commands: CommandRegistry) -> None:
@@ -204,7 +202,7 @@ class TypedKeys:
             new: dict[str, str] = {}
             for key, usual in keys.items():
                 value = key.replace("\n", "\\n")  # a private key has lines
-                new[_free_name(usual, value, {**known, **new, **self._environ})] = value
+                new[_free_name(usual, value, {**known, **new, **os.environ})] = value
             changed = update_env_file(text, new)
             if changed != text:
                 replace_file(self._path, changed.encode())

@@ -115,16 +115,8 @@ class Processes:
     """The table of commands. `per_session` may run in the background of one conversation, `in_all`
     at the same time, waited for or not."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        per_session: int = 8,
-        in_all: int = 32,
-        new_name: Callable[[], str] = lambda: secrets.token_hex(3),
-    ) -> None:
-        self._clock, self._new_name = clock, new_name
-        self._per_session, self._in_all = per_session, in_all
+    def __init__(self, clock: Clock, *, per_session: int = 8, in_all: int = 32) -> None:
+        self._clock, self._per_session, self._in_all = clock, per_session, in_all
         self._table: dict[str, Running] = {}
         self._quiet: Counter[str] = Counter()
         self._quiet_ended = asyncio.Event()
@@ -157,7 +149,8 @@ class Processes:
         self.refuse_if_held(caller)
         self._make_room(caller, background)
         process = Process(self._clock, None if background else caller.show_output)
-        running = Running(self._new_name(), command, caller, process, background, seconds, mounted)
+        id = secrets.token_hex(3)
+        running = Running(id, command, caller, process, background, seconds, mounted)
         self._table[running.id] = running
         if hold := self._holds.get(caller.scope):
             hold.command = running
