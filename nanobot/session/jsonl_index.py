@@ -47,7 +47,8 @@ class _Block(Struct, gc=False):
 
     def is_wanted(self, first: int, last: int | None) -> bool:
         """Whether something in it may be asked for with these bounds."""
-        return self.retracts or (self.high >= first and (last is None or self.low <= last))
+        within = self.high >= first and (last is None or self.low <= last)
+        return within or self.retracts or not self.high
 
 
 class _Index(NamedTuple):

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from loguru import logger
 from msgspec.structs import replace
@@ -42,6 +42,9 @@ from nanobot.session.session import Contents
 from nanobot.session.store import SessionInfo
 from nanobot.tasks import paced
 from nanobot.text import shortened
+
+if TYPE_CHECKING:
+    from nanobot.session.jsonl_index import SeqIndex
 
 _NO_METADATA = Metadata(key="", created_at=None, updated_at=None)
 _MARK = b'"_type"'
@@ -120,13 +123,16 @@ def place(line: bytes, number: int) -> tuple[NumberedLine, int]:
 
 def start_of(descriptor: int, size: int, bound: int) -> int:
     """Where a line begins before which there is no message above seq `bound`, as near to the end
-    as whole blocks allow. Two messages in a row have to lie below, so that one damaged number does
-    not hide others."""
+    as whole blocks allow; 0 where messages have no numbers. Two messages in a row have to lie
+    below, so that one damaged number does not hide others."""
     offset = size
     for block in blocks_backwards(descriptor, size):
         offset -= len(block)
-        if all(0 < seq_of(line) <= bound for line in block.split(b"\n", 2)[:2]):
+        lines = block.split(b"\n", 2)[:2]
+        if all(0 < seq_of(line) <= bound for line in lines):
             break
+        if any(b'"role"' in line and not seq_of(line) for line in lines):
+            return 0
     return offset
 
 
@@ -141,8 +147,9 @@ def newest_metadata(descriptor: int, size: int) -> Metadata | None:
     return None
 
 
-def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]:
-    """What the file at `path` says, and the state it was in.
+def load(path: Path, archived: int, now: datetime, index: SeqIndex) -> tuple[Contents, FileState]:
+    """What the file at `path` says, and the state it was in. Where numbers come from places, the
+    `index` tells what need not be read.
 
     Messages up to the seq `archived` are dropped: a crash while archiving leaves them in both
     places. Raises StorageError where the file cannot be read or holds no line of a session, and
@@ -155,7 +162,12 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
             bound = max(archived, newest.last_consolidated if newest.first_seq else 0)
             start = start_of(descriptor, state.size, bound)
             records, counted, broken = list[Record](), 0, 0
-            for _, record, is_counted in numbered(descriptor, bound + 1, start=start):
+            lines = (
+                index.lines(path, descriptor, bound + 1, None)
+                if bound and not start
+                else numbered(descriptor, bound + 1, start=start)
+            )
+            for _, record, is_counted in lines:
                 if record is None:
                     broken += 1
                     continue

@@ -283,7 +283,7 @@ class JsonlStore:
         """What a session's file says and the state it was in; an empty session without a file."""
         archived = archived_up_to(self._archive_of(key))
         try:
-            return load(self._file_of(key), archived, now)
+            return load(self._file_of(key), archived, now, self._index)
         except FileNotFoundError:
             start = archived + 1
             empty = Contents(now, now, last_consolidated=archived, first_seq=start, next_seq=start)

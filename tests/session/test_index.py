@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from nanobot.io import opened
 from nanobot.messages import Message
 from nanobot.session.jsonl_index import SeqIndex
-from nanobot.session.jsonl_reader import NumberedLine, numbered
-from nanobot.session.records import Record, Retraction, encode
+from nanobot.session.jsonl_reader import NumberedLine, load, numbered
+from nanobot.session.records import Metadata, Record, Retraction, encode
+from nanobot.session.session import Contents
+from nanobot.testing.clock import DEFAULT_START
 from tests.scratch import scratch
 
 BLOCK = 64
@@ -104,6 +106,29 @@ def test_of_many_large_files_little_is_read_once_they_are_known(tmp_path: Path) 
 
     assert bytes_read() > 60 * first.stat().st_size
     assert bytes_read() < 60 * first.stat().st_size / 3
+
+
+def test_of_a_file_without_numbers_what_is_consolidated_is_read_once(tmp_path: Path) -> None:
+    path, index = tmp_path / "one.jsonl", SeqIndex()
+    said = [
+        json.dumps({"role": "user", "content": f"{n} {'x' * 500}"}) + "\n" for n in range(4_000)
+    ]
+    header = Metadata("k", DEFAULT_START, DEFAULT_START, last_consolidated=3_900, first_seq=1)
+    path.write_text("".join([*said, encode(header)]))
+
+    def opened_anew() -> tuple[Contents, int]:
+        before = read_so_far()
+        contents, _ = load(path, 0, DEFAULT_START, index)
+        return contents, read_so_far() - before
+
+    first, everything = opened_anew()
+    again, little = opened_anew()
+    assert [message.content[:4] for message in first.messages] == [
+        str(n) for n in range(3_900, 4_000)
+    ]
+    assert first.next_seq == 4_001
+    assert again == first
+    assert little < everything / 4
 
 
 def read_so_far() -> int:
