@@ -321,10 +321,10 @@ class PromptRoom:
 
     async def fit(self, prompt: Prompt) -> Prompt:
         """The prompt itself where it fits, else one that does."""
-        kind = prompt.messages[1].text[:200] if len(prompt.messages) > 1 else ""
-        text = partial(prompt_text, prompt)
         if self._counter.fits(prompt.tokens, self._budget):
             return prompt
+        kind = prompt.messages[1].text[:200] if len(prompt.messages) > 1 else ""
+        text = partial(prompt_text, prompt)
         tokens = await self._counter.count(text, prompt.tokens, self._budget, kind)
         if tokens <= self._budget:
             return prompt

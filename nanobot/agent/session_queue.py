@@ -163,17 +163,17 @@ class Screen:
                 texts.clear()
             texts.append(event)
             return
-        self._queue_text(chat)
-        if isinstance(event, TextDelta):
-            self._texts[chat] = [event]
-            asyncio.get_running_loop().call_later(_TEXT_SECONDS, self._queue_text, chat)
-        else:
+        if not isinstance(event, TextDelta):
             self._queue(chat, event)
+            return
+        self._queue(chat)
+        self._texts[chat] = [event]
+        asyncio.get_running_loop().call_later(_TEXT_SECONDS, self._queue, chat)
 
     async def flush(self, channel: str, chat_id: str) -> None:
         """Return when what was queued for a chat has been shown, or after a moment."""
         chat = f"{channel}:{chat_id}"
-        self._queue_text(chat)
+        self._queue(chat)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._timeout):
                 await self._lanes.run(chat)
@@ -182,20 +182,21 @@ class Screen:
         """Stop showing."""
         await self._lanes.drain(0.0)
 
-    def _queue_text(self, chat: str) -> None:
+    def _queue(self, chat: str, *events: Progress) -> None:
+        """Queue the text of a chat that waits for more, then `events`."""
         texts = self._texts.pop(chat, ())
         if texts and self._lanes.waiting(chat) < _BACKLOG:
-            self._queue(chat, replace(texts[0], text="".join(one.text for one in texts)))
+            whole = replace(texts[0], text="".join(one.text for one in texts))
+            events = (whole, *events)
+        for event in events:
+            self._lanes.submit(chat, partial(self._show, event))
 
-    def _queue(self, chat: str, event: Progress) -> None:
-        self._lanes.submit(chat, partial(self._show, self._channels[event.channel], event))
-
-    async def _show(self, channel: Channel, event: Progress) -> None:
+    async def _show(self, event: Progress) -> None:
         try:
             async with asyncio.timeout(_MOST * self._timeout):
-                await channel.show_progress(event)
+                await self._channels[event.channel].show_progress(event)
         except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
-            logger.opt(exception=error).warning("{} could not show progress", channel.name)
+            logger.opt(exception=error).warning("{} could not show progress", event.channel)
 
 
 DISK_PAUSE = 10.0

@@ -74,7 +74,7 @@ class SessionManager:
             while (others := self._loading.get(key)) is not None:
                 await others.wait()
             session = self._alive.get(key)
-            if session is None or not self._is_current(session):
+            if session is None or (self._is_settled(session) and not self._store.is_current(key)):
                 self._loading[key] = asyncio.Event()
                 try:
                     session = await self._read(key, session)
@@ -197,10 +197,6 @@ class SessionManager:
         What the disk still refuses is given up: the journal has it, and the next start restores it.
         """
         await self._store.close()
-
-    def _is_current(self, session: Session) -> bool:
-        """Whether memory is at least as new as the store."""
-        return not self._is_settled(session) or self._store.is_current(session.key)
 
     async def _read(self, key: str, session: Session | None) -> Session | None:
         """Read what is stored into `session` or a new one; None where that was changed
