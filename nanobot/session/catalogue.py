@@ -27,7 +27,7 @@ from msgspec import DecodeError, convert, to_builtins
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from nanobot.bus.sqlite import is_damaged, open_cache, remove_cache, transaction
+from nanobot.bus.sqlite import open_cache, remove_cache, transaction
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import FileState, storage_errors
@@ -123,8 +123,8 @@ class SessionCatalogue:
         self._run(lambda db: db.execute(blank, (_place_of(path.name),)), None)
 
     def _run(self, work: Callable[[sqlite3.Connection], T], within: float | None = 0.0) -> T:
-        """What `work` gives after a look, without one where `within` is None. A damaged database
-        is made anew; one that is refused is done without."""
+        """What `work` gives after a look, without one where `within` is None. A database that
+        cannot be used is made anew; where that is refused, or it is busy, it is done without."""
         with self._lock:
             for attempt in range(3):
                 try:
@@ -153,9 +153,9 @@ class SessionCatalogue:
         yield self._memory
 
     def _set_aside(self, error: Exception, *, is_first: bool) -> None:
-        of_another_user = isinstance(error, PermissionError)  # who listed sessions by sudo
-        if self._path is not None and is_first and (of_another_user or is_damaged(error)):
-            with suppress(OSError):
+        is_busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+        if self._path is not None and is_first and not is_busy:
+            with suppress(OSError):  # nothing stays that has to be forgotten
                 remove_cache(self._path)
             return
         logger.warning("{}: {}; what is known of sessions is kept in memory", self._path, error)

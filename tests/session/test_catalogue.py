@@ -4,6 +4,7 @@ itself, and a file is read again only where it changed."""
 from __future__ import annotations
 
 import os
+import resource
 import sqlite3
 import tempfile
 from pathlib import Path
@@ -224,3 +225,18 @@ async def test_nothing_is_left_of_a_line_that_was_rewritten(
     assert b"secret" not in kept
     assert previews(catalogue) == {"cli:direct": "my [gone]", "cli:other": "x"}
     await manager.close()
+
+
+async def test_nothing_is_left_of_it_where_the_disk_is_full(
+    managed: Open, folder: Path, database: Path, catalogue: SessionCatalogue, warnings: list[str]
+) -> None:
+    await say(managed(), "cli:direct", "my secret")
+    assert previews(catalogue) == {"cli:direct": "my secret"}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        catalogue.forget(live(folder))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not any(b"secret" in read(path) for path in database.parent.glob(f"{database.name}*"))
+    assert len(warnings) == 1
