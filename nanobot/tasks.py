@@ -7,6 +7,7 @@ easily never seen; that is why a bare `asyncio.create_task` is banned everywhere
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
@@ -134,12 +135,16 @@ class Repeated(Periodic):
         await self._work()
 
 
+_ONE_AFTER_ANOTHER = threading.Lock()
+
+
 def paced(items: Iterable[T], pause: Callable[[float], None] = time.sleep) -> Iterator[T]:
     """The same items, for a thread that works through many of them, so that turns hardly notice it.
 
     Python runs one thread at a time. So while other threads of this process use the processor, this
-    one pauses for four fifths of the time; else it goes on without a pause. Never pauses on an
-    event loop. `pause` sleeps for some seconds.
+    one pauses for four fifths of the time; else it goes on without a pause. Such threads pause one
+    after another, so that several together take hardly more than one. Never pauses on an event
+    loop. `pause` sleeps for some seconds.
     """
     if _is_on_event_loop():
         yield from items
@@ -155,7 +160,8 @@ def paced(items: Iterable[T], pause: Callable[[float], None] = time.sleep) -> It
         worked, worked_by_others = now - own, all_others - others
         own, others = now, all_others
         if worked_by_others > _BUSY * worked:
-            pause(min(_PAUSE * worked, _LONGEST_PAUSE))
+            with _ONE_AFTER_ANOTHER:
+                pause(min(_PAUSE * worked, _LONGEST_PAUSE))
         looked = time.perf_counter()
 
 
