@@ -61,6 +61,7 @@ def connected(home: Path) -> Iterator[Client]:
         def host_and_join() -> Client:
             from nanobot.cli.hosting import hosted
 
+            expect_free(home)
             stack.enter_context(hosted(home))
             return join()
 

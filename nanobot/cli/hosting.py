@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import ConnectionLost
-from nanobot.cli.gateway import expect_free
 
 if TYPE_CHECKING:
     from nanobot.app.gateway import Gateway
@@ -31,7 +30,6 @@ def hosted(home: Path) -> Iterator[None]:
     The thread is a daemon: who is tired of waiting for the turns to stop (a second Ctrl-C) may
     leave at any moment, because the journal takes any end for a power cut.
     """
-    expect_free(home)
     host = _Host(home)
     thread = threading.Thread(target=host.run, name="gateway", daemon=True)
     try:

@@ -41,8 +41,14 @@ from nanobot.io import (
 )
 from nanobot.messages import Message
 from nanobot.session.catalogue import ARCHIVE, SessionCatalogue
-from nanobot.session.jsonl_index import SeqIndex
-from nanobot.session.jsonl_reader import NumberedLine, key_in, load, newest_metadata, numbered
+from nanobot.session.jsonl_reader import (
+    NumberedLine,
+    SeqIndex,
+    key_in,
+    load,
+    newest_metadata,
+    numbered,
+)
 from nanobot.session.jsonl_writer import SessionFile, Writer, append_lines
 from nanobot.session.records import (
     SUFFIX,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from nanobot.io import opened
 from nanobot.messages import Message
-from nanobot.session.jsonl_index import SeqIndex
-from nanobot.session.jsonl_reader import NumberedLine, load, numbered
+from nanobot.session.jsonl_reader import NumberedLine, SeqIndex, load, numbered
 from nanobot.session.records import Metadata, Record, Retraction, encode
 from nanobot.session.session import Contents
 from nanobot.testing.clock import DEFAULT_START
