@@ -74,6 +74,11 @@ INSERT INTO words (words, rank) VALUES ('hashsize', 33554432);
 """
 
 
+def changes(db: sqlite3.Connection) -> tuple[int, int]:
+    """Another value after each change to the tables, by any process."""
+    return db.execute("PRAGMA data_version").fetchone()[0], db.total_changes
+
+
 class Interrupted(Exception):
     """The index is being closed: what was under way is given up."""
 

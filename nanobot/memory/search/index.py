@@ -35,7 +35,8 @@ from nanobot.io import storage_errors
 from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
 from nanobot.memory.search.database import Interrupted, connect, purge, unless_refused
 from nanobot.memory.search.ingest import IndexIngest
-from nanobot.memory.search.searching import Search, Vector
+from nanobot.memory.search.searching import Search
+from nanobot.memory.search.vectors import Vector
 
 _EMBEDDED_AT_ONCE = 64
 _LOOKED_UP_AT_ONCE = 2_048
