@@ -5,14 +5,20 @@ with a name, captions of pictures as part of the text, one session), and the rea
 asked each question as the conversation's own agent would ask it, on the day of the last message.
 Questions are never seen when indexing. A question counts with the share of its evidence turns that
 are among the first k hits; the categories are LoCoMo's, 5 is left out of the overall figure, and
-questions without evidence are skipped. Two baselines run on the same sessions:
+questions without evidence are skipped. `visible` is the share of its evidence turns whose text, or
+the first 200 characters of it, the tool `search_memory` returns for the question as it stands, with
+no other argument. Two baselines run on the same sessions:
 
 - grep: messages by how many distinct words of the question they hold, newest first among equals;
 - plain FTS5: `porter unicode61`, any word of the question, in the order of bm25;
 
 both without stop words, which helps them.
 
-    python bench/locomo.py [--data FILE] [--json]
+In a chat with an agent every second message is the agent's. `--shape` puts a reply after each
+message: `short` a few words ("Okay, noted."), `echo` one that says most of the message again ("You
+said that …"). Evidence stays what the people wrote.
+
+    python bench/locomo.py [--data FILE] [--shape none|short|echo|all] [--json]
 
 Exit code 0 also where there is no file, which is said; 2 for a file that is not in this format.
 """
@@ -26,23 +32,28 @@ import re
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import log2
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 if not __package__:  # run as a file: the project is to be found, and its http.py not taken for http
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from msgspec.structs import replace
+
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.question import content_words
+from nanobot.memory.search.tool import SearchArguments, SearchMemory
 from nanobot.messages import Message
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.records import SUFFIX, Metadata, encode, stem_of
 from nanobot.testing.clock import FakeClock
+from nanobot.tooling import TurnContext
 
 DEFAULT = Path("../shared/data/locomo-dev5.json")
 DEPTHS = (5, 10, 20, 50)
@@ -50,6 +61,17 @@ OVERALL = (1, 2, 3, 4)
 KEY = "locomo:conversation"
 _EVIDENCE = re.compile(r"D(\d+):(\d+)")
 _WORD = re.compile(r"[^\W_]+")
+_VISIBLE = 200
+SHAPES = ("none", "short", "echo")
+_SHORT = (
+    "Okay, noted.", "Got it!", "Thanks for telling me.", "That sounds great!", "I see.",
+    "I'll keep that in mind.", "Interesting, tell me more?", "Sure, anything else?",
+)  # fmt: skip
+_ECHO = (
+    "Got it: {}", "You said that {} Thanks for telling me!", "So {} I'll remember that.",
+    "Noted. {} Is there anything else?",
+)  # fmt: skip
+_YOU = {"i": "you", "i'm": "you're", "i've": "you've", "my": "your", "me": "you", "am": "are"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +93,19 @@ class Conversation:
 
 Ranked = list[int]
 """Seqs of messages, best first."""
+
+
+class Answer(NamedTuple):
+    """What was found for a question; `visible` is the share of its evidence that a model sees."""
+
+    question: Question
+    ranked: Ranked
+    visible: float | None = None
+
+    def recall(self, depth: int) -> float:
+        """The share of the evidence among the first hits."""
+        evidence = self.question.evidence
+        return len(evidence.intersection(self.ranked[:depth])) / len(evidence)
 
 
 def conversations(path: Path) -> list[Conversation]:
@@ -116,6 +151,31 @@ def _turn(text: str) -> list[tuple[int, int]]:
     return [(int(session), int(turn)) for session, turn in _EVIDENCE.findall(text)]
 
 
+def shaped(conversation: Conversation, shape: str) -> Conversation:
+    """The conversation with an agent's reply after each message; `none` leaves it as it is."""
+    if shape == "none":
+        return conversation
+    messages: list[Message] = []
+    for place, said in enumerate(conversation.messages):
+        templates = _SHORT if shape == "short" else _ECHO
+        reply = templates[place % len(templates)].format(_repeated(said.content))
+        assert said.timestamp is not None
+        moment = said.timestamp + timedelta(seconds=10)
+        messages.append(replace(said, seq=2 * place + 1))
+        messages.append(Message("assistant", reply, moment, 2 * place + 2))
+    questions = (
+        Question(one.text, one.category, frozenset(2 * seq - 1 for seq in one.evidence))
+        for one in conversation.questions
+    )
+    return Conversation(tuple(messages), tuple(questions))
+
+
+def _repeated(text: str) -> str:
+    """Most of what was said, in the second person."""
+    words = text.split()
+    return " ".join(_YOU.get(word.lower(), word) for word in words[: max(12, len(words) * 3 // 4)])
+
+
 def write_home(home: Path, conversation: Conversation) -> None:
     """The session file of a conversation."""
     folder = home / "sessions"
@@ -126,23 +186,34 @@ def write_home(home: Path, conversation: Conversation) -> None:
         file.writelines(encode(message) for message in conversation.messages)
 
 
-async def by_index(home: Path, conversation: Conversation) -> list[Ranked]:
-    """The answers of the real index, in the order of the questions."""
+async def by_index(home: Path, conversation: Conversation) -> list[Answer]:
+    """The answers of the real index, and of the real tool, in the order of the questions."""
     end = conversation.messages[-1].timestamp
     assert end is not None
     sources = Sources(
         SessionCatalogue(home / "sessions", FakeClock()), scope_of=lambda key, metadata: "owner"
     )
     index = MemoryIndex(home / "state" / "index.db", sources, FakeClock(end))
+    tool = SearchMemory(index, lambda scope: (scope,), lambda scope: ())
+    caller = TurnContext("locomo", "asking", "locomo:asking", "turn")
     try:
         answers = []
         for question in conversation.questions:
             query = Query(question.text, ("owner",), limit=max(DEPTHS))
             result = await index.search(query)
-            answers.append([hit.passage.seq for hit in result.hits])
+            shown = await tool(SearchArguments(query=question.text), caller)
+            texts = [conversation.messages[seq - 1].content for seq in question.evidence]
+            ranked = [hit.passage.seq for hit in result.hits]
+            answers.append(Answer(question, ranked, _visible(texts, shown.text)))
         return answers
     finally:
         await index.close()
+
+
+def _visible(texts: Iterable[str], shown: str) -> float:
+    """The share of `texts` that stand in a result, or the first 200 characters of them."""
+    result = " ".join(shown.replace("\n  | ", " ").split())
+    return fmean(" ".join(text.split())[:_VISIBLE].strip() in result for text in texts)
 
 
 def by_grep(conversation: Conversation) -> Iterator[Ranked]:
@@ -170,14 +241,14 @@ def by_plain_fts(conversation: Conversation) -> Iterator[Ranked]:
     db.close()
 
 
-def figures(asked: Sequence[tuple[Question, Ranked]]) -> dict[str, float]:
-    """Recall at each depth, mean reciprocal rank, and nDCG@10."""
-    measured: dict[str, Callable[[Question, Ranked], float]] = {
-        f"recall@{k}": lambda q, r, k=k: len(q.evidence.intersection(r[:k])) / len(q.evidence)  # type: ignore[misc]
-        for k in DEPTHS
-    }
-    measured |= {"mrr": _reciprocal, "ndcg@10": _ndcg}
-    return {name: round(fmean(f(q, r) for q, r in asked), 4) for name, f in measured.items()}
+def figures(answers: Sequence[Answer]) -> dict[str, float]:
+    """Recall at each depth, mean reciprocal rank, nDCG@10, and what is visible."""
+    measured = {f"recall@{k}": [one.recall(k) for one in answers] for k in DEPTHS}
+    measured["mrr"] = [_reciprocal(one.question, one.ranked) for one in answers]
+    measured["ndcg@10"] = [_ndcg(one.question, one.ranked) for one in answers]
+    if seen := [one.visible for one in answers if one.visible is not None]:
+        measured["visible"] = seen
+    return {name: round(fmean(numbers), 4) for name, numbers in measured.items()}
 
 
 def _reciprocal(question: Question, ranked: Ranked) -> float:
@@ -193,31 +264,52 @@ def _ndcg(question: Question, ranked: Ranked) -> float:
     return gained / best
 
 
-def by_category(asked: Sequence[tuple[Question, Ranked]]) -> dict[str, dict[str, float]]:
+Figures = dict[str, dict[str, float]]
+"""Figures by group of questions."""
+
+
+def by_category(answers: Sequence[Answer]) -> Figures:
     """Figures of each category and of 1 to 4 together."""
-    groups = {str(c): [a for a in asked if a[0].category == c] for c in range(1, 6)}
-    groups["1-4"] = [a for a in asked if a[0].category in OVERALL]
+    groups = {str(c): [one for one in answers if one.question.category == c] for c in range(1, 6)}
+    groups["1-4"] = [one for one in answers if one.question.category in OVERALL]
     return {name: figures(group) | {"questions": len(group)} for name, group in groups.items()
             if group}  # fmt: skip
 
 
-def measure(samples: Sequence[Conversation]) -> dict[str, dict[str, dict[str, float]]]:
-    """All figures, by way of searching."""
-    ways: dict[str, list[tuple[Question, Ranked]]] = {"index": [], "grep": [], "fts5": []}
-    for sample in samples:
+def measure(samples: Sequence[Conversation]) -> dict[str, Figures]:
+    """All figures, by way of searching; those of the index also by conversation, for categories 1
+    to 4: parameters are chosen on some and checked on the others."""
+    ways: dict[str, list[Answer]] = {"index": [], "grep": [], "fts5": []}
+    each: Figures = {}
+    for number, sample in enumerate(samples, 1):
         with tempfile.TemporaryDirectory() as folder:
             write_home(Path(folder), sample)
             answers = asyncio.run(by_index(Path(folder), sample))
-        ways["index"] += zip(sample.questions, answers, strict=True)
-        ways["grep"] += zip(sample.questions, by_grep(sample), strict=True)
-        ways["fts5"] += zip(sample.questions, by_plain_fts(sample), strict=True)
-    return {way: by_category(asked) for way, asked in ways.items()}
+        ways["index"] += answers
+        ways["grep"] += map(Answer, sample.questions, by_grep(sample))
+        ways["fts5"] += map(Answer, sample.questions, by_plain_fts(sample))
+        each[str(number)] = by_category(answers).get("1-4", {})
+    return {way: by_category(found) for way, found in ways.items()} | {"conversations": each}
+
+
+def _headline(results: dict[str, Figures]) -> dict[str, float | None]:
+    overall = results["index"].get("1-4", {})
+    return {name: overall.get(name) for name in ("recall@10", "visible")}
+
+
+def _print_table(results: dict[str, dict[str, Figures]]) -> None:
+    columns = [*(f"recall@{k}" for k in DEPTHS), "mrr", "ndcg@10", "visible"]
+    print(f"{'shape':<8}", *(f"{name:>9}" for name in columns))
+    for shape, found in results.items():
+        overall = found["index"].get("1-4", {})
+        print(f"{shape:<8}", *(f"{overall.get(name, 0.0):9.3f}" for name in columns))
 
 
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Recall of search on LoCoMo conversations.")
     parser.add_argument("--data", type=Path, default=DEFAULT, help="a file in LoCoMo's format")
+    parser.add_argument("--shape", choices=(*SHAPES, "all"), default="none")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     if not options.data.exists():
@@ -228,10 +320,16 @@ def main() -> int:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         print(f"{options.data} is not in LoCoMo's format: {error!r}", file=sys.stderr)
         return 2
-    results = measure(samples)
+    shapes = SHAPES if options.shape == "all" else (options.shape,)
+    by_shape = {shape: measure([shaped(sample, shape) for sample in samples]) for shape in shapes}
+    results = by_shape[shapes[0]]
     if options.json:
-        recall = results["index"].get("1-4", {}).get("recall@10")
-        print(json.dumps({"bench": "locomo", "recall@10": recall, **results}))
+        line = {"bench": "locomo", "shape": shapes[0], **_headline(results), **results}
+        others = {shape: _headline(found) for shape, found in by_shape.items()}
+        print(json.dumps(line | ({"shapes": others} if len(shapes) > 1 else {})))
+        return 0
+    if len(shapes) > 1:
+        _print_table(by_shape)
         return 0
     for way, groups in results.items():
         print(way)

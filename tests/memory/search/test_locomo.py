@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.locomo import conversations, measure
+from bench.locomo import conversations, measure, shaped
 
 SAMPLE = [
     {
@@ -47,9 +47,24 @@ def test_recall_is_the_share_of_evidence_found(tmp_path: Path) -> None:
     path = tmp_path / "sample.json"
     path.write_text(json.dumps(SAMPLE))
     figures = measure(conversations(path))
-    assert figures.keys() == {"index", "grep", "fts5"}
+    assert figures.keys() == {"index", "grep", "fts5", "conversations"}
     assert figures["index"]["1-4"]["recall@10"] == 1.0
+    assert figures["index"]["1-4"]["visible"] == 1.0
     assert figures["index"]["1-4"]["questions"] == 2
+
+
+@pytest.mark.parametrize(("shape", "reply"), [("short", "Got it!"), ("echo", "Oscar! [image:")])
+def test_in_the_shape_of_a_chat_a_reply_follows_each_message_and_is_no_evidence(
+    tmp_path: Path, shape: str, reply: str
+) -> None:
+    path = tmp_path / "sample.json"
+    path.write_text(json.dumps(SAMPLE))
+    (conversation,) = conversations(path)
+    chat = shaped(conversation, shape)
+    assert [message.role for message in chat.messages] == ["user", "assistant"] * 3
+    assert [message.seq for message in chat.messages] == [1, 2, 3, 4, 5, 6]
+    assert reply in chat.messages[3].content
+    assert [question.evidence for question in chat.questions] == [{3}, {5}]
 
 
 @pytest.mark.parametrize("content", ["{}", "[{}]", "no"])
