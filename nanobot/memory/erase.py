@@ -9,7 +9,8 @@ Invariants:
 - the text is written nowhere. The journal, which holds the command itself, is cleaned last;
 - at the end every byte of every file is searched, and what is left is reported, as is what refused.
 
-Messages keep their place: the text in them becomes "[erased]". Files of facts and notes lose the
+Messages keep their place: the text in them becomes "[erased]", and the rest is found and shown as
+before. What says it in other words is hidden, as by `/forget`. Files of facts and notes lose the
 whole line, and so do their versions. Media files that hold it go, and so does what undo would put
 back.
 
@@ -245,7 +246,7 @@ def _planned(found: Sequence[Occurrence], forgets: ForgetPlan) -> Outcome:
         f"To be erased from {counted(len(files), 'file')} of all memories:",
         *bullet_list(files),
     ]
-    if not forgets.is_empty:
+    if forgets.lines or forgets.messages or forgets.entries:
         lines.append(f"Also forgotten, as with /forget: {forgets.counts}.")
     if by_hand:
         lines += ["This stays and has to be changed by hand:", *bullet_list(by_hand)]
@@ -307,7 +308,7 @@ class Eraser:
         Raises `NanobotError` for a text that is too short to search for.
         """
         matcher = TextMatcher(text)
-        forgets = await self._what_to_forget(text)
+        forgets = await self._what_to_forget(text, matcher)
         occurrences = await asyncio.to_thread(self._home.occurrences, matcher)
         return _planned(occurrences, forgets)
 
@@ -322,17 +323,18 @@ class Eraser:
         async with self._running:
             before = await asyncio.to_thread(self._home.occurrences, matcher)
             if forgets:
-                plan = await self._what_to_forget(text)
+                plan = await self._what_to_forget(text, matcher)
                 await _trying(matcher, self._forgetter.apply(plan))
             async with self._forgetter.pause_learning():
                 left, refused = await self._erase(matcher)
         return erase_report(before, left, refused)
 
-    async def _what_to_forget(self, text: str) -> ForgetPlan:
-        """A memory that cannot be read is no reason to erase nothing."""
+    async def _what_to_forget(self, text: str, matcher: TextMatcher) -> ForgetPlan:
+        """What says it in other words too. A memory that cannot be read is no reason to erase
+        nothing."""
         if words(text):
             with suppress(NanobotError):
-                return await self._forgetter.plan(text, OWNER)
+                return await self._forgetter.plan(text, OWNER, matcher.redact_plain)
         return ForgetPlan(OWNER)
 
     async def _erase(self, matcher: TextMatcher) -> tuple[list[Occurrence], str]:

@@ -28,7 +28,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime
-from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -38,6 +37,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory.documents import ALL_FACTS, PENDING
+from nanobot.memory.files import Redact
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import blocks_of, numbered_blocks
 from nanobot.memory.matcher import LEAST
@@ -181,7 +181,9 @@ _NOTHING_LEFT = "(forgotten)"
 
 class ForgetPlan(Struct, frozen=True):
     """What `/forget` would do. `lines` are in files, `entries` are the cursors of history entries,
-    `emptied` those of them of which nothing is left."""
+    `emptied` those of them of which nothing is left; `facts` are what all of it states, none where
+    there is nothing to forget. A message or entry that states nothing any more once `redact` has
+    taken its text out is not among them."""
 
     scope: str
     lines: tuple[FactLine, ...] = ()
@@ -189,11 +191,12 @@ class ForgetPlan(Struct, frozen=True):
     entries: tuple[int, ...] = ()
     emptied: tuple[int, ...] = ()
     facts: tuple[Fact, ...] = ()
+    redact: Redact = str
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to forget."""
-        return not (self.lines or self.messages or self.entries)
+        return not self.facts
 
     @property
     def counts(self) -> str:
@@ -269,8 +272,9 @@ class Forgetter:
         self._memories, self._explainer, self._sessions = memories, explainer, sessions
         self._scopes, self._clock = scopes, clock
 
-    async def plan(self, text: str, scope: str) -> ForgetPlan:
-        """What forgetting `text` would take away; changes nothing.
+    async def plan(self, text: str, scope: str, redact: Redact = str) -> ForgetPlan:
+        """What forgetting `text` would take away; changes nothing. `redact` takes out what is being
+        erased: what says nothing of it afterwards is not hidden.
 
         Raises `NanobotError` for a text without words.
         """
@@ -279,7 +283,7 @@ class Forgetter:
                 "this says too little to know what to forget",
                 hint="Give the words of the fact, as `/memory` shows it.",
             )
-        return await asyncio.to_thread(self._plan, text.strip(), scope)
+        return await asyncio.to_thread(self._plan, text.strip(), scope, redact)
 
     async def apply(self, plan: ForgetPlan) -> Outcome:
         """Carry out a plan. Repeated after a crash, with a new plan, it finishes the rest."""
@@ -298,8 +302,9 @@ class Forgetter:
         for key, seqs in numbers.items():
             await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
         if plan.entries:
-            redact = partial(_without_facts, facts=plan.facts)
-            await asyncio.to_thread(memory.history.rewrite, redact)
+            await asyncio.to_thread(
+                memory.history.rewrite, lambda said: _without_facts(plan.redact(said), plan.facts)
+            )
         try:
             versions, gone = list[int](), list[FactLine]()
             for path in dict.fromkeys(line.path for line in plan.lines):
@@ -313,22 +318,27 @@ class Forgetter:
         finally:  # some lines may be gone where another could not be taken out
             self._memories.forgotten += 1
 
-    def _plan(self, text: str, scope: str) -> ForgetPlan:
+    def _plan(self, text: str, scope: str, redact: Redact) -> ForgetPlan:
         memory = self._memories.of(scope)
         lines = matching_lines(text, list(lines_of(memory)))
         facts, evidence = self._facts(memory, text, lines)
-        also = [line for line in _entries_of(memory) if _states(facts, line.text)]
-        said = dict.fromkeys([*evidence, *self._messages(scope, facts)])
-        stored = paced(memory.history.entries())
-        entries = [entry for entry in stored if _entry_states(entry, facts)]
-        emptied = [entry for entry in entries if not without(entry.summary, facts)]
+        lines += [line for line in _entries_of(memory) if _states(facts, line.text)]
+        messages = list(self._messages(scope, facts))
+        entries = [one for one in paced(memory.history.entries()) if _entry_states(one, facts)]
+        if not (lines or evidence or messages or entries):
+            return ForgetPlan(scope)
+        said = {one for one in evidence if _states(facts, redact(one.text))}
+        said |= {source_message(key, one) for key, one in messages if _says(one, facts, redact)}
+        entries = [one for one in entries if _entry_states(one, facts, redact)]
+        emptied = [one for one in entries if not without(redact(one.summary), facts)]
         return ForgetPlan(
             scope,
-            lines=(*lines, *also),
+            lines=tuple(lines),
             messages=tuple(sorted(said, key=lambda said: (said.session, said.seq))),
             entries=tuple(entry.cursor for entry in entries),
             emptied=tuple(entry.cursor for entry in emptied),
             facts=facts,
+            redact=redact,
         )
 
     def _facts(
@@ -346,15 +356,13 @@ class Forgetter:
             evidence += [one for one in said if _states(stated, one.text)]
         return tuple(dict.fromkeys(facts)), evidence
 
-    def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[SourceMessage]:
+    def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[tuple[str, Message]]:
+        """The messages of a scope that state one of the facts, each with its session's key."""
         for info in paced(self._sessions.list_sessions()):
-            key = info.key
-            if self._scopes.of_session(key, info.metadata) != scope:
-                continue
-            for message in paced(self._sessions.read_window(key)):
-                texts = (message.content, *(call.arguments for call in message.tool_calls))
-                if any(_states(facts, text) for text in texts):
-                    yield source_message(key, message)
+            if self._scopes.of_session(info.key, info.metadata) == scope:
+                for message in paced(self._sessions.read_window(info.key)):
+                    if _says(message, facts):
+                        yield info.key, message
 
 
 def _without_facts(text: str, facts: Sequence[Fact]) -> str:
@@ -366,10 +374,16 @@ def _without_facts(text: str, facts: Sequence[Fact]) -> str:
     return "".join(kept)
 
 
-def _entry_states(entry: HistoryEntry, facts: Sequence[Fact]) -> bool:
+def _entry_states(entry: HistoryEntry, facts: Sequence[Fact], redact: Redact = str) -> bool:
     lines = [line for op in entry.operations for line in (op.old, op.new)]
-    stated = any(_states(facts, text) for text in (*entry.key_facts, *lines))
-    return stated or without(entry.summary, facts) != entry.summary
+    summary = redact(entry.summary)
+    stated = any(_states(facts, redact(text)) for text in (*entry.key_facts, *lines))
+    return stated or without(summary, facts) != summary
+
+
+def _says(message: Message, facts: Sequence[Fact], redact: Redact = str) -> bool:
+    texts = (message.content, *(call.arguments for call in message.tool_calls))
+    return any(_states(facts, redact(text)) for text in texts)
 
 
 def _states(facts: Iterable[Fact], text: str) -> bool:

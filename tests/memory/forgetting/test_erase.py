@@ -17,6 +17,7 @@ from dulwich.pack import Pack
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Completion, Step
 from nanobot.errors import NanobotError
+from nanobot.memory.forget import Forgotten
 from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.security.paths import Root
@@ -141,7 +142,8 @@ async def test_all_else_stays_and_goes_on_and_versions_keep_their_numbers(home: 
     assert after[-len(before) :] == before
 
     session = await home.sessions.get_or_create(KEY)
-    assert [m.content for m in session.messages if m.role == "user"] == ["I like tea"]
+    shown = [m.content for m in session.messages if m.role == "user"]
+    assert shown == ["I like tea", "I call it [erased], remember"]
     said = [m.content for m in home.sessions.read_messages(KEY) if m.role == "user"]
     assert said == ["I call it [erased], remember", "I like tea", "I call it [erased], remember"]
     assert home.memory().store.read("memory/MEMORY.md").count("Likes tea") == 1
@@ -158,6 +160,43 @@ async def test_all_else_stays_and_goes_on_and_versions_keep_their_numbers(home: 
     assert home.versions.record_hand_edits("") == ()
     left = await home.journal.leftovers()
     assert [item.message.content for item in left.entries] == ["/forget --erase [erased]"]
+
+
+async def test_the_rest_of_each_message_is_found_read_and_shown(home: RealHome) -> None:
+    text = (
+        f"the boiler room is on floor nine, its door opens with {SECRET}, ask Bernard for ladders"
+    )
+    seqs = await home.say(KEY, text, f"my boiler door has the code {SECRET}")
+    cursor = home.tell(KEY, seqs, f"The boiler room is on floor nine and opens with {SECRET}.")
+    await home.learn(f"- The boiler door opens with {SECRET}", cursor=cursor)
+
+    await home.eraser.apply(SECRET)
+
+    left = text.replace(SECRET, "[erased]")
+    assert left in await home.finds("ladders from Bernard")
+    around = await home.index.around(f"m:{KEY}:1", ("owner",))
+    assert [one.text for one in around] == [
+        left,
+        "ok",
+        "my boiler door has the code [erased]",
+        "ok",
+    ]
+    session = await home.sessions.get_or_create(KEY)
+    assert [one.content for one in session.messages] == [one.text for one in around]
+    entry = home.memory().history.get(cursor)
+    assert entry is not None
+    assert entry.summary.endswith("The boiler room is on floor nine and opens with [erased].")
+
+
+async def test_what_says_it_in_other_words_is_hidden_and_not_learned_again(home: RealHome) -> None:
+    await home.say(KEY, "Qopuvi is what I call the walrus of Zoë", f"so {SECRET} it is")
+
+    await home.eraser.apply(SECRET)
+
+    session = await home.sessions.get_or_create(KEY)
+    assert [one.content for one in session.messages] == ["ok", "so [erased] it is", "ok"]
+    assert not await home.finds("walrus")
+    assert Forgotten(home.memory().root).hides_line(f"It is called {SECRET}")
 
 
 async def test_the_plan_names_the_files_and_tells_nothing(home: RealHome) -> None:
