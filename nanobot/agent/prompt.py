@@ -41,8 +41,8 @@ from nanobot.agent.truncation import truncated, truncated_prompt
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
-from nanobot.memory.lines import memory_notice
 from nanobot.memory.scopes import OWNER, Memories, Scopes
+from nanobot.memory.selection import cut_at_line, memory_notice
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import NOTE
 from nanobot.messages import Message
@@ -54,7 +54,6 @@ from nanobot.providers.port import (
     PromptMessage,
     Toolset,
     assistant_message,
-    estimate_tokens,
     system_message,
     tool_message,
     user_message,
@@ -122,24 +121,6 @@ _CUT = "[cut here to save room: read_file {path} start_line={line} shows the res
 _MEMORY_CUT = (
     "[cut here to save room: read_file memory/MEMORY.md and today's notes beside it for the rest]"
 )
-
-
-def cut_at_line(text: str, budget: int, note: str, path: str = "") -> str:
-    """`text`, or as many of its first lines as fit `budget` tokens and a note where the rest is.
-
-    `note` may name the `{path}` and the first `{line}` that is left out.
-    """
-    if estimate_tokens(text) <= budget:
-        return text
-    kept: list[str] = []
-    room = budget
-    for line in text.splitlines():
-        room -= estimate_tokens(line) + 1
-        if room < 0:
-            break
-        kept.append(line)
-    return "\n".join([*kept, note.format(path=path, line=len(kept) + 1)])
-
 
 _ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
 """The tools that a model with a small window is offered."""

@@ -36,6 +36,7 @@ from nanobot.memory.documents import TRACKED
 from nanobot.memory.files import text_of
 from nanobot.memory.git import PACK_EVERY, Commit, Damaged, Repository, blob_id
 from nanobot.memory.guard import summary_of_change
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import merge, split
 from nanobot.memory.version import (
     Author,
@@ -321,8 +322,9 @@ class GitStore:
             yield from reversed(batch)
 
     def line_times(self, path: str) -> dict[str, datetime]:
-        """When each line of the newest version of `path` was written as it stands there. It reads
-        back to the version that was the newest when it was asked before."""
+        """When each line of the newest version of `path` was written as it stands there, without
+        its importance. It reads back to the version that was the newest when it was asked
+        before."""
         times, lines, newest = dict[str, datetime](), set[str](), ""
         known, known_times = self._line_times.get(path, ("", times))
         for snapshot in self.lineage(path):
@@ -449,7 +451,7 @@ def _undone(text: str, steps: Sequence[tuple[str, str]]) -> tuple[str, tuple[str
 
 
 def _lines(text: str) -> set[str]:
-    return {line.strip() for line in split(text) if line.strip()}
+    return {line.strip() for line in split(without_importance(text)) if line.strip()}
 
 
 def _sha(content: bytes | None) -> str:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import split
 from nanobot.memory.version import Author
 from nanobot.memory.wording import words_of
@@ -64,9 +65,15 @@ def indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
+def list_mark(line: str) -> str:
+    """The blanks and the list mark in front of a line."""
+    match = _MARK.match(line.lstrip())
+    return indent(line) + (match[0] if match else "")
+
+
 def without_list_mark(line: str) -> str:
-    """What makes a line the same fact: no list mark, no blanks around it."""
-    return _MARK.sub("", line.strip())
+    """What makes a line the same fact: no list mark, no importance, no blanks around it."""
+    return _MARK.sub("", without_importance(line).strip())
 
 
 def lost_facts(before: str, after: str, template: str = "") -> list[str]:
@@ -128,18 +135,24 @@ _MOST_NAMED, _LONGEST_NAMED = 3, 100
 
 
 def summary_of_change(name: str, before: str, after: str) -> str:
-    """`wrote: Tom's birthday is on 3 May and 2 lines more`; `edited NAME` where no fact came or
-    went."""
+    """`wrote: Tom's birthday is on 3 May and 2 lines more`; `edited NAME` where no fact came, went
+    or became more or less important."""
     old, new = dict.fromkeys(fact_lines(before)), dict.fromkeys(fact_lines(after))
-    wrote = [line for line in new if line not in old]
-    if not (lines := wrote or [line for line in old if line not in new]):
+    known, left = ({*map(without_importance, lines)} for lines in (old, new))
+    changes = {
+        "wrote": [line for line in new if without_importance(line) not in known],
+        "took out": [line for line in old if without_importance(line) not in left],
+        "how important": [line for line in new if line not in old],
+    }
+    kind, lines = next(((kind, lines) for kind, lines in changes.items() if lines), ("", []))
+    if not kind:
         return f"edited {name}"
     named = [without_list_mark(line) for line in lines[:_MOST_NAMED] if len(line) <= _LONGEST_NAMED]
     rest = counted(len(lines) - len(named), "line")
     text = "; ".join(named)
     if len(named) < len(lines):
         text = f"{text} and {rest} more" if named else rest
-    return f"{'wrote' if wrote else 'took out'}: {text}"
+    return f"{kind}: {text}"
 
 
 def _normalized(line: str) -> str:

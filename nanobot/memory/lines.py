@@ -7,7 +7,9 @@ A change is a tuple of operations, one a line, so that it can be kept and explai
   there, if not always in the same order or section;
 - operations that were made already change nothing;
 - a merge never loses a line that one side added, and holds the same lines whichever side is ours;
-- what is not changed stays byte for byte: line endings, blank lines, placeholders in parentheses.
+- what is not changed stays byte for byte: line endings, blank lines, placeholders in parentheses;
+- how important a line is (`importance`) is not changed by an operation, which names the line with
+  its mark or without; one that adds or rewords a line without a mark may bring one.
 
 Blank lines and the white space at the end of lines are layout. A new line stands after the last of
 its kind in its section (a list item after the last list item), and before a rule that closes the
@@ -25,8 +27,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
+from nanobot.memory.importance import importance_mark, with_mark, without_importance
 from nanobot.memory.wording import LEAST, rewordings, similarity, words_of
-from nanobot.text import shortened
 
 _HEADING = re.compile(r"#{1,6}\s+\S")
 _KINDS = {
@@ -98,35 +100,6 @@ def numbered_blocks(text: str, *, headings: bool = False) -> Iterator[tuple[int,
         if block.strip() and (headings or not is_heading(block)):
             yield number, block.rstrip()
         number += block.count("\n")
-
-
-_NOTICE_LINES, _NOTICE_CHARACTERS = 8, 160
-
-
-def memory_notice(before: str, after: str) -> str:
-    """`[memory changed: added "…"; removed "…"]`: what differs between two texts, in one line.
-
-    Empty when no line was added or removed. Long changes are cut, with a pointer to the file.
-    """
-    old, new = _facts_in(before), _facts_in(after)
-    known, left = set(old), set(new)
-    changes = [f'added "{_short(line)}"' for line in new if line not in known]
-    changes += [f'removed "{_short(line)}"' for line in old if line not in left]
-    if not changes:
-        return ""
-    if len(changes) > _NOTICE_LINES:
-        more = len(changes) - _NOTICE_LINES
-        changes = [*changes[:_NOTICE_LINES], f"and {more} more, see memory/MEMORY.md"]
-    return f"[memory changed: {'; '.join(changes)}]"
-
-
-def _facts_in(text: str) -> Sequence[str]:
-    lines = (line.strip().removeprefix("- ").strip() for line in split(text))
-    return [line for line in lines if line and not line.startswith("#")]
-
-
-def _short(line: str) -> str:
-    return shortened(line.replace('"', "'"), _NOTICE_CHARACTERS)
 
 
 class Operation(Struct, frozen=True, omit_defaults=True):
@@ -210,7 +183,9 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
     section that is missing is made. A rewording of a line that is gone is left over, unless
     nothing says it already and most of its words are new.
     """
-    steps = [step for step in map(_plain, operations) if step.old != step.new]
+    standing = {_bare(line): line for line in reversed(split(text)) if line.strip()}
+    asked = [(_on_standing(_plain(step), standing), step) for step in operations]
+    steps = [step for step, _ in asked if step.old != step.new]
     wanted = Counter(step.new for step in steps if step.new)
     for line in (line for step in steps if step.new for line in (step.section, step.new)):
         wanted[line] = max(wanted[line], 1)  # a section that holds lines stays
@@ -219,12 +194,12 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
     for step in gone:
         wanted[step.new] = max(wanted[step.new] - 1, 1)
     _change(document, [step for step in steps if not step.rewords], wanted)
-    left = []
+    left = list[Operation]()
     for step in gone:
         if _is_news(step, document):
             document.add(step.new, step.section)
         else:
-            left.append(step)
+            left.append(next(given for made, given in asked if made == step))
     return Applied(document.text, tuple(left))
 
 
@@ -238,8 +213,12 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
         return Merged(ours)
     if ours == base:
         return Merged(theirs)
+    texts = (base, ours, theirs)
+    if any(importance_mark(text) for text in texts):
+        merged = merge(*map(without_importance, texts))
+        return replace(merged, text=_with_merged_marks(merged.text, *texts))
     mine, other = operations_between(base, ours), operations_between(base, theirs)
-    counts = [Counter(line for line, _ in lines_of(text)) for text in (base, ours, theirs)]
+    counts = [Counter(line for line, _ in lines_of(text)) for text in texts]
     target = {line: _three_way(*(count[line] for count in counts)) for line in set().union(*counts)}
     headings = [
         *_needed_headings(mine, counts[1] - counts[2], other),
@@ -257,6 +236,50 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
         if not document.count(heading):
             document.add(heading, "")
     return Merged(document.text, tuple(_conflicts(mine, other)))
+
+
+def _bare(line: str) -> str:
+    return without_importance(line).rstrip()
+
+
+def _on_standing(step: Operation, standing: Mapping[str, str]) -> Operation:
+    """The operation with its lines as they stand, which `standing` has by their text alone. A line
+    keeps its mark, also in other words."""
+
+    def found(line: str) -> str:
+        there = standing.get(_bare(line), line)
+        return line if line == there.rstrip() else there.rstrip()
+
+    old = found(step.old)
+    if old and _bare(old) == _bare(step.new):
+        new = old if importance_mark(old) else step.new
+    elif old and importance_mark(old) and step.new:
+        new = found(with_mark(step.new, importance_mark(old)))
+    else:
+        new = found(step.new)
+    return replace(step, old=old, new=new, section=found(step.section))
+
+
+def _with_merged_marks(merged: str, *texts: str) -> str:
+    """The merged text with the marks of its lines: of the side that changed one, of two the
+    higher."""
+    marks = [{_bare(line): importance_mark(line) for line in split(text)} for text in texts]
+    bare = [without_importance(text) for text in texts]
+    became = [_rewordings_of(operations_between(bare[0], side)) for side in bare]
+    was = {new: old for side in became for old, new in side.items()}
+
+    def marked(line: str) -> str:
+        first = was.get(line, line)
+        before, ours, theirs = (
+            found.get(names.get(first, first), found.get(line, ""))
+            for found, names in zip(marks, became, strict=True)
+        )
+        if ours in (before, theirs):
+            return theirs
+        return ours if theirs == before else max(ours, theirs)
+
+    lines = (raw.partition("\r") for raw in merged.split("\n"))
+    return "\n".join(f"{line}{marked(line.rstrip())}{cr}{rest}" for line, cr, rest in lines)
 
 
 def _key(line: str) -> str:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from nanobot.memory.documents import LONG_TERM, PENDING
 from nanobot.memory.guard import fact_lines, find_line, indent, lost_facts
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, blocks_of, split
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import sources_of
@@ -204,7 +205,12 @@ class Pending:
 def _fact(line: str | Operation, path: str, origins: tuple[str, ...], today: date) -> PendingFact:
     step = Operation(new=line) if isinstance(line, str) else line
     texts = (step.new, step.old, step.section if step.new.strip() else "")
-    return PendingFact(0, today, origins, path, *(" ".join(text.split()) for text in texts))
+    return PendingFact(0, today, origins, path, *map(_one_line, texts))
+
+
+def _one_line(text: str) -> str:
+    """A line that others may have caused says nothing of its importance."""
+    return " ".join(without_importance(text).split())
 
 
 def _blocks(text: str) -> list[tuple[str, PendingFact | None]]:

@@ -28,6 +28,7 @@ from nanobot.memory import guard
 from nanobot.memory.documents import FACTS, LONG_TERM, PERSONAL, RETIRED, RULES, TRACKED
 from nanobot.memory.files import bytes_of, redact_file, text_of
 from nanobot.memory.gitstore import GitStore
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, apply_operations, split
 from nanobot.memory.taint import mark_of, unconfirmed_in
 from nanobot.memory.version import Author, Change
@@ -136,7 +137,7 @@ class MemoryStore:
 
     def learned_text(self, path: str) -> str:
         """The text of a document, empty where it states no facts: no prompt needs it then."""
-        text = self.read(path)
+        text = without_importance(self.read(path))
         return text.strip() if guard.states_facts(text, self.template_of(path)) else ""
 
     def fact_ages(self, path: str) -> dict[str, int]:
@@ -147,7 +148,8 @@ class MemoryStore:
         if self._versions is None:
             return {}
         written, now = self._versions.line_times(self._prefix + path), self._clock.now()
-        lines = {line.strip() for line in split(self._read_now(path))}
+        text = without_importance(self._read_now(path))
+        lines = {line.strip() for line in split(text)}
         return {line: max(0, (now - written[line]).days) for line in lines if line in written}
 
     def retired(self) -> list[tuple[date, str]]:
@@ -178,7 +180,7 @@ class MemoryStore:
         long_term, notes = self._text_or_error(LONG_TERM), self._text_or_error(self.today_path())
         parts = ["# Memory"]
         if guard.states_facts(long_term, self.template_of(LONG_TERM)):
-            parts.append(f"## Long-term Memory\n\n{long_term.strip()}")
+            parts.append(f"## Long-term Memory\n\n{without_importance(long_term).strip()}")
         if notes.strip():
             parts.append(f"## Today's Notes\n\n{notes.strip()}")
         return "\n\n".join(parts) if len(parts) > 1 else ""

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 
 from nanobot.errors import CallRefused
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import blocks_of
 from nanobot.messages import ATTACHED, EDITED, Message
 
@@ -124,7 +125,7 @@ def quotation(words: str, messages: Iterable[Message], today: date) -> str:
         raise CallRefused(
             f"this line has {len(line):,} characters; only up to {_LONGEST_QUOTE:,} are kept"
         )
-    return f"“{line}” ({found[line] or today})"
+    return f"“{without_importance(line)}” ({found[line] or today})"
 
 
 def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:

@@ -25,6 +25,7 @@ from nanobot.memory.files import text_of
 from nanobot.memory.guard import (
     fact_lines,
     find_line,
+    list_mark,
     lost_facts,
     summary_of_change,
     without_list_mark,
@@ -232,7 +233,7 @@ def _planned(
         )
         if not fact:
             raise CallRefused(f"the new text for {one.old.strip()[:_SHOWN]!r} is empty; use remove")
-        changes.append(Operation(old, old[: len(old) - len(without_list_mark(old))] + fact))
+        changes.append(Operation(old, list_mark(old) + fact))
     changes += [Operation(new=line, section=section) for line in _bullets(wanted.add, text)]
     copies = [Operation(new=line, section=section) for line in _bullets(quoted, text)]
     if not tainted:

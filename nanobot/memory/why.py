@@ -23,6 +23,7 @@ from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import HistoryEntry
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
@@ -177,7 +178,7 @@ class Explainer:
     ) -> Iterator[tuple[Version, str]]:
         """The versions that worded `line` so, or a wording that it replaced; with `removed` from
         where it was last taken out."""
-        wording = line.strip()
+        wording = without_importance(line).strip()
         for snapshot in self._versions.lineage(memory.prefix + path):
             before, after = _lines(snapshot.before), _lines(snapshot.after)
             if removed:
@@ -229,7 +230,8 @@ class Explainer:
 
     def _entry(self, memory: Memory, change: Change, line: str) -> HistoryEntry | None:
         """The history entry that a line rests on."""
-        named = (op.cursor for op in change.operations if op.cursor and op.new.strip() == line)
+        steps = (op for op in change.operations if op.cursor)
+        named = (op.cursor for op in steps if without_importance(op.new).strip() == line)
         cursors = next(((cursor,) for cursor in named), change.cursors)
         entries = [entry for cursor in cursors if (entry := memory.history.get(cursor))]
         wanted = words(line)
@@ -318,8 +320,9 @@ def source_message(
 def _previous(snapshot: VersionSnapshot, wording: str, before: set[str], after: set[str]) -> str:
     """What the version replaced by `wording`; empty where the line was new."""
     for operation in snapshot.version.change.operations:
-        if operation.new.strip() == wording and operation.old.strip() in before:
-            return operation.old.strip()
+        old, new = (without_importance(line).strip() for line in (operation.old, operation.new))
+        if new == wording and old in before:
+            return old
     return most_similar(wording, sorted(before - after))
 
 
@@ -333,7 +336,7 @@ def _text(entry: HistoryEntry) -> str:
 
 
 def _lines(text: str) -> set[str]:
-    return {line for raw in split(text) if (line := raw.strip())}
+    return {line for raw in split(without_importance(text)) if (line := raw.strip())}
 
 
 def _bare(line: str) -> str:

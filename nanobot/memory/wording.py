@@ -20,6 +20,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from nanobot.memory.importance import without_importance
+
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 
 LEAST = 0.5
@@ -32,8 +34,8 @@ so a file of many thousand changed lines is compared in a moment."""
 
 
 def words_of(line: str) -> frozenset[str]:
-    """The words of a line, without regard to case."""
-    return frozenset(re.findall(_RUN, line.casefold()))
+    """The words of a line, without regard to case, nor to how important it is."""
+    return frozenset(re.findall(_RUN, without_importance(line).casefold()))
 
 
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:
@@ -106,7 +108,7 @@ class Fact(Struct, frozen=True):
     @classmethod
     def of(cls, line: str) -> Fact:
         """What a line of a memory file states."""
-        keys = set[str]()
+        keys, line = set[str](), without_importance(line)
         for sentence in sentences(line):
             spoken = re.findall(_WORD, sentence.lstrip("-*+#> \t"))
             keys |= {stem(word) for at, word in enumerate(spoken) if _is_key(word, first=at == 0)}

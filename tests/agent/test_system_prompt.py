@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.prompt import SEPARATOR, ScopedSources, cut_at_line
+from nanobot.agent.prompt import SEPARATOR, ScopedSources
 from nanobot.memory.documents import install_template, load_template, template_folder
 from nanobot.memory.scopes import OWNER, Memories, Scopes
+from nanobot.memory.selection import cut_at_line
 from nanobot.memory.store import MemoryStore
 from nanobot.providers.port import estimate_tokens
 from nanobot.security.paths import Root

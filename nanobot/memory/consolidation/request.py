@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from nanobot.memory import guard
 from nanobot.memory.answers import json_object
 from nanobot.memory.history import STAMP
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, is_heading, operations_between
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
@@ -284,7 +285,8 @@ def memory_changes(
     Headings stay as they are and are made where a fact needs one; a placeholder is no fact.
     """
     own = tuple(Operation(new=f"- {line}") for line in quoted if not guard.find_line(line, base))
-    every = operations_between(base, base if update is None else update)
+    update = base if update is None else without_importance(update)
+    every = operations_between(base, update)
     renamed = {change.new: change.old for change in every if change.old and is_heading(change.new)}
     changes = [
         replace(change, section=renamed.get(change.section, change.section))

@@ -38,6 +38,7 @@ from nanobot.memory.consolidation.request import (
 )
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import HistoryEntry, with_stamp
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import Memory
 from nanobot.memory.taint import quotation
@@ -217,7 +218,7 @@ class Summariser:
         """The long-term memory that the model knows: as it stands in the file, and as it is shown;
         at most as much of it as takes half a request."""
         try:
-            text = memory.store.read(LONG_TERM)
+            text = without_importance(memory.store.read(LONG_TERM))
             if not memory.store.facts(LONG_TERM):
                 return text, ""
         except NanobotError as error:

@@ -36,6 +36,7 @@ from nanobot.memory.dream.reading import DreamEntry
 from nanobot.memory.dream.state import DreamPlan, DreamReport, Hold, Write
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.guard import without_list_mark
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import apply_operations
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Memory
@@ -98,7 +99,7 @@ class Planner:
         `RunBudgetSpent` where nothing could be asked, `Unintelligible`, or a `ProviderError`."""
         owner = self._memory.scope == OWNER
         paths = [path for path in FACTS if owner or path != MANNER]
-        files = {path: self._memory.store.read(path) for path in paths}
+        files = {path: without_importance(self._memory.store.read(path)) for path in paths}
         updates: dict[Update, None] = {}
         read, skipped = set[str](), set[str]()
         clean = [entry for entry in entries if not entry.origins]

@@ -31,6 +31,7 @@ from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.dream.reading import DreamEntry
 from nanobot.memory.dream.state import Hold, Write
 from nanobot.memory.guard import fact_lines, find_line, indent, lost_facts, without_list_mark
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.taint import quotation
 from nanobot.memory.wording import most_similar, share, similar, words
@@ -121,7 +122,8 @@ def _items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
 
 def bare_line(value: object) -> str:
     """A text as one line without an age mark, of bounded length; empty for what is no text."""
-    return _AGE_MARK.sub("", " ".join(string(value).split()))[:_LONGEST_FACT].rstrip()
+    line = without_importance(" ".join(string(value).split()))
+    return _AGE_MARK.sub("", line)[:_LONGEST_FACT].rstrip()
 
 
 def _number(value: object, count: int) -> int | None:

@@ -26,6 +26,7 @@ from nanobot.memory.files import text_of
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.history import decode as decode_entry
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import numbered_blocks
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Source, Sources
@@ -295,4 +296,4 @@ def _fact_passages(path: str, text: str, template: str) -> Iterator[IndexEntry]:
     """The facts of the long-term file at `path`, beyond its template."""
     for number, (line, passage) in enumerate(numbered_blocks(text), 1):
         if fact_lines(passage, template):
-            yield IndexEntry(number, passage, place=f"{path}:{line}")
+            yield IndexEntry(number, without_importance(passage), place=f"{path}:{line}")

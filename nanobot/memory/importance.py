@@ -1,0 +1,71 @@
+"""How much a fact matters: a mark at the end of its own line, from 1 to 5, with a reason. Pure.
+
+    - Allergic to penicillin <!-- importance 5: health -->
+
+So it is edited, moved, versioned, undone and forgotten with the line. A rendered file does not show
+it, and no prompt holds it. It is no part of what the line says: lines that differ in nothing else
+state the same fact. A line without a mark has the importance 3.
+
+Dream marks lines that have no mark, and changes none; the person changes them, by a command or in
+an editor.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+USUAL, HIGHEST = 3, 5
+LONGEST_REASON = 80
+"""Characters."""
+
+_MARK = re.compile(
+    r"(?<=\S)[ \t]*<!--[ \t]*importance[ \t:=]+([0-9])\b[ \t:,;-]*([^\n]{0,200}?)[ \t]*-->",
+    re.IGNORECASE,
+)
+
+
+class Importance(Struct, frozen=True):
+    """1 to 5, and why in a few words."""
+
+    level: int = USUAL
+    reason: str = ""
+
+    @classmethod
+    def of(cls, level: int, reason: str = "") -> Importance:
+        """With the next level that there is, and a reason that can stand in a mark."""
+        words = " ".join(re.sub(r"[<>]|--+", " ", reason).split())
+        return cls(min(max(level, 1), HIGHEST), words[:LONGEST_REASON].rstrip())
+
+    @property
+    def mark(self) -> str:
+        """What stands behind a line, with a blank in front."""
+        return f" <!-- importance {self.shown} -->"
+
+    @property
+    def shown(self) -> str:
+        """For people: `5: health`."""
+        return f"{self.level}: {self.reason}" if self.reason else str(self.level)
+
+
+def importance_mark(line: str) -> str:
+    """The mark of a line as it stands there, empty for none."""
+    match = _MARK.search(line) if "<!--" in line else None
+    return match[0] if match else ""
+
+
+def importance_of(line: str) -> Importance | None:
+    """What the mark of a line says; None where it has none."""
+    match = _MARK.search(line) if "<!--" in line else None
+    return Importance.of(int(match[1]), match[2]) if match else None
+
+
+def without_importance(text: str) -> str:
+    """A line, or a whole text, without marks."""
+    return _MARK.sub("", text) if "<!--" in text else text
+
+
+def with_mark(line: str, mark: str) -> str:
+    """The line with this mark in place of its own; an empty one leaves none."""
+    return without_importance(line).rstrip() + mark
