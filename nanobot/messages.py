@@ -7,6 +7,7 @@ takes neither timestamps nor provenance.
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ EDITED = "[edited: this replaces an earlier message]"
 """The line that says so in a message; which one it replaces is not known."""
 
 _HINT_CHARACTERS = 80
+_SPEAKER = re.compile(r"\[from ([^\]\n]+)\](?:\n|$)")
 
 ATTACHED = "attached"
 """The origin of a message that holds a quote, or came with files or notes."""
@@ -98,3 +100,24 @@ class Message(Struct, frozen=True, gc=False):
             return self.content
         lines = self.content.split("\n")
         return "\n".join(line for line in lines if line[:1] != "[" or line[-1:] != "]")
+
+
+def speaker_in(text: str) -> str:
+    """The name in front of what somebody says in a group; empty where none is."""
+    found = _SPEAKER.match(text)
+    return found[1] if found else ""
+
+
+def attributed(role: str, name: str, text: str, origin: str, asker: str) -> tuple[str, str]:
+    """Who said a message, as `asker` would call them, and what they said.
+
+    `asker` is the origin of that person's own words: empty for the person of a private chat and for
+    the owner, `person:<id>` for others in a group. `name` is the name of a person or tool, if any.
+    """
+    if role != "user":
+        return ("nanobot" if role == "assistant" and name in ("", role) else name), text
+    speaker, said = speaker_in(text), _SPEAKER.sub("", text, count=1)
+    own = {asker} if asker else {"", ATTACHED, *(() if speaker else ("forwarded",))}
+    if origin in own and name in ("", role, speaker):
+        return "you", said
+    return speaker or name.removesuffix(role) or origin.removeprefix("person:") or role, said

@@ -29,7 +29,7 @@ from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.version import TAGS, Author, Change, Version, VersionSnapshot
 from nanobot.memory.wording import most_similar, share, words
-from nanobot.messages import Message
+from nanobot.messages import Message, attributed
 from nanobot.session.manager import SessionManager
 from nanobot.text import shortened
 
@@ -145,21 +145,21 @@ class Explainer:
         self._memories, self._versions = memories, versions
         self._sessions, self._scopes = sessions, scopes
 
-    async def why(self, text: str, scope: str) -> Explanation:
-        """Where the lines that say `text` come from; the best few."""
+    async def why(self, text: str, scope: str, asker: str = "") -> Explanation:
+        """Where the lines that say `text` come from; the best few. `asker` as for `attributed`."""
         memory = self._memories.of(scope)
         await memory.store.record_hand_edits()
 
         def explained() -> Explanation:
             best = matching_lines(text, list(lines_of(memory)))[:_MOST_LINES]
-            return Explanation(text, tuple(self.provenance(memory, line) for line in best))
+            return Explanation(text, tuple(self.provenance(memory, line, asker) for line in best))
 
         return await asyncio.to_thread(explained)
 
-    def provenance(self, memory: Memory, line: FactLine) -> Provenance:
+    def provenance(self, memory: Memory, line: FactLine, asker: str = "") -> Provenance:
         """Where one line comes from. Blocks."""
         wordings = islice(self._wordings(memory, line), _MOST_STEPS)
-        steps = tuple(self._step(memory, *wording) for wording in wordings)
+        steps = tuple(self._step(memory, *wording, asker) for wording in wordings)
         return Provenance(line.path, line.number, line.text, steps)
 
     def _wordings(self, memory: Memory, line: FactLine) -> Iterator[tuple[Version, str]]:
@@ -196,7 +196,7 @@ class Explainer:
                 return
             wording = previous or wording
 
-    def _step(self, memory: Memory, version: Version, line: str) -> ProvenanceStep:
+    def _step(self, memory: Memory, version: Version, line: str, asker: str) -> ProvenanceStep:
         change = self._held_back(memory, version, line) or version.change
         entry, said = self._entry(memory, change, line), tuple[SourceMessage, ...]()
         step = ProvenanceStep(
@@ -206,7 +206,7 @@ class Explainer:
             note = "It rests on a conversation that belongs to another memory."
             return replace(step, note=note)
         if (entry and entry.last) or (not entry and change.turn and not change.cursors):
-            said = self._evidence(change, entry, line)
+            said = self._evidence(change, entry, line, asker)
         is_based = change.turn or version.author in {"dream", "consolidate"}
         gone = is_based and not entry and not said
         return replace(
@@ -238,7 +238,7 @@ class Explainer:
         return max(entries, key=lambda entry: share(wanted, _text(entry)), default=None)
 
     def _evidence(
-        self, change: Change, entry: HistoryEntry | None, line: str
+        self, change: Change, entry: HistoryEntry | None, line: str, asker: str
     ) -> tuple[SourceMessage, ...]:
         """The few messages that share most words with a line, in their order: of those behind a
         history entry; else what was asked in the turn, and what was read until then that says the
@@ -261,7 +261,7 @@ class Explainer:
         ]
         calls = {call.id: call.hint for m in every for call in m.tool_calls}
         return tuple(
-            source_message(session, m, wanted, calls.get(m.tool_call_id, ""))
+            source_message(session, m, wanted, calls.get(m.tool_call_id, ""), asker)
             for m in sorted(best, key=lambda m: m.seq)
         )
 
@@ -303,17 +303,15 @@ def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:
 
 
 def source_message(
-    session: str, message: Message, about: Collection[str] = (), call: str = ""
+    session: str, message: Message, about: Collection[str] = (), call: str = "", asker: str = ""
 ) -> SourceMessage:
     """A message of a session, for people; of a tool's output the line that says most of `about`,
-    where that is given. `call` says what the tool was asked."""
-    text, who = message.content, {"user": "you", "assistant": "nanobot"}.get(message.role, "")
+    where that is given. `call` says what the tool was asked; `asker` as for `attributed`."""
+    who, text = attributed(message.role, message.name, message.content, message.origin, asker)
     if message.role == "tool":
         who = f"tool {call or message.name}".strip()
         if about:
             text = max(text.splitlines() or [""], key=lambda line: share(about, line))
-    if message.origin.startswith("person:"):
-        who = message.origin.removeprefix("person:")
     return SourceMessage(session, message.seq, who, message.timestamp, text)
 
 

@@ -27,7 +27,7 @@ from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 7
+VERSION = 8
 STREAM_BITS = 24
 TOOLS_FROM = 1 << 23
 PLACES = 1 << STREAM_BITS

@@ -33,7 +33,7 @@ from nanobot.memory.search import Source, Sources
 from nanobot.memory.search.library import documents, passages
 from nanobot.memory.store import day_of
 from nanobot.memory.taint import NOTE, is_unconfirmed
-from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
+from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, speaker_in
 from nanobot.security.paths import Place, Root
 from nanobot.session.records import SUFFIX, Foreign, Metadata, Retraction, decode, decode_fields
 from nanobot.tasks import paced
@@ -227,7 +227,7 @@ class SessionReader(Struct):
             text[: LONGEST_OUTPUT if is_output else LONGEST_MESSAGE],
             message.timestamp.isoformat() if message.timestamp else "",
             message.role,
-            message.name or message.role,
+            message.name or speaker_in(text) or message.role,
             message.origin,
             message.turn_id,
             hash=line_hash(raw),

@@ -23,7 +23,7 @@ from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter, Forgotten
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import lines_of
-from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
+from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_group, is_scope
 from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import retired_matching
@@ -101,8 +101,8 @@ class MemoryService:
         """The operations named `memory.…`. All callers are the owner of the home."""
         operations: dict[str, Callable[[_Given], Awaitable[Report]]] = {
             "show": lambda given: self.overview(given.scope),
-            "search": lambda given: self.search(given.query(), given.scope),
-            "why": lambda given: self.why(given.needed("text"), given.scope),
+            "search": lambda given: self.search(given.query(), given.scope, _asker(given.scope)),
+            "why": lambda given: self.why(given.needed("text"), given.scope, _asker(given.scope)),
             "log": lambda given: self.log(given.version, given.scope),
             "versions": lambda given: self.versions(given.scope),
             "restore": self._restore_given,
@@ -145,17 +145,19 @@ class MemoryService:
             overview.scopes = (await asyncio.to_thread(self._memories.existing_scopes))[1:]
         return overview.report()
 
-    async def search(self, query: Query, scope: str) -> Report:
-        """What was said and written down about it, in this scope and those it may read."""
+    async def search(self, query: Query, scope: str, asker: str = "") -> Report:
+        """What was said and written down about it, in this scope and those it may read. `asker` is
+        the origin of the words of who asks, by which they are called "you"."""
         memory = self.memory(scope)
         query = replace(query, scopes=self._scopes.readable(scope))
         result = await self._index.search(query)
         retired = retired_matching(query.text, await asyncio.to_thread(memory.store.retired))
-        return views.search_report(query, result, retired)
+        return views.search_report(query, result, retired, asker)
 
-    async def why(self, text: str, scope: str) -> Report:
-        """Where a remembered line comes from: its version, its history entry, what was said."""
-        explanation = await self._explainer.why(text, self.memory(scope).scope)
+    async def why(self, text: str, scope: str, asker: str = "") -> Report:
+        """Where a remembered line comes from: its version, its history entry, what was said.
+        `asker` as for `search`."""
+        explanation = await self._explainer.why(text, self.memory(scope).scope, asker)
         return Report.about(explanation.text, explanation)
 
     async def log(self, number: int | None, scope: str) -> Report:
@@ -316,6 +318,12 @@ class MemoryService:
         memory = self.memory(scope)
         await memory.store.record_hand_edits()
         return memory
+
+
+def _asker(scope: str) -> str:
+    """Who asks from the command line: the owner, whose words in the memory of another person are
+    none of those without an origin."""
+    return "" if scope == OWNER or is_group(scope) else "owner"
 
 
 def _by_name(operation: Callable[[_Given], Awaitable[Report]]) -> Operation:

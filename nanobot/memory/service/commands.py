@@ -201,9 +201,10 @@ class MemoryCommands:
             case "":
                 return Answer((await service.overview(scope)).text)
             case "search" if rest:
-                return Answer((await service.search(Query(rest, (), limit=_FEW), scope)).text)
+                query = Query(rest, (), limit=_FEW)
+                return Answer((await service.search(query, scope, self._asker(call))).text)
             case "why" if rest:
-                return Answer((await service.why(_unquoted(rest), scope)).text)
+                return Answer((await service.why(_unquoted(rest), scope, self._asker(call))).text)
             case "pending":
                 return Answer((await service.pending(scope)).text)
             case "accept" | "drop" as decision if _NAMES.fullmatch(rest):
@@ -223,8 +224,8 @@ class MemoryCommands:
             return Answer("Say what to note: /note the key is under the mat")
         await call.begin_effect()
         # In a group a note is taken for true only where the owner wrote it.
-        origin = "" if self._may_decide(call) else f"person:{call.message.sender_id[:80]}"
-        return Answer((await self._service.note(call.arguments, call.scope, origin)).text)
+        noted = await self._service.note(call.arguments, call.scope, self._asker(call))
+        return Answer(noted.text)
 
     async def _forget(self, call: CommandCall) -> Answer:
         if not self._may_decide(call):
@@ -298,6 +299,10 @@ class MemoryCommands:
             return Answer(_OWNERS_WORD)
         restored = await self._service.restore(number, scope, to=words[0] == "--to")
         return Answer(restored.text)
+
+    def _asker(self, call: CommandCall) -> str:
+        """The origin of what somebody says: none for the owner, and in a private chat."""
+        return "" if self._may_decide(call) else f"person:{call.message.sender_id[:80]}"
 
     def _may_decide(self, call: CommandCall) -> bool:
         message = call.message

@@ -25,6 +25,7 @@ from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.search.tool import Retired
 from nanobot.memory.sync import SyncResult
 from nanobot.memory.version import TAGS, Author, Version
+from nanobot.messages import attributed
 from nanobot.session.records import JsonValue
 from nanobot.text import counted, escape_invisible, shortened
 
@@ -125,12 +126,15 @@ def _size(file: FileView) -> str:
     return f"- {file.path}: {size}{changed}"
 
 
-def search_report(query: Query, result: SearchResult, retired: Sequence[Retired]) -> Report:
-    """The hits, best first, each with what was said around it; before them what is past."""
+def search_report(
+    query: Query, result: SearchResult, retired: Sequence[Retired], asker: str = ""
+) -> Report:
+    """The hits, best first, each with what was said around it; before them what is past. `asker` is
+    who reads it, as for `attributed`."""
     lines = [f"- no longer true since {day}: {shortened(line, _LINE)}" for day, line in retired]
     known = {hit.passage.id for hit in result.hits}
     for hit in result.hits:
-        lines += _hit(hit, known)
+        lines += _hit(hit, known, asker)
     if not result.hits:
         looked = ", ".join(result.terms) or shortened(query.text, 80)
         lines.append(f"Nothing was found for: {looked}.")
@@ -144,20 +148,22 @@ def search_report(query: Query, result: SearchResult, retired: Sequence[Retired]
     return Report.of(text, hits=hits, terms=result.terms, retired=past)
 
 
-def _hit(hit: Hit, known: set[str]) -> Iterator[str]:
+def _hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:
     """A hit with what was said around it, unless that is `known` from elsewhere on the page."""
     when = f"{format_minute(hit.passage.when)}, " if hit.passage.when else ""
-    yield f"- [{when}{hit.passage.place}] {_said(hit.passage, _LINE)}"
+    yield f"- [{when}{hit.passage.place}] {_said(hit.passage, _LINE, asker)}"
     for where, around in (("before", hit.before[-1:]), ("after", hit.after[:1])):
         for passage in around:
             if passage.id not in known:
                 known.add(passage.id)
-                yield f"  - {where}: {_said(passage, _NEIGHBOUR)}"
+                yield f"  - {where}: {_said(passage, _NEIGHBOUR, asker)}"
 
 
-def _said(passage: Passage, width: int) -> str:
-    who = {"user": "you", "assistant": "nanobot"}.get(passage.speaker, passage.speaker)
-    return f"{who}: {shortened(passage.text, width)}" if who else shortened(passage.text, width)
+def _said(passage: Passage, width: int, asker: str) -> str:
+    if passage.source != "message":
+        return shortened(passage.text, width)
+    who, text = attributed(passage.role, passage.speaker, passage.text, passage.origin, asker)
+    return f"{who}: {shortened(text, width)}"
 
 
 def version_report(version: Version, diff: str) -> Report:

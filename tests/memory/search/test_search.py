@@ -97,6 +97,16 @@ async def test_the_scope_of_a_session_is_asked_at_each_search(
     assert await find(index, "elephant", "people/telegram_2") == ["m:telegram:group:1"]
 
 
+async def test_in_a_group_it_is_known_who_speaks(home: Home, index: MemoryIndex) -> None:
+    said_by = [
+        said(seq, f"[from {name}]\nmy boat is {colour}", origin=origin)
+        for seq, name, colour, origin in ((1, "Ann", "red", ""), (2, "Ben", "blue", "person:7"))
+    ]
+    home.say("telegram:-100", *said_by, metadata={"group": True})
+    result = await index.search(Query("which boat has Ben", ("groups/telegram_-100",)))
+    assert [hit.passage.speaker for hit in result.hits] == ["Ben", "Ann"]
+
+
 async def test_no_scope_at_all_finds_nothing(home: Home, index: MemoryIndex) -> None:
     home.say("cli:direct", said(1, "a purple elephant"))
     assert (await index.search(Query("elephant", ()))).hits == ()

@@ -13,6 +13,8 @@ import pytest
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.commands import QUESTION_LIFETIME
+from nanobot.memory.version import Change
+from nanobot.messages import Message
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.memory.owning import Owned
@@ -62,6 +64,32 @@ async def test_in_a_group_everyone_sees_the_groups_memory_and_no_other(owned: Ow
         shown = await owned.type("/memory", sender=sender, group="-100")
         assert "We meet on Tuesdays." in shown
         assert "Ada" not in shown
+
+
+@pytest.mark.parametrize(
+    ("sender", "ada", "tom"), [("1", "you: ", "Tom: "), ("7", "Ada: ", "you: ")]
+)
+async def test_in_a_group_you_is_only_who_asks(
+    owned: Owned, sender: str, ada: str, tom: str
+) -> None:
+    session = await owned.sessions.get_or_create("telegram:-100")
+    session.set_metadata(group=True)
+    session.add_message(Message("user", "[from Ada]\nmy boat is green", turn_id="t1"))
+    session.add_message(
+        Message("user", "[from Tom]\nmy boat is red", turn_id="t1", origin="person:7")
+    )
+    await owned.sessions.save(session)
+    change = Change("agent", session=session.key, turn="t1")
+    await owned.memories.of(GROUP).store.append_today("boats")
+    store = owned.memories.of(GROUP).store
+    await store.replace(LONG_TERM, "- The boats are green and red\n", expected="", change=change)
+
+    found = await owned.type("/memory search boat", sender=sender, group="-100")
+    assert f"{ada}my boat is green" in found
+    assert f"{tom}my boat is red" in found
+    why = await owned.type("/memory why boats green", sender=sender, group="-100")
+    assert f"#1] {ada}my boat is green" in why
+    assert f"#2] {tom}my boat is red" in why
 
 
 @pytest.mark.parametrize(
