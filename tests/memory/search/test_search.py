@@ -103,7 +103,7 @@ async def test_in_a_group_it_is_known_who_speaks(home: Home, index: MemoryIndex)
         for seq, name, colour, origin in ((1, "Ann", "red", ""), (2, "Ben", "blue", "person:7"))
     ]
     home.say("telegram:-100", *said_by, metadata={"group": True})
-    result = await index.search(Query("which boat has Ben", ("groups/telegram_-100",)))
+    result = await index.search(Query("which boat has Ben", ("people/telegram_-100",)))
     assert [hit.passage.speaker for hit in result.hits] == ["Ben", "Ann"]
 
 
