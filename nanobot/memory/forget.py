@@ -6,7 +6,7 @@ leaves less hidden than before and doing it again finishes it:
 1. the record of what is forgotten, by which everything else passes it over (`Forgotten`);
 2. the messages that state it are retracted in their conversations;
 3. history entries lose the sentences that state it;
-4. the lines leave the long-term files, retired and pending facts, and daily notes.
+4. the lines leave the long-term files, retired and pending facts, daily notes and digests.
 
 The conversations and earlier versions still hold the words: that is what `/forget --erase` is for.
 
@@ -42,7 +42,7 @@ from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import blocks_of, numbered_blocks
 from nanobot.memory.matcher import LEAST
 from nanobot.memory.scopes import Memories, Memory, Scopes
-from nanobot.memory.store import MemoryStore, note_path
+from nanobot.memory.store import MemoryStore
 from nanobot.memory.version import Change
 from nanobot.memory.why import (
     Explainer,
@@ -51,6 +51,7 @@ from nanobot.memory.why import (
     excerpt,
     lines_of,
     matching_lines,
+    note_lines,
     source_message,
 )
 from nanobot.memory.wording import Fact, covers, parts, without, words
@@ -155,10 +156,10 @@ def _hashes(salt: bytes, found: Iterable[str]) -> frozenset[str]:
 
 
 def _entries_of(memory: Memory) -> Iterator[FactLine]:
-    """The entries of daily notes and of what waits to be confirmed, each with all its lines."""
-    for path in (PENDING, *map(note_path, memory.store.note_days())):
-        for number, block in numbered_blocks(memory.store.read(path)):
-            yield FactLine(path, number, block)
+    """The entries of notes, of digests and of what waits to be confirmed, with all their lines."""
+    for number, block in numbered_blocks(memory.store.read(PENDING)):
+        yield FactLine(PENDING, number, block)
+    yield from note_lines(memory)
 
 
 async def _remove_entries(store: MemoryStore, path: str, texts: set[str]) -> tuple[int, set[str]]:

@@ -106,14 +106,16 @@ class Operation(Struct, frozen=True, omit_defaults=True):
     """Adds (`old` empty), removes (`new` empty) or rewords one line.
 
     `section` is the nearest heading above the line, with its #s, empty above all headings; `cursor`
-    the history entry behind it, 0 where there is none. Earlier versions wrote moves of a line, with
-    `old` and `new` the same; those change nothing.
+    the history entry behind it, 0 where there is none; `note` the day (YYYY-MM-DD) of the notes
+    behind it, or the month (YYYY-MM) of their digest, empty for neither. Earlier versions wrote
+    moves of a line, with `old` and `new` the same; those change nothing.
     """
 
     old: str = ""
     new: str = ""
     section: str = ""
     cursor: int = 0
+    note: str = ""
 
     @property
     def rewords(self) -> bool:

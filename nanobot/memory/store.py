@@ -25,6 +25,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory import guard
+from nanobot.memory.digests import month_of
 from nanobot.memory.documents import FACTS, LONG_TERM, PERSONAL, RETIRED, RULES, TRACKED
 from nanobot.memory.files import bytes_of, redact_file, text_of
 from nanobot.memory.gitstore import GitStore
@@ -126,10 +127,11 @@ class MemoryStore:
 
     def note_days(self) -> list[date]:
         """The days that have notes, in order. Blocks."""
-        folder = self._root.place(f"{self._prefix}memory")
-        entries = folder.entries() if folder.stat() else ()
-        days = (day_of(entry.name) for entry in entries if entry.kind == "file")
-        return sorted(day for day in days if day)
+        return sorted(filter(None, map(day_of, self._names())))
+
+    def digest_months(self) -> list[str]:
+        """The months that have a digest, in order. Blocks."""
+        return sorted(filter(None, map(month_of, self._names())))
 
     def facts(self, path: str) -> list[str]:
         """The facts that a document states beyond its template."""
@@ -200,6 +202,12 @@ class MemoryStore:
         except NanobotError as error:
             logger.warning("{} cannot be read: {}", path, error)
             return f"{path} cannot be read: {error}"
+
+    def _names(self) -> list[str]:
+        """The names of the files beside the notes."""
+        folder = self._root.place(f"{self._prefix}memory")
+        entries = folder.entries() if folder.stat() else ()
+        return [entry.name for entry in entries if entry.kind == "file"]
 
     def _read_now(self, path: str) -> str:
         return text_of(self._root.place(self._prefix + path).read_bytes(LIMIT))

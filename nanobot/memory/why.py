@@ -2,7 +2,8 @@
 
 The chain is: the line, the version that gave it this wording, the wordings before (the most similar
 line that the version removed), and behind each the history entry and the messages that it stands
-for; or the turn in which the agent wrote it; or the person's own hand. Nothing of another scope is
+for; or the notes, by way of the digest of their month; or the turn in which the agent wrote it; or
+the person's own hand. Nothing of another scope is
 ever shown: each link is checked, and a link that may not be followed is named as such.
 """
 
@@ -11,22 +12,26 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from heapq import nlargest
 from itertools import islice
+from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import UnknownSession
+from nanobot.memory.digests import DigestLine, digest_path, is_month, month_of
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import split
+from nanobot.memory.lines import Operation, numbered_blocks, split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
+from nanobot.memory.store import day_of, note_path
 from nanobot.memory.version import TAGS, Author, Change, Version, VersionSnapshot
 from nanobot.memory.wording import most_similar, share, words
 from nanobot.messages import Message, attributed
@@ -45,6 +50,20 @@ class FactLine(Struct, frozen=True, rename={"number": "line_number", "text": "li
     path: str
     number: int
     text: str
+
+
+class NoteSource(Struct, frozen=True):
+    """What was noted that a line rests on: the day or month of the notes, and lines of them; of a
+    digest's line also those of the days that it names."""
+
+    key: str
+    found: tuple[FactLine, ...]
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        how = "promoted from the digest" if is_month(self.key) else "learned from the notes"
+        yield f"  - {how} of {self.key}"
+        yield from map(_noted_line, self.found)
 
 
 class SourceMessage(Struct, frozen=True):
@@ -83,6 +102,7 @@ class ProvenanceStep(Struct, frozen=True):
     note: str = ""
     entry: HistorySource | None = None
     messages: tuple[SourceMessage, ...] = ()
+    noted: NoteSource | None = None
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -97,6 +117,8 @@ class ProvenanceStep(Struct, frozen=True):
             first, last = entry.range
             span = f", messages {first} to {last}" if last else ""
             yield f"  - history {entry.cursor}{where}{span}: {excerpt(entry.summary)}"
+        if self.noted:
+            yield from self.noted.lines()
         for said in self.messages:
             when = f"{said.when:%Y-%m-%d %H:%M}, " if said.when else ""
             yield f"  - [{when}{said.session} #{said.seq}] {said.who}: {excerpt(said.text)}"
@@ -105,21 +127,29 @@ class ProvenanceStep(Struct, frozen=True):
 
 
 class Provenance(FactLine, frozen=True):
-    """A line of a memory file with its wordings, newest first; none where no version has it."""
+    """A line of a memory file with its wordings, newest first; none where no version has it. Notes
+    and digests have no versions: `noted` are the lines of notes behind that of a digest."""
 
     steps: tuple[ProvenanceStep, ...] = ()
+    noted: tuple[FactLine, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """For people."""
         wording = self.text
         yield f"{self.path}, line {self.number}: {excerpt(wording)}"
-        if not self.steps:
+        name = self.path.rpartition("/")[2]
+        if month_of(name):
+            yield "- a line of a digest, which Dream condensed from notes; yours to edit"
+        elif day_of(name):
+            yield f"- noted on {day_of(name)}"
+        elif not self.steps:
             yield "- No version has this line: it was not recorded how it came here."
         for step in self.steps:
             if step.line.strip() != wording.strip():
                 yield f"- before that it read: {excerpt(step.line)}"
             yield from step.lines()
             wording = step.line
+        yield from map(_noted_line, self.noted)
 
 
 class Explanation(Struct, frozen=True):
@@ -151,13 +181,17 @@ class Explainer:
         await memory.store.record_hand_edits()
 
         def explained() -> Explanation:
-            best = matching_lines(text, list(lines_of(memory)))[:_MOST_LINES]
+            best = matching_lines(text, list(lines_of(memory)))
+            best = (best or matching_lines(text, list(note_lines(memory))))[:_MOST_LINES]
             return Explanation(text, tuple(self.provenance(memory, line, asker) for line in best))
 
         return await asyncio.to_thread(explained)
 
     def provenance(self, memory: Memory, line: FactLine, asker: str = "") -> Provenance:
         """Where one line comes from. Blocks."""
+        if month := month_of(line.path.rpartition("/")[2]):
+            behind = _notes_behind(memory, month, line)
+            return Provenance(line.path, line.number, line.text, noted=behind)
         wordings = islice(self._wordings(memory, line), _MOST_STEPS)
         steps = tuple(self._step(memory, *wording, asker) for wording in wordings)
         return Provenance(line.path, line.number, line.text, steps)
@@ -207,8 +241,9 @@ class Explainer:
             return replace(step, note=note)
         if (entry and entry.last) or (not entry and change.turn and not change.cursors):
             said = self._evidence(change, entry, line, asker)
+        noted = None if entry else _noted(memory, change, line)
         is_based = change.turn or version.author in {"dream", "consolidate"}
-        gone = is_based and not entry and not said
+        gone = is_based and not entry and not said and not noted
         return replace(
             step,
             session=change.session if self._may_see(memory, change.session) else "",
@@ -216,6 +251,7 @@ class Explainer:
             note="What it rests on is not kept any more." if gone else "",
             entry=entry and _shown(entry),
             messages=said,
+            noted=noted,
         )
 
     def _held_back(self, memory: Memory, version: Version, line: str) -> Change | None:
@@ -230,9 +266,10 @@ class Explainer:
 
     def _entry(self, memory: Memory, change: Change, line: str) -> HistoryEntry | None:
         """The history entry that a line rests on."""
-        steps = (op for op in change.operations if op.cursor)
-        named = (op.cursor for op in steps if without_importance(op.new).strip() == line)
-        cursors = next(((cursor,) for cursor in named), change.cursors)
+        found = _behind(change, line)
+        if found and found.note:
+            return None
+        cursors = (found.cursor,) if found and found.cursor else change.cursors
         entries = [entry for cursor in cursors if (entry := memory.history.get(cursor))]
         wanted = words(line)
         return max(entries, key=lambda entry: share(wanted, _text(entry)), default=None)
@@ -290,6 +327,56 @@ def lines_of(memory: Memory) -> Iterator[FactLine]:
         for number, line in enumerate(split(text), 1):
             if line.strip() in facts:
                 yield FactLine(path, number, line.rstrip())
+
+
+def note_lines(memory: Memory) -> Iterator[FactLine]:
+    """The entries of all daily notes, each with all its lines, and the lines of all digests."""
+    store = memory.store
+    for path in (*map(note_path, store.note_days()), *map(digest_path, store.digest_months())):
+        yield from _blocks(memory, path)
+
+
+def _blocks(memory: Memory, path: str) -> Iterator[FactLine]:
+    for number, block in numbered_blocks(memory.store.read(path)):
+        yield FactLine(path, number, block)
+
+
+def _behind(change: Change, line: str) -> Operation | None:
+    """The operation by which a change made this line, where it says what is behind it."""
+    made = (op for op in change.operations if op.cursor or op.note)
+    return next((op for op in made if without_importance(op.new).strip() == line.strip()), None)
+
+
+def _noted(memory: Memory, change: Change, line: str) -> NoteSource | None:
+    """The notes that a learned line rests on; None where it rests on none."""
+    found = _behind(change, line)
+    if found is None or not found.note:
+        return None
+    is_digest = is_month(found.note)
+    lines = _blocks(memory, f"memory/{found.note}.md")
+    best = _alike(words(line), lines, 1 if is_digest else _MOST_SAID)
+    behind = _notes_behind(memory, found.note, best[0]) if is_digest and best else ()
+    return NoteSource(found.note, (*best, *behind))
+
+
+def _notes_behind(memory: Memory, month: str, line: FactLine) -> tuple[FactLine, ...]:
+    """Of the days that a digest's line names, the notes that share most words with it."""
+    digested = DigestLine.of(line.text, month)
+    wanted, found = words(digested.text), list[FactLine]()
+    for day in digested.days:
+        found += _alike(wanted, _blocks(memory, note_path(day)), 1)
+    return tuple(found)
+
+
+def _alike(wanted: Collection[str], lines: Iterable[FactLine], most: int) -> list[FactLine]:
+    """Those lines that share most words with `wanted`, in their order."""
+    scored = [(share(wanted, line.text), line) for line in lines]
+    best = nlargest(most, (one for one in scored if one[0] >= _LIKE_ENOUGH), key=itemgetter(0))
+    return sorted((line for _, line in best), key=lambda line: line.number)
+
+
+def _noted_line(line: FactLine) -> str:
+    return f"  - {line.path}, line {line.number}: {excerpt(line.text)}"
 
 
 def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:

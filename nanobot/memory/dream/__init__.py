@@ -18,6 +18,9 @@ is refused together is asked about in halves, down to the entry that is to blame
 of the run and given up after two. But only where the model answered to something else: one that
 refuses everything is set up wrongly, then the run fails and nothing is given up.
 
+Then the notes of each month that is over for a month are condensed into a digest (`digests`), and
+what recurs in it is read like an entry.
+
 The next time counts from the end of the last run, which is remembered; so a time that passed while
 the machine was off comes due once, soon after the start. Between times nothing happens at all.
 """
@@ -35,11 +38,19 @@ from msgspec.structs import replace
 
 from nanobot.bus.state import StateStore
 from nanobot.clock import Clock, pause_after, with_timeout
-from nanobot.errors import NanobotError, ProviderError, ProviderRejected
-from nanobot.memory.dream.learning import DreamLimits, Planner, RunBudgetSpent, carry_out
+from nanobot.errors import NanobotError, ProviderError, ProviderRejected, WriteConflict
+from nanobot.memory.digests import digest_path
+from nanobot.memory.dream.learning import (
+    DreamLimits,
+    Planner,
+    RunBudgetSpent,
+    Unintelligible,
+    carry_out,
+)
 from nanobot.memory.dream.reading import Reader, ReadMessages
 from nanobot.memory.dream.state import DreamPlan, DreamReport, DreamState
 from nanobot.memory.scopes import OWNER, Memories, Memory
+from nanobot.memory.version import Change
 from nanobot.providers.port import Provider
 from nanobot.tasks import logging_errors
 
@@ -174,16 +185,20 @@ class Dream:
             if plan := self._state.of(memory.scope).plan:
                 run = plan.run or run
                 await self._finish(reader, memory, plan, report, again=True)
+        planner = Planner(memory, self._provider, self._limits, reader.forgotten, now)
         try:
-            await self._read_on(reader, memory, run, report)
+            await self._read_on(reader, memory, planner, run, report)
+            if await self._condense(reader, memory, planner, report):
+                await self._read_on(reader, memory, planner, run, report)
         except RunBudgetSpent as spent:
             logger.info("Dream for {} is postponed: {}", memory.scope, spent)
         async with self._writing:
             await self._remember(memory, last_run=self._clock.now().isoformat())
 
-    async def _read_on(self, reader: Reader, memory: Memory, run: str, report: DreamReport) -> None:
+    async def _read_on(
+        self, reader: Reader, memory: Memory, planner: Planner, run: str, report: DreamReport
+    ) -> None:
         """Batch by batch until nothing is left. Raises what asking the model raises."""
-        planner = Planner(memory, self._provider, self._limits, reader.forgotten, self._clock.now())
         refused: frozenset[str] = frozenset()
         refusal: ProviderRejected | None = None
         most, answered = self._limits.batch, False
@@ -217,6 +232,35 @@ class Dream:
         if counted:
             async with self._writing:
                 await self._finish(reader, memory, DreamPlan(skipped=counted), report)
+
+    async def _condense(
+        self, reader: Reader, memory: Memory, planner: Planner, report: DreamReport
+    ) -> bool:
+        """Write the digests that are due, each by one question; whether there are new ones. One
+        that a person wrote stays as it is. A month that cannot be condensed is given up after two
+        runs, as an entry is. Raises what asking the model raises."""
+        due = await asyncio.to_thread(reader.undigested, self._state.of(memory.scope))
+        for month, notes in due.items():
+            known, plan = self._forgotten, DreamPlan(done=frozenset({month}))
+            text, path = "", digest_path(month)
+            try:
+                text = await planner.digest(month, notes)
+            except (ProviderRejected, Unintelligible) as error:
+                refused = isinstance(error, Unintelligible) or error.blames_content
+                if not refused or not planner.is_answered:
+                    raise
+                logger.warning("{} is not written: {}", path, error)
+                plan = DreamPlan(skipped=frozenset({month}))
+            async with self._writing:
+                if known != self._forgotten:
+                    continue  # it may hold what was forgotten meanwhile
+                if not text:
+                    await self._finish(reader, memory, plan, report)
+                    continue
+                with suppress(WriteConflict):
+                    await memory.store.replace(path, text, expected=None, change=Change("dream"))
+                    report.digests += (path,)
+        return bool(report.digests)
 
     async def _finish(
         self,

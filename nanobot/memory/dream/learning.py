@@ -11,14 +11,17 @@ not repeated, also where the person has undone it since.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time
+from functools import partial
+from typing import TypeVar
 
 from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, ToolError, WriteConflict
+from nanobot.memory.digests import digest_request, digest_text, read_digest
 from nanobot.memory.documents import FACTS
 from nanobot.memory.dream.phases import (
     MANNER,
@@ -59,6 +62,9 @@ _LATELY = 50
 """Versions among which one from before a crash is looked for."""
 
 
+T = TypeVar("T")
+
+
 class Unintelligible(NanobotError):
     """The model does not answer in the form that it is asked for."""
 
@@ -91,8 +97,10 @@ class Planner:
     ) -> None:
         self._memory, self._provider, self._limits = memory, provider, limits
         self._forgotten = forgotten
-        self._today = f"{now:%A}, {now.date().isoformat()}"
+        self._now, self._today = now, f"{now:%A}, {now.date().isoformat()}"
         self._calls = self._tokens = 0
+        self.is_answered = False
+        """Whether the model has answered anything, be it nonsense."""
 
     async def plan(self, entries: Sequence[DreamEntry], empty: frozenset[str]) -> DreamPlan:
         """What a batch comes to; `empty` are the keys of entries without anything to read. Raises
@@ -126,6 +134,18 @@ class Planner:
             len(read) + len(skipped),
         )
 
+    async def digest(self, month: str, notes: Mapping[date, str]) -> str:
+        """The digest of a month with these notes, one question; empty where nothing is worth it.
+        Raises like `plan`."""
+        if not notes:
+            return ""
+        messages = self._opening("dream_digest.md", digest_request(month, notes))
+        read = partial(read_digest, days=notes.keys())
+        lines = await self._ask_until_read(messages, read)
+        newest = datetime.combine(max(notes), time.max, self._now.tzinfo)
+        kept = [one for one in lines if not self._forgotten.hides_line(one.text, newest)]
+        return digest_text(month, kept)
+
     async def _extract(
         self, group: Sequence[DreamEntry], files: Mapping[str, str]
     ) -> tuple[list[FactCandidate], frozenset[int]]:
@@ -133,11 +153,19 @@ class Planner:
         ages = {path: await asyncio.to_thread(self._memory.store.fact_ages, path) for path in files}
         messages = self._opening("dream_phase1.md", extraction_request(files, ages, group))
         newest = max(entry.said_at for entry in group)
+        reading = partial(read_extraction, count=len(group))
+        items, read = await self._ask_until_read(messages, reading)
+        return [one for one in items if self._is_wanted(one, group, newest)], read
+
+    async def _ask_until_read(
+        self, messages: list[PromptMessage], read: Callable[[str], T | None]
+    ) -> T:
+        """What `read` finds in the model's answer, or in its second one. Raises
+        `Unintelligible`."""
         for _ in range(2):
             answer = await self._ask(messages)
-            if (found := read_extraction(answer, len(group))) is not None:
-                items, read = found
-                return [one for one in items if self._is_wanted(one, group, newest)], read
+            if (found := read(answer)) is not None:
+                return found
             messages += [assistant_message(answer), user_message(_NO_JSON)]
         raise Unintelligible("the model did not answer in JSON, twice")
 
@@ -176,6 +204,7 @@ class Planner:
         self._calls += 1
         prompt = Prompt(tuple(messages), Toolset.of(()))
         reply = await self._provider.complete(prompt, CallOptions(model=limits.model))
+        self.is_answered = True
         used = reply.usage.prompt + reply.usage.completion
         self._tokens += used or asked + estimate_tokens(reply.text)
         return reply.text

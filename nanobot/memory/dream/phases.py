@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.errors import ToolError
 from nanobot.memory.answers import json_object
@@ -184,15 +185,15 @@ def classify(
         entry = _behind(item, entries)
         if tainted and (line := _quoted(item, entry)):
             if not any(find_line(line, text) for text in files.values()):
-                step = Operation("", f"- {line}", "", entry.cursor)
+                step = Operation("", f"- {line}", "", entry.cursor, entry.note)
                 yield Update(item.path, step, quoted=True)
             continue
         path, old, new = _located(item, files, owner=owner)
         if tainted and (old or new):
-            waiting = Operation(old, f"- {new}" if new else "", "", entry.cursor)
+            waiting = Operation(old, f"- {new}" if new else "", "", entry.cursor, entry.note)
             yield Update(path, waiting, entry.origins or ("unknown",))
         elif old or new:
-            yield Update(path, Operation(old, new, "", entry.cursor))
+            yield Update(path, Operation(old, new, "", entry.cursor, entry.note))
 
 
 def holds_in(updates: Iterable[Update]) -> Iterator[Hold]:
@@ -313,14 +314,13 @@ def integrate(
         over = update.old and (not update.new or number in made.values())
         if over and update.old not in retired:
             retired.append(update.old)
-            steps[Operation(update.old, "", sections.get(update.old, ""), update.cursor)] = None
+            steps[replace(update, new="", section=sections.get(update.old, ""))] = None
     return Write(path, tuple(steps), tuple(retired))
 
 
 def _added(line: str, section: str, update: Operation) -> Operation:
-    return Operation(
-        "", line if line != without_list_mark(line) else f"- {line}", section, update.cursor
-    )
+    item = line if line != without_list_mark(line) else f"- {line}"
+    return replace(update, old="", new=item, section=section)
 
 
 def _reworded(
@@ -334,7 +334,7 @@ def _reworded(
         if old in retired or (update.old != old and lost_facts(old, like)):
             return None
         retired.append(old)
-    return Operation(old, like, section, update.cursor)
+    return replace(update, old=old, new=like, section=section)
 
 
 def _nearest(line: str, updates: Sequence[Operation]) -> int:

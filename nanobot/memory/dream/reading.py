@@ -1,22 +1,33 @@
 """What of a scope Dream has not read yet, and what is known about where it came from.
 
-Unread are history entries past the cursor, and notes of past days. What an entry says was written
-by a model that may have repeated a web page, so an entry carries what is known of the raw messages
-behind it: where foreign text among them came from, and what the person said themselves, which can
-be quoted. Where raw messages are gone (deleted, forgotten) there is nothing left to learn from.
-Reading blocks; forgotten messages and entries are as if they were not there.
+Unread are history entries past the cursor, notes of past days, and digests of past months. What an
+entry says was written by a model that may have repeated a web page, so an entry carries what is
+known of the raw messages behind it: where foreign text among them came from, and what the person
+said themselves, which can be quoted. Where raw messages are gone (deleted, forgotten) there is
+nothing left to learn from. Reading blocks; forgotten messages and entries are as if they were not
+there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, tzinfo
 from itertools import takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nanobot.memory.digests import (
+    DigestLine,
+    confirmed_notes,
+    digest_lines,
+    digest_path,
+    due_months,
+    first_of,
+    is_month,
+    recurring,
+)
 from nanobot.memory.dream.state import ScopeState
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.history import HistoryEntry
@@ -62,6 +73,11 @@ class DreamEntry(Struct, frozen=True):
     lines: tuple[str, ...]
     said: tuple[Message, ...] = ()
     origins: tuple[str, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """The day or the month of the notes that it is, empty for an entry of the history."""
+        return "" if self.cursor else self.key
 
     @property
     def text(self) -> str:
@@ -129,6 +145,24 @@ def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | Non
     )
 
 
+def entry_of_digest(
+    month: str, text: str, others: Sequence[DigestLine], zone: tzinfo | None
+) -> DreamEntry | None:
+    """What of a digest says again what was noted on other days, or in the months whose digests the
+    `others` are of: what happened once is not worth a fact by itself. None where nothing does."""
+    lines = list(recurring((line for _, line in digest_lines(month, text)), others))
+    if not lines:
+        return None
+    newest = max((day for line in lines for day in line.days), default=first_of(month))
+    return DreamEntry(
+        key=month,
+        cursor=0,
+        said_at=datetime.combine(newest, time(), zone),
+        title=f"[{month}] digest of the month's notes, what recurs",
+        lines=("", *_fitted(map(str, lines))),
+    )
+
+
 def _summary(entry: HistoryEntry) -> tuple[str, ...]:
     summary = _TITLE.sub("", entry.summary.strip())
     return _fitted([*summary.splitlines(), *(f"- {fact}" for fact in entry.key_facts)])
@@ -165,8 +199,9 @@ def _fitted(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 class Reader:
-    """Reads one scope. What is unread has a key each: the cursor of a history entry, or the day of
-    a note as YYYY-MM-DD. Notes of the day of `now` are not complete yet."""
+    """Reads one scope. What is unread has a key each: the cursor of a history entry, the day of a
+    note as YYYY-MM-DD, or as YYYY-MM the month of a digest. Notes of the day of `now` are not
+    complete yet, and a month is due where all of its days are older than a month."""
 
     def __init__(self, memory: Memory, read_messages: ReadMessages, now: datetime) -> None:
         self._memory, self._read_messages, self._now = memory, read_messages, now
@@ -174,8 +209,19 @@ class Reader:
 
     def unread_keys(self, state: ScopeState) -> list[str]:
         """The keys of what is unread, in the order in which it is read; nothing is opened."""
-        beyond = [*self._cursors(), *self._days(state.note)]
+        beyond = [*self._cursors(), *self._days(state.note), *self._months(state.digest)]
         return [key for key in beyond if key not in state.done]
+
+    def undigested(self, state: ScopeState) -> dict[str, dict[date, str]]:
+        """The months that are due and have no digest, each with its notes by their days."""
+        made, store = self._memory.store.digest_months(), self._memory.store
+        months = [month for month in self._months(state.digest) if month not in made]
+        noted = {month: dict[date, str]() for month in months if month not in state.done}
+        for day in paced(store.note_days()):
+            month = noted.get(f"{day:%Y-%m}")
+            if month is not None and (text := confirmed_notes(store.read(note_path(day)))):
+                month[day] = text
+        return noted
 
     def next_batch(self, state: ScopeState, most: int) -> tuple[list[DreamEntry], frozenset[str]]:
         """The next entries to read, at most `most`, and the keys of those before them that have
@@ -183,7 +229,10 @@ class Reader:
         entries: list[DreamEntry] = []
         empty: set[str] = set()
         size = 0
+        made = self._memory.store.digest_months()
         for key in paced(self.unread_keys(state)):
+            if is_month(key) and key not in made:
+                continue
             entry = self._opened(key)
             if entry is None:
                 empty.add(key)
@@ -201,8 +250,14 @@ class Reader:
         if read:
             self._memory.history.set_dream_cursor(int(read[-1]))
         noted = list(takewhile(lambda key: key in state.done, days))
-        left = {*cursors[len(read) :], *days[len(noted) :]}
-        return replace(state, note=noted[-1] if noted else state.note, done=state.done & left)
+        months = self._months(state.digest)
+        digested = list(takewhile(lambda key: key in state.done, months))
+        left = {*cursors[len(read) :], *days[len(noted) :], *months[len(digested) :]}
+        note, digest = (
+            done[-1] if done else before
+            for done, before in ((noted, state.note), (digested, state.digest))
+        )
+        return replace(state, note=note, digest=digest, done=state.done & left)
 
     def _cursors(self) -> list[str]:
         history = self._memory.history
@@ -212,10 +267,20 @@ class Reader:
         days = (day.isoformat() for day in self._memory.store.note_days())
         return [day for day in days if note < day < self._now.date().isoformat()]
 
+    def _months(self, digest: str) -> list[str]:
+        months = due_months(self._memory.store.note_days(), self._now.date())
+        return [month for month in months if month > digest]
+
     def _opened(self, key: str) -> DreamEntry | None:
+        store, zone = self._memory.store, self._now.tzinfo
+        if is_month(key):
+            others = [other for other in store.digest_months() if other != key]
+            texts = ((other, store.read(digest_path(other))) for other in others)
+            lines = [line for other, text in texts for _, line in digest_lines(other, text)]
+            return entry_of_digest(key, store.read(digest_path(key)), lines, zone)
         if not key.isdecimal():
             day = date.fromisoformat(key)
-            return entry_of_note(day, self._memory.store.read(note_path(day)), self._now.tzinfo)
+            return entry_of_note(day, store.read(note_path(day)), zone)
         entry = self._memory.history.get(int(key))
         # A digest retells entries that were read.
         if entry is None or entry.type == "digest" or self.forgotten.hides_entry(entry.cursor):

@@ -52,12 +52,14 @@ class ScopeState(Struct, frozen=True):
     """What is remembered of one scope.
 
     `last_run` is when a run last ended, in ISO 8601, empty for never. `note` is the last day whose
-    notes were distilled, as YYYY-MM-DD. `done` holds entries beyond the cursor that were read,
+    notes were distilled, as YYYY-MM-DD, `digest` the last month of whose digest what recurs was
+    learned, as YYYY-MM. `done` holds entries beyond the cursor that were read,
     `skipped` those left for later, and how often.
     """
 
     last_run: str = ""
     note: str = ""
+    digest: str = ""
     done: frozenset[str] = frozenset()
     skipped: Mapping[str, int] = field(default_factory=dict)
     plan: DreamPlan | None = None
@@ -114,8 +116,8 @@ class DreamReport(Struct):
 
     `entries` is how many were read through. `learned`, `retired` and `held_back` are lines without
     bullets, `refused` lines that are over but may not go; `versions` the numbers of the versions
-    that it made, oldest first, any of which stands for all. `problem` says why it ended early, in a
-    sentence, empty where it did not.
+    that it made, oldest first, any of which stands for all. `digests` are the files of months that
+    it condensed. `problem` says why it ended early, in a sentence, empty where it did not.
     """
 
     scope: str
@@ -126,6 +128,7 @@ class DreamReport(Struct):
     versions: tuple[int, ...] = ()
     problem: str = ""
     refused: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
 
     def add(self, write: Write, version: int) -> None:
         """Report what was written, and the version that it became, 0 for none."""
@@ -158,6 +161,7 @@ class DreamReport(Struct):
             _listed(
                 "These seem outdated, but so many may not go at once, so they stay:", self.refused
             ),
+            _listed("I condensed the notes of these months; the notes stay:", self.digests),
             f"I had to stop early: {self.problem}" if self.problem else "",
         ]
         if text := "\n\n".join(filter(None, parts)):

@@ -4,8 +4,9 @@ Here is what goes into a search and what comes out, and what the index needs fro
 
 Ids are stable: the same passage has the same id after every rebuild, so that a person or a model
 can name it tomorrow. `m:<session key>:<seq>` is a message, `h:<scope>:<cursor>` a history entry,
-`n:<scope>:<date>:<n>` a paragraph of a daily note, `f:<scope>:<path>:<n>` a fact of a long-term
-file, `l:<path>:<n>` a passage of the library (the path is relative to the library).
+`n:<scope>:<date>:<n>` a paragraph of a daily note or, with a month for a date, of its digest,
+`f:<scope>:<path>:<n>` a fact of a long-term file, `l:<path>:<n>` a passage of the library (the path
+is relative to the library).
 """
 
 from __future__ import annotations

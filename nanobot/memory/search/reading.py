@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.io import FileState, lstate_of, opened
+from nanobot.memory.digests import digest_lines, first_of, month_of
 from nanobot.memory.documents import FACTS
 from nanobot.memory.files import text_of
 from nanobot.memory.guard import fact_lines
@@ -102,7 +103,7 @@ def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
     if lines:
         yield ("history", scope, scope), tuple(lines)
     for name, file in inside.items():
-        if day_of(name) is not None:
+        if day_of(name) or month_of(name):
             yield ("note", scope, name), (file,)
     for path in FACTS:
         if state := lstate_of(f"{root}/{path}"):
@@ -277,10 +278,20 @@ def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[IndexEntr
         )
 
 
+def _digest_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
+    """The lines of the digest called `name`, each dated to the first day that it names."""
+    month = month_of(name)
+    for number, (line, digested) in enumerate(digest_lines(month, text), 1):
+        day = min(digested.days, default=first_of(month))
+        moment = datetime.combine(day, time(), zone).isoformat()
+        yield IndexEntry(number, str(digested), moment, place=f"{name}:{line}")
+
+
 def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """The passages of the daily note called `name`: its entries, and other lines."""
     day, origin = day_of(name), ""
     if day is None:
+        yield from _digest_passages(name, text, zone)
         return
     blocks = (one for one in numbered_blocks(text, headings=True) if one[1] != f"# {day}")
     for number, (line, passage) in enumerate(blocks, 1):

@@ -362,6 +362,7 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
     overview.retired = len(memory.store.retired())
     overview.history = {"entries": len(memory.history.cursors())}
     overview.notes = len(memory.store.note_days())
+    overview.digests = len(memory.store.digest_months())
     overview.latest_version = next(numbers, 0)
     return overview
 

@@ -64,7 +64,8 @@ class FileView(Struct, frozen=True):
 
 
 class Overview(Struct):
-    """What a scope holds. `history` counts entries and unread ones, `notes` days; `index` and the
+    """What a scope holds. `history` counts entries and unread ones, `notes` days, `digests` months;
+    `index` and the
     other `scopes` are for the owner; `problem` is what cannot be read, and why."""
 
     scope: str
@@ -72,6 +73,7 @@ class Overview(Struct):
     files: list[FileView] = field(default_factory=list)
     history: dict[str, int] = field(default_factory=dict)
     notes: int = 0
+    digests: int = 0
     retired: int = 0
     pending: int = 0
     latest_version: int = 0
@@ -97,7 +99,8 @@ class Overview(Struct):
         entries, unread = self.history["entries"], self.history["unread"]
         behind = f", {unread:,} of them not yet read by Dream" if unread else ""
         yield f"- history: {counted(entries, 'entry', 'entries')}{behind}"
-        yield f"- daily notes: {counted(self.notes, 'day')}"
+        digests = f", and digests of {counted(self.digests, 'month')}" if self.digests else ""
+        yield f"- daily notes: {counted(self.notes, 'day')}{digests}"
         if self.retired:
             yield f"- memory/retired.md: {counted(self.retired, 'fact')} that are no longer true"
         if self.latest_version:

@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import zip_longest
 
 from nanobot.providers.offline.language import (
+    ENOUGH,
     is_lasting,
     is_own_fact,
     is_personal,
@@ -22,7 +23,9 @@ from nanobot.providers.offline.language import (
     plain,
     section_of,
     sentences,
+    share,
     subject,
+    terms,
     third_person,
     told_to_remember,
 )
@@ -59,6 +62,10 @@ _UPDATE = re.compile(
     r"^\s*(?:\[\d+\]|\d+[.)]|[-*])\s+(?P<kind>add|replace): (?P<text>.*)$", re.MULTILINE
 )
 _INSTEAD = " (instead of: "
+_MINUTE, _DAYS = re.compile(r"^\d\d:\d\d "), re.compile(r" \((?:\d\d-\d\d(?:, )?)+\)$")
+"""Before a note, and after a line of a digest."""
+_DAY = re.compile(r"^### \d{4}-\d\d-(?P<day>\d\d)$", re.MULTILINE)
+_MOST_LINES = 20
 
 
 def fact_lines(markdown: str) -> list[str]:
@@ -156,15 +163,16 @@ def _one_sentence(text: str) -> str:
 # Dream
 
 
-def dream_phase(system: str) -> int:
-    """Which phase of a Dream these instructions ask for, 0 where they ask for something else."""
-    match = re.match(r"#\s+Dream, phase ([12])\b", system.lstrip())
-    return int(match[1]) if match else 0
+def dream_phase(system: str) -> str:
+    """What these instructions ask of a Dream, empty where they ask for something else."""
+    match = re.match(r"#\s+Dream, (phase 1|phase 2|digest)\b", system.lstrip())
+    return match[1] if match else ""
 
 
-def dream(phase: int, request: str) -> str:
+def dream(phase: str, request: str) -> str:
     """The answer to a phase's request, as JSON."""
-    return json.dumps((_extract if phase == 1 else _integrate)(request), ensure_ascii=False)
+    answers = {"phase 1": _extract, "phase 2": _integrate, "digest": _digest}
+    return json.dumps(answers[phase](request), ensure_ascii=False)
 
 
 def _extract(request: str) -> dict[str, object]:
@@ -213,10 +221,10 @@ def _facts_in(entry: str) -> Iterator[str]:
         if spoken := _QUOTED_LINE.match(line.strip()):
             yield from _from_speech(spoken["text"])
         elif bullet := re.match(r"\s*[-*]\s+(\S.*)$", line):
-            note = re.sub(r"^\d\d:\d\d ", "", bullet[1])
+            note = _DAYS.sub("", _MINUTE.sub("", bullet[1], count=1))
             if note.startswith("(from "):  # made of what somebody else wrote
                 continue
-            if note != bullet[1] or re.search(r"\b(?:I|I'm|my|me)\b|我", note):
+            if _MINUTE.match(bullet[1]) or re.search(r"\b(?:I|I'm|my|me)\b|我", note):
                 yield from _from_speech(note)
             elif not is_question(note) and len(plain(note)) > 2:
                 yield note.strip()
@@ -247,3 +255,16 @@ def _integrate(request: str) -> dict[str, object]:
             section = "" if old else heading_for(text, current)
             edits.append({"old": old, "new": f"- {text}", "section": section})
     return {"edits": edits}
+
+
+def _digest(request: str) -> dict[str, object]:
+    """A month's notes, those alike in one line, what was noted most often first."""
+    days: dict[str, set[int]] = {}
+    for mark, body in _behind(list(_DAY.finditer(request)), request):
+        for bullet in re.finditer(r"^[-*] (\S.*)$", body, re.MULTILINE):
+            note = _MINUTE.sub("", bullet[1]).strip()
+            if len(plain(note)) > 2 and not is_question(note):
+                alike = (one for one in days if share(terms(note), one) >= ENOUGH)
+                days.setdefault(next(alike, note), set()).add(int(mark["day"]))
+    often = sorted(days.items(), key=lambda item: -len(item[1]))[:_MOST_LINES]
+    return {"lines": [{"text": note, "days": sorted(on)} for note, on in often]}

@@ -68,3 +68,16 @@ async def test_an_unconfirmed_note_leaves_nothing_that_would_be_trusted(
 
     notes = (home.folder / "workspace" / path).read_text()
     assert notes == "# 2026-03-02\n\n- 09:00 Bought apples\n- 09:00 Bought pears\n  and nuts\n"
+
+
+@pytest.mark.parametrize("take_out", [forget, erase])
+async def test_a_line_of_a_digest_goes_and_its_neighbours_stay(
+    home: RealHome, take_out: TakeOut
+) -> None:
+    digest = home.folder / "workspace" / "memory" / "2026-09.md"
+    digest.parent.mkdir(parents=True, exist_ok=True)
+    digest.write_text("# 2026-09\n\n- Joined the Zarnetka bank (09-03)\n- Baked bread (09-04)\n")
+
+    await take_out(home, "Zarnetka bank")
+
+    assert digest.read_text() == "# 2026-09\n\n- Baked bread (09-04)\n"

@@ -71,6 +71,16 @@ async def test_history_notes_and_documents_are_found_with_their_place(
     assert document.place == "library/manual.md:1"
 
 
+async def test_a_digest_is_found_by_line_and_by_the_days_it_names(
+    home: Home, index: MemoryIndex
+) -> None:
+    (home.memory / "2026-02.md").write_text("# 2026-02\n\n- Ran in the park (02-03, 02-17)\n")
+    (hit,) = (await index.search(Query("park", OWNER, source="note"))).hits
+    assert (hit.passage.id, hit.passage.place) == ("n:owner:2026-02:1", "2026-02.md:3")
+    assert hit.passage.when == START.replace(month=2, day=3, hour=0)
+    assert hit.passage.text == "- Ran in the park (02-03, 02-17)"
+
+
 async def test_nothing_outside_the_scopes_is_found_shown_beside_or_read_on(
     home: Home, index: MemoryIndex
 ) -> None:

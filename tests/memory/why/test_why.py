@@ -199,3 +199,60 @@ async def test_a_miss_says_where_else_to_look(home: RealHome) -> None:
     assert not explanation.found
     assert "Oslo" not in explanation.text
     assert "/memory search" in explanation.text
+
+
+def september(home: RealHome) -> None:
+    """A digest, and the notes that it rests on."""
+    folder = home.folder / "workspace" / "memory"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "2026-09-03.md").write_text("# 2026-09-03\n\n- 09:00 bread\n- 10:00 ran 5 km\n")
+    (folder / "2026-09-05.md").write_text("# 2026-09-05\n\n- 10:00 ran 6 km\n")
+    (folder / "2026-09.md").write_text(
+        "# 2026-09\n\n- Baked bread (09-03)\n- Ran in the park (09-03, 09-05)\n"
+    )
+
+
+async def test_a_fact_that_recurred_leads_through_its_digest_to_the_notes(home: RealHome) -> None:
+    await home.learn("- Likes tea")
+    september(home)
+    step = Operation(new="- Ran in the park", note="2026-09")
+    change = Change("dream", "learned", cursors=(7,), operations=(step,))
+    await home.memory().store.apply("memory/MEMORY.md", [step], change)
+
+    explanation = await home.explainer.why("park", "owner")
+
+    assert explanation.text.splitlines()[2:] == [
+        "  - promoted from the digest of 2026-09",
+        "  - memory/2026-09.md, line 4: - Ran in the park (09-03, 09-05)",
+        "  - memory/2026-09-03.md, line 4: - 10:00 ran 5 km",
+        "  - memory/2026-09-05.md, line 3: - 10:00 ran 6 km",
+    ]
+
+
+async def test_a_fact_from_a_note_leads_to_it(home: RealHome) -> None:
+    await home.learn("- Likes tea")
+    september(home)
+    step = Operation(new="- Ran 6 km", note="2026-09-05")
+    await home.memory().store.apply("memory/MEMORY.md", [step], Change("dream", operations=(step,)))
+
+    explanation = await home.explainer.why("Ran 6 km", "owner")
+
+    assert "learned from the notes of 2026-09-05\n" in explanation.text
+    assert "memory/2026-09-05.md, line 3: - 10:00 ran 6 km" in explanation.text
+    assert "not kept" not in explanation.text
+
+
+async def test_lines_of_notes_and_digests_say_what_they_are_and_rest_on(home: RealHome) -> None:
+    september(home)
+
+    digest, note = [(await home.explainer.why(text, "owner")).text for text in ("Baked", "6 km")]
+
+    assert digest.splitlines() == [
+        "memory/2026-09.md, line 3: - Baked bread (09-03)",
+        "- a line of a digest, which Dream condensed from notes; yours to edit",
+        "  - memory/2026-09-03.md, line 3: - 09:00 bread",
+    ]
+    assert note.splitlines() == [
+        "memory/2026-09-05.md, line 3: - 10:00 ran 6 km",
+        "- noted on 2026-09-05",
+    ]
