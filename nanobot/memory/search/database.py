@@ -8,9 +8,11 @@ left here.
 
 A stream is what has one order of its own: a session with its archive, the history of a scope, a
 note, a document. Its `files` are their stamps as they were read, and `position` says how far those
-of a session were read. A passage's `id` is its stream's number times 2**24 plus its place in the
-stream, so that neighbours differ by one and a scope is a set of ranges. The output of tools has
-places from 2**23 on, beside the talk. `segment` is the id of the first passage of a stretch of
+of a session were read. A passage's `id` is its stream's number times `PLACES` plus its place in the
+stream, so that a scope is a set of ranges. A turn is what a person says and the agent's replies to
+it: what begins one has a place divisible by `TURN`, so that neighbours in the talk differ by that,
+and the replies have the places that follow. The output of tools has places from `TOOLS_FROM` on,
+beside the talk, at the same distance. `segment` is the id of the first passage of a stretch of
 conversation, 0 for the output of tools. What belongs to a passage is taken out with it by a
 trigger, which also sees to it that a purge is owed. A vector belongs to the line that its passage
 came from (`hash`), so that passages which are indexed again keep theirs.
@@ -27,10 +29,11 @@ from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 8
-STREAM_BITS = 24
-TOOLS_FROM = 1 << 23
+VERSION = 9
+STREAM_BITS = 28
 PLACES = 1 << STREAM_BITS
+TOOLS_FROM = PLACES // 2
+TURN = 16
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS stream (

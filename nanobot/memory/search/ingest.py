@@ -30,7 +30,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
-from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, Interrupted
+from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN, Interrupted
 from nanobot.memory.search.question import prepared
 from nanobot.memory.search.reading import (
     Files,
@@ -52,7 +52,7 @@ PAUSE = timedelta(hours=1)
 """A longer silence ends a segment."""
 
 SEGMENT_MOST = 60
-"""No segment has more passages."""
+"""No segment has more turns."""
 
 _BATCH = 4_096
 _PASSAGE = (
@@ -322,15 +322,18 @@ class _Tail:
 
     def next(self, entry: IndexEntry, apart: bool) -> tuple[int, int]:
         """The id and the segment of the passage that comes next: the open segment, or a new one
-        after a pause; 0 for the output of a tool."""
+        after a pause; 0 for the output of a tool. What the agent says where a segment begins, or
+        more often than a turn has places, begins a turn like a person's message."""
         if entry.role == "tool":
-            self._output += 1
+            self._output += TURN
             return self._output, 0
-        self._talk += 1
-        full = self._talk - self._segment >= SEGMENT_MOST
-        if not self._segment or apart or full or _paused(self._moment, entry.moment):
-            self._segment = self._talk
+        ends = not self._segment or apart or _paused(self._moment, entry.moment)
         self._moment = entry.moment or self._moment
+        self._talk += 1
+        if ends or entry.role != "assistant" or self._talk % TURN == 0:
+            self._talk = -(-self._talk // TURN) * TURN
+            if ends or self._talk - self._segment >= SEGMENT_MOST * TURN:
+                self._segment = self._talk
         return self._talk, self._segment
 
 

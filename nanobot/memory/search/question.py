@@ -117,6 +117,14 @@ _DATES = (
 """The ways to name days, longer ones first: what one takes, the next does not see."""
 
 
+_OF_AGENT = (
+    r"\b(?:you|assistant|agent|bot)\b(?: \w+){0,2}? (?:advi[sc]e|answer|explain|mention|promis"
+    r"|propos|recommend|repl[iy]|sa(?:id|y)|suggest|t(?:ell|old)|think|thought|warn|wr[io]te)"
+    r"|\byour (?:\w+ )?(?:advice|answer|explanation|idea|opinion|proposal|recommend|reply|suggest)"
+)
+"""A question about what the agent said: "what did you recommend", "your advice"."""
+
+
 class Span(Struct, frozen=True):
     """Days from `first` to `last`, both included."""
 
@@ -164,15 +172,18 @@ def _month_number(name: str | None) -> int:
 
 
 class ParsedQuestion(Struct, frozen=True):
-    """`words` to look for; `speakers` are names of one person, whose messages are likelier."""
+    """`words` to look for; `speakers` are names of one person, whose messages are likelier.
+    `is_about_agent`: it asks what the agent said."""
 
     words: tuple[str, ...]
     speakers: frozenset[str] = frozenset()
     spans: tuple[Span, ...] = ()
+    is_about_agent: bool = False
 
 
-def parse(text: str, names: Collection[str], today: date) -> ParsedQuestion:
-    """Read a question; `names` are the speakers in what may be searched."""
+def parse(text: str, names: Collection[str], today: date, role: str = "") -> ParsedQuestion:
+    """Read a question; `names` are the speakers in what may be searched, `role` the only role that
+    is asked for."""
     found, rest = spans(text, today)
     words = words_of(rest)
     named = {name: words_of(name) for name in names}
@@ -185,4 +196,5 @@ def parse(text: str, names: Collection[str], today: date) -> ParsedQuestion:
         words=tuple(others or content_words(words) or content_words(words_of(text))),
         speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
         spans=found,
+        is_about_agent=role == "assistant" or bool(re.search(_OF_AGENT, text, re.IGNORECASE)),
     )

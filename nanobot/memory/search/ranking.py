@@ -9,10 +9,22 @@ its neighbours:
     to the previous    0.55
     at distance two    0.3 onwards, 0.2 backwards
 
-but only within its segment, a stretch of conversation without a long pause. Added to that is 1.2 of
-the bm25 of the whole segment as one document (`Segments`), because the words of a question are
-often spread over it. No second full-text table is needed: a word's frequency in a segment is the
-number of its messages that hold it, and a segment's length the number of its messages:
+but only within its segment, a stretch of conversation without a long pause. In a chat with the
+agent every second message is the agent's, and few of them tell anything. So distance is counted in
+turns, of a person's message and the replies to it:
+
+- a word that stands in a message counts 0.1 in the replies to it, so that a reply which repeats its
+  message takes no other's place;
+- where the word stands only in a reply, half of that counts for the message as well, and the reply
+  counts 0.6 of a person's message, by itself: the segment adds nothing;
+- a reply that asks something passes its score on to the next turn, 0.8 of it;
+- where the question is about what the agent said, it is the other way round: a person's messages
+  count 0.6, and their score flows to the replies, 0.8 of it.
+
+Added to that is 1.2 of the bm25 of the whole segment as one document (`Segments`), because the
+words of a question are often spread over it. No second full-text table is needed: a word's
+frequency in a segment is the number of its turns that begin with a message which holds it, and a
+segment's length the number of its turns:
 
     sum over words of  idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length))
 
@@ -30,24 +42,27 @@ development conversations of LoCoMo, they come out nearly the same, and serve th
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from math import log
 from typing import NamedTuple
 
-from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM
+from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
 from nanobot.memory.search.question import ParsedQuestion
 from nanobot.memory.search.reading import ENDS_ASKING
 
 NEIGHBOURS = (-2, -1, 1, 2)
-"""The distances over which score flows."""
+"""The distances over which score flows, in turns."""
 
 MENTIONED_WITHIN = timedelta(days=14)
 """How long after an event people are taken to speak of it."""
 
 _NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.3, 0.8, 0.55, 0.3, 0.2
+_TELLING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _NEXT), (2, _AFTER_NEXT))
+_ASKING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _ANSWER), (2, _AFTER_NEXT))
 _SEGMENT = 1.2
+_REPEATED, _FROM_REPLY, _TO_REPLY, _NOT_MEANT = 0.1, 0.5, 0.8, 0.6
 _SPEAKER, _SPAN, _ENDS_ASKING, _TOOL = 1.6, 2.5, 0.8, 0.6
 _K1, _B = 1.2, 0.75
 
@@ -58,7 +73,8 @@ Scored = list[tuple[int, float]]
 class RankCandidate(NamedTuple):
     """What ranking knows of a passage; a tuple because each search makes a thousand.
 
-    Neighbours have ids that differ by one, and the same `segment`. `moment` is ISO, empty where
+    Neighbours have the same `segment` and ids that differ by `TURN`, and the replies to a message
+    the ids that follow its own. `moment` is ISO, empty where
     there is none, and begins with the civil day. `asks` is 0, `ASKS` or `ENDS_ASKING`. To and
     from the output of tools (role `tool`), which stands beside the talk, no score flows.
     """
@@ -72,9 +88,31 @@ class RankCandidate(NamedTuple):
     seq: int = 0
 
 
+def turn_of(id: int) -> int:
+    """The id of the message that begins the turn."""
+    return id - id % TURN
+
+
 def reach(ids: Iterable[int]) -> set[int]:
-    """The ids that score may flow to from `ids`, themselves included."""
-    return {id + step for id in ids for step in (0, *NEIGHBOURS)}
+    """The turns that score may flow to from `ids`, their own included."""
+    return {turn_of(id) + step * TURN for id in ids for step in (0, *NEIGHBOURS)}
+
+
+def matches(question: ParsedQuestion, words: Iterable[Mapping[int, float]]) -> dict[int, float]:
+    """The bm25 of passages, of those that hold any word; `words` has it for each word. A word of a
+    reply counts as is said above."""
+    own = defaultdict[int, float](float)
+    for holding in words:
+        lent: dict[int, float] = {}
+        for id, score in holding.items():
+            turn = turn_of(id)
+            if turn not in holding:
+                lent[turn] = max(lent.get(turn, 0.0), _FROM_REPLY * score)
+            is_repeated = turn != id and turn in holding and not question.is_about_agent
+            own[id] += _REPEATED * score if is_repeated else score
+        for turn, score in lent.items():
+            own[turn] += score
+    return own
 
 
 def rank(
@@ -85,34 +123,42 @@ def rank(
 ) -> Scored:
     """Those of `candidates` to which any score comes.
 
-    `own` has the bm25 (positive, higher is better) of those that match, `segments` that of whole
-    segments.
+    `own` has what `matches` gives, `segments` the bm25 of whole segments.
     """
     flowed = _flow(candidates, own)
     scored = []
-    for id, score in flowed.items():
-        here = candidates[id]
-        whole = score + _SEGMENT * segments.get(here.segment, 0.0)
-        scored.append((id, whole * _factor(question, here)))
+    for id, here in candidates.items():
+        score = flowed.get(id, 0.0)
+        if question.is_about_agent and id % TURN:
+            score += _TO_REPLY * flowed.get(turn_of(id), 0.0)
+        if score:
+            if question.is_about_agent or id % TURN == 0:
+                score += _SEGMENT * segments.get(here.segment, 0.0)
+            scored.append((id, score * _factor(question, here)))
     return sorted(scored, key=lambda item: (-item[1], -item[0]))
 
 
 def _flow(candidates: Mapping[int, RankCandidate], own: Mapping[int, float]) -> dict[int, float]:
-    total: dict[int, float] = {}
+    total = defaultdict[int, float](float)
     for id, score in own.items():
         here = candidates.get(id)
         if here is None:
             continue
-        total[id] = total.get(id, 0.0) + score
+        total[id] += score
         if here.role == "tool":
             continue
-        onwards = _ANSWER if here.asks else _NEXT
-        shares = (_BEFORE_PREVIOUS, _PREVIOUS, onwards, _AFTER_NEXT)
-        for step, share in zip(NEIGHBOURS, shares, strict=True):
-            there = candidates.get(id + step)
+        for step, share in _shares(here):
+            there = candidates.get(turn_of(id) + step * TURN)
             if there is not None and there.segment == here.segment and there.role != "tool":
-                total[id + step] = total.get(id + step, 0.0) + share * score
+                total[there.id] += share * score
     return total
+
+
+def _shares(passage: RankCandidate) -> Sequence[tuple[int, float]]:
+    """How much of a passage's score flows over which distances."""
+    if passage.id % TURN:
+        return ((1, _ANSWER),) if passage.asks else ()
+    return _ASKING_SHARES if passage.asks else _TELLING_SHARES
 
 
 def _factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
@@ -123,6 +169,8 @@ def _factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
         factor *= _ENDS_ASKING
     if candidate.role == "tool":
         factor *= _TOOL
+    if candidate.role == ("user" if question.is_about_agent else "assistant"):
+        factor *= _NOT_MEANT
     if question.spans and candidate.moment:
         day = date.fromisoformat(candidate.moment[:10])
         if any(s.first <= day <= s.last + MENTIONED_WITHIN for s in question.spans):
@@ -131,7 +179,7 @@ def _factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
 
 
 class Segments:
-    """All segments of an index: their ids in order, and how many messages each has."""
+    """All segments of an index: their ids in order, and how many turns each has."""
 
     def __init__(self, ids: Sequence[int], sizes: Sequence[int]) -> None:
         self._ids, self._sizes = ids, sizes
@@ -155,6 +203,11 @@ class Segments:
     def _place(self, id: int) -> int:
         """Where the segment of a message stands; -1 for what is in none."""
         at = bisect_right(self._ids, id) - 1
-        if at < 0 or id % PLACES > TOOLS_FROM or self._ids[at] >> STREAM_BITS != id >> STREAM_BITS:
+        if (
+            at < 0
+            or id % TURN
+            or id % PLACES > TOOLS_FROM
+            or self._ids[at] >> STREAM_BITS != id >> STREAM_BITS
+        ):
             return -1
         return at

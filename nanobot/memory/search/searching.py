@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from heapq import nlargest
-from itertools import chain
 from typing import NamedTuple
 
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
-from nanobot.memory.search.database import STREAM_BITS, changes
+from nanobot.memory.search.database import STREAM_BITS, TURN, changes
 from nanobot.memory.search.question import ParsedQuestion, parse
-from nanobot.memory.search.ranking import RankCandidate, Segments, rank, reach
+from nanobot.memory.search.ranking import RankCandidate, Segments, matches, rank, reach
 from nanobot.memory.search.vectors import Vector, Vectors
 from nanobot.session.records import JsonValue
 
@@ -86,9 +84,7 @@ class Search:
         streams = self._searched(query)
         question = self._question(query, streams, today)
         words = self._matching(question.words, streams, query)
-        scores = defaultdict[int, float](float)
-        for id, score in chain.from_iterable(holding.items() for holding in words):
-            scores[id] += score
+        scores = matches(question, words)
         most = _RANKED if query.role else _BEST
         own = dict(nlargest(most, scores.items(), key=lambda item: item[1]))
         best = max(own.values(), default=1.0)
@@ -144,7 +140,8 @@ class Search:
 
     def _question(self, query: Query, streams: Streams, today: date) -> ParsedQuestion:
         rows = self.db.execute("SELECT stream, name FROM speaker")
-        return parse(query.text, {name for stream, name in rows if stream in streams}, today)
+        names = {name for stream, name in rows if stream in streams}
+        return parse(query.text, names, today, query.role)
 
     def _streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
         """The streams in `scopes`. Of all but the first, which asks, it is not to see who they are
@@ -197,9 +194,10 @@ class Search:
         """What ranking needs of those of `ids` and their neighbours that exist and pass the filter
         by date."""
         rows = self.db.execute(
-            "SELECT id, segment, role, speaker, moment, asks, seq FROM passage"
-            " WHERE id IN (SELECT value FROM json_each(?)) AND moment >= ? AND moment < ?",
-            (json.dumps(list(reach(ids))), *_days(query)),
+            "SELECT passage.id, segment, role, speaker, moment, asks, seq FROM json_each(?)"
+            " JOIN passage ON passage.id >= value AND passage.id < value + ?"
+            " WHERE moment >= ? AND moment < ?",
+            (json.dumps(list(reach(ids))), TURN, *_days(query)),
         )
         return {row[0]: RankCandidate._make(row) for row in rows}
 
@@ -208,7 +206,9 @@ class Search:
         if (version := changes(self.db)) != self._version:
             ids, sizes = array("q"), array("q")
             for id, size in self.db.execute(
-                "SELECT segment, count(*) FROM passage WHERE segment > 0 GROUP BY segment"
+                "SELECT segment, count(*) FROM passage WHERE segment > 0 AND id % ? = 0"
+                " GROUP BY segment",
+                (TURN,),
             ):
                 ids.append(id)
                 sizes.append(size)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from datetime import date
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.search.database import PLACES, TOOLS_FROM
+from nanobot.memory.search.database import PLACES, TOOLS_FROM, TURN
 from nanobot.memory.search.question import ParsedQuestion, Span, parse
-from nanobot.memory.search.ranking import RankCandidate, Segments, rank, reach
+from nanobot.memory.search.ranking import RankCandidate, Segments, matches, rank, reach, turn_of
 from nanobot.memory.search.reading import ASKS, ENDS_ASKING
 
 PLAIN = ParsedQuestion(("cat",))
 DAY = date(2026, 3, 2)
 
 
-def talk(count: int, **of: RankCandidate) -> dict[int, RankCandidate]:
-    """Messages 1 to `count` of one segment, some replaced."""
-    return {n: of.get(f"m{n}", RankCandidate(n, 1, "user")) for n in range(1, count + 1)}
+A = TURN
+"""Ids of turns are multiples of it: 3 * A is the third message, 3 * A + 1 the reply to it."""
+
+
+def talk(count: int, *others: RankCandidate) -> dict[int, RankCandidate]:
+    """Turns 1 to `count` of one segment; `others` replace some, or are replies."""
+    turns = {n * A: RankCandidate(n * A, A, "user") for n in range(1, count + 1)}
+    return turns | {other.id: other for other in others}
 
 
 def order(ranked: list[tuple[int, float]]) -> list[int]:
@@ -26,69 +32,122 @@ def order(ranked: list[tuple[int, float]]) -> list[int]:
 
 
 def test_an_answer_without_the_words_follows_its_question() -> None:
-    asking = RankCandidate(3, 1, "user", asks=ENDS_ASKING)
-    ranked = rank(PLAIN, talk(6, m3=asking), {3: 10.0}, {})
-    assert set(order(ranked)[:2]) == {3, 4}
+    asking = RankCandidate(3 * A, A, "user", asks=ENDS_ASKING)
+    ranked = rank(PLAIN, talk(6, asking), {3 * A: 10.0}, {})
+    assert set(order(ranked)[:2]) == {3 * A, 4 * A}
 
 
 def test_score_does_not_cross_a_pause() -> None:
-    after = {4: RankCandidate(4, 4, "user"), 5: RankCandidate(5, 4, "user")}
-    ranked = rank(PLAIN, talk(3) | after, {3: 10.0}, {})
-    assert set(order(ranked)) == {1, 2, 3}
+    after = RankCandidate(4 * A, 4 * A, "user"), RankCandidate(5 * A, 4 * A, "user")
+    ranked = rank(PLAIN, talk(3, *after), {3 * A: 10.0}, {})
+    assert set(order(ranked)) == {1 * A, 2 * A, 3 * A}
 
 
 def test_the_output_of_a_tool_stands_beside_the_talk() -> None:
-    output = RankCandidate(2, 2, "tool")
-    assert order(rank(PLAIN, talk(3, m2=output), {2: 10.0}, {})) == [2]
+    output = RankCandidate(2 * A, 2 * A, "tool")
+    assert order(rank(PLAIN, talk(3, output), {2 * A: 10.0}, {})) == [2 * A]
+
+
+def test_score_flows_from_turn_to_turn_and_over_the_replies() -> None:
+    replies = [RankCandidate(n * A + 1, A, "assistant") for n in range(1, 7)]
+    plain, chat = (rank(PLAIN, talk(6, *some), {3 * A: 10.0}, {}) for some in ((), replies))
+    assert plain == chat
+
+
+def test_a_reply_that_repeats_its_message_takes_no_others_place() -> None:
+    own = matches(PLAIN, [{3 * A: 4.0, 3 * A + 1: 6.0}])
+    reply = RankCandidate(3 * A + 1, A, "assistant")
+    assert order(rank(PLAIN, talk(6, reply), own, {A: 2.0}))[-1] == 3 * A + 1
+
+
+def test_what_only_a_reply_says_is_found_in_it_and_by_its_message() -> None:
+    own = matches(PLAIN, [{3 * A + 1: 6.0}, {9 * A: 1.0}])
+    reply = RankCandidate(3 * A + 1, A, "assistant")
+    ranked = rank(PLAIN, talk(9, reply), own, {})
+    assert order(ranked)[:2] == [3 * A + 1, 3 * A]
+
+
+def test_what_answers_a_question_of_the_agent_follows_it() -> None:
+    asking = RankCandidate(3 * A + 1, A, "assistant", asks=ENDS_ASKING)
+    ranked = rank(PLAIN, talk(9, asking), matches(PLAIN, [{3 * A + 1: 6.0}]), {})
+    assert order(ranked)[0] == 4 * A
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "what did you recommend for dinner in Lisbon?",
+        "the restaurant that you told me about",
+        "your last suggestion for dinner",
+        "what did the assistant say about dinner",
+    ],
+)
+def test_the_agents_reply_comes_first_where_the_question_is_about_what_it_said(text: str) -> None:
+    reply = RankCandidate(3 * A + 1, A, "assistant")
+    question = parse(text, (), DAY)
+    assert order(rank(question, talk(6, reply), {3 * A: 10.0}, {}))[0] == 3 * A + 1
+    question = parse("where did I want to have dinner?", (), DAY)
+    assert order(rank(question, talk(6, reply), {3 * A: 10.0}, {}))[0] == 3 * A
 
 
 def test_a_segment_that_fits_lifts_its_messages() -> None:
-    candidates = {1: RankCandidate(1, 1), 9: RankCandidate(9, 9)}
-    ranked = rank(PLAIN, candidates, {1: 5.0, 9: 5.0}, {9: 3.0})
-    assert order(ranked) == [9, 1]
+    candidates = {1 * A: RankCandidate(1 * A, 1), 9 * A: RankCandidate(9 * A, 9)}
+    ranked = rank(PLAIN, candidates, {1 * A: 5.0, 9 * A: 5.0}, {9: 3.0})
+    assert order(ranked) == [9 * A, 1 * A]
 
 
 def test_the_named_speaker_is_likelier_but_nobody_is_left_out() -> None:
-    candidates = {1: RankCandidate(1, 1, "user", "Ann"), 9: RankCandidate(9, 9, "user", "Ben")}
+    candidates = {
+        A: RankCandidate(A, A, speaker="Ann"),
+        9 * A: RankCandidate(9 * A, 9 * A, speaker="Ben"),
+    }
     question = ParsedQuestion(("cat",), speakers=frozenset({"Ben"}))
-    ranked = rank(question, candidates, {1: 5.0, 9: 4.0}, {})
-    assert order(ranked) == [9, 1]
+    ranked = rank(question, candidates, {A: 5.0, 9 * A: 4.0}, {})
+    assert order(ranked) == [9 * A, A]
 
 
 def test_messages_from_the_days_named_and_shortly_after_are_likelier() -> None:
     question = ParsedQuestion(("cat",), spans=(Span(DAY, DAY),))
     candidates = {
-        1: RankCandidate(1, 1, moment="2025-03-02T09:00:00+00:00"),
-        5: RankCandidate(5, 5, moment="2026-03-09T09:00:00+00:00"),
-        9: RankCandidate(9, 9),
+        1 * A: RankCandidate(1 * A, 1, moment="2025-03-02T09:00:00+00:00"),
+        5 * A: RankCandidate(5 * A, 5, moment="2026-03-09T09:00:00+00:00"),
+        9 * A: RankCandidate(9 * A, 9),
     }
-    assert order(rank(question, candidates, {1: 5.0, 5: 4.0, 9: 4.5}, {})) == [5, 1, 9]
+    ranked = rank(question, candidates, {1 * A: 5.0, 5 * A: 4.0, 9 * A: 4.5}, {})
+    assert order(ranked) == [5 * A, 1 * A, 9 * A]
 
 
 @given(
     st.dictionaries(st.integers(1, 40), st.floats(0.01, 30), min_size=1),
     st.lists(st.booleans(), min_size=40, max_size=40),
 )
-def test_every_match_is_ranked_and_scores_fall(own: dict[int, float], asks: list[bool]) -> None:
-    candidates = {n: RankCandidate(n, 1 + n // 10, asks=ASKS * asks[n - 1]) for n in range(1, 41)}
+def test_every_match_is_ranked_and_scores_fall(numbers: dict[int, float], asks: list[bool]) -> None:
+    own = {n * A + n % 2: score for n, score in numbers.items()}
+    candidates = {
+        n * A + step: RankCandidate(n * A + step, 1 + n // 10, asks=ASKS * asks[n - 1])
+        for n in range(1, 41)
+        for step in (0, 1)
+    }
     ranked = rank(PLAIN, candidates, own, {})
     scores = [score for _, score in ranked]
-    assert own.keys() <= set(order(ranked)) <= reach(list(own))
+    assert own.keys() <= set(order(ranked))
+    assert {turn_of(id) for id in order(ranked)} <= reach(list(own))
     assert scores == sorted(scores, reverse=True)
     assert len(set(order(ranked))) == len(ranked)
 
 
 def test_the_segment_with_more_and_rarer_words_fits_better() -> None:
-    segments = Segments([1, 11, 21, 31, 41], [10, 10, 10, 10, 10])
-    scores = segments.scores([[2, 3, 12], [2, 22]])
-    assert max(scores, key=scores.__getitem__) == 1
-    assert scores[11] < scores[1]
+    segments = Segments([A, 11 * A, 21 * A, 31 * A, 41 * A], [10] * 5)
+    scores = segments.scores([[2 * A, 3 * A, 12 * A], [2 * A, 22 * A]])
+    assert max(scores, key=scores.__getitem__) == A
+    assert scores[11 * A] < scores[A]
     assert segments.scores([]) == {}
 
 
-def test_the_output_of_tools_and_other_streams_are_in_no_segment_of_talk() -> None:
-    segments = Segments([PLACES + 1, PLACES + 5, PLACES + 9], [4, 4, 4])
-    assert segments.scores([[3, PLACES + TOOLS_FROM + 2, 2 * PLACES + 1]]) == {}
+def test_replies_the_output_of_tools_and_other_streams_are_in_no_segment_of_talk() -> None:
+    segments = Segments([PLACES + A, PLACES + 5 * A, PLACES + 9 * A], [4, 4, 4])
+    others = [3 * A, PLACES + A + 1, PLACES + TOOLS_FROM + 2 * A, 2 * PLACES + A]
+    assert segments.scores([others]) == {}
 
 
 def test_a_speakers_name_is_left_out_of_the_words() -> None:

@@ -202,3 +202,26 @@ async def test_searches_and_refreshes_at_once_all_come_back(home: Home, index: M
         group.create_task(index.refresh())
         group.create_task(index.rebuild())
     assert all(len(search.result()) == 29 for search in searches)
+
+
+async def test_a_persons_turns_are_neighbours_whatever_the_agent_says_between_them(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say(
+        "cli:direct",
+        said(1, "what did we name the elephant?"),
+        *(said(n, "let me see", "assistant") for n in range(2, 12)),
+        said(12, "Oscar!"),
+        said(13, "Noted.", "assistant"),
+    )
+    result = await index.search(Query("name of the elephant", OWNER, limit=2))
+    assert set(ids(result)) == {"m:cli:direct:1", "m:cli:direct:12"}
+
+
+async def test_more_replies_than_a_turn_has_places_for_are_found(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", said(1, "go on"))
+    home.say("cli:direct", *(said(n, f"step number{n}", "assistant") for n in range(2, 100)))
+    for number in (2, 16, 17, 99):
+        assert (await find(index, f"number{number}"))[0] == f"m:cli:direct:{number}"
