@@ -55,6 +55,19 @@ _PROJECT = re.compile(
     r"|项目|截止|服务器|客户|发布"
 )
 _PERSONAL = re.compile(r"(?i)(?:the )?user\b|用户")
+_MONTHS = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+)
+_MONTHS += "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+_WHEN = re.compile(
+    r"(?i)\b(?:remember|memori[sz]e|keep in mind|don't forget|note(?: that|:)|important)"
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th)?(?: of)? (?:{_MONTHS})\b|\b(?:{_MONTHS})\.? \d"
+    r"|\b\d{4}-\d\d(?:-\d\d)?\b|\b\d{1,2}[./]\d{1,2}[./]\d{2,4}\b|\bin (?:19|20)\d\d\b"
+    r"|\b(?:today|tonight|tomorrow|yesterday|(?:mon|tues|wednes|thurs|fri|satur|sun)days?)\b"
+    r"|\b(?:last|next|this) (?:week|weekend|month|year|spring|summer|autumn|fall|winter)\b"
+    r"|记住|记得|别忘|记一下|重要|\d+ ?[年月日号]|今[天晚]|明天|后天|昨天|前天|[今明去后前]年"
+    r"|[上下本这]个?(?:周|星期|礼拜|月)|(?:周|星期|礼拜)[一二三四五六日天]"
+)
 
 _PAST = "was were had did went got made bought came left lost won met saw said told took gave found"
 _MODAL = "will would can can't could should might must may never always also really now just"
@@ -276,6 +289,11 @@ def told_to_remember(text: str) -> list[str]:
     """What a text states that is to be remembered: what the person asks to, and plain facts about
     themselves."""
     return [fact for request in requests_in(text) for fact in request.facts]
+
+
+def stands_out(sentence: str) -> bool:
+    """Whether a sentence that asks nothing names a day or says that it matters."""
+    return not is_question(sentence) and _WHEN.search(_AFTERWARDS.sub("", sentence)) is not None
 
 
 def requests_in(text: str) -> Iterator[Request]:

@@ -11,7 +11,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
+from typing import NamedTuple
 
 from nanobot.providers.offline.language import (
     ENOUGH,
@@ -24,6 +25,7 @@ from nanobot.providers.offline.language import (
     section_of,
     sentences,
     share,
+    stands_out,
     subject,
     terms,
     third_person,
@@ -47,7 +49,13 @@ _SPOKEN = re.compile(
 )
 _PLACEHOLDER = re.compile(r"\s*(?:[-*]\s+)?[*_]{0,2}[(（].*[)）][*_]{0,2}\s*$|\s*<!--.*-->\s*$")
 _NO_FACT = re.compile(r"\s*(?:#|-{3,}\s*$|\*{3,}\s*$|\*[^*].*\*\s*$|\[cut here|$)")
-_MOST_FACTS, _MOST_SENTENCES, _LONGEST = 40, 4, 220
+_SPEAKER = re.compile(
+    r"(?:\[(?:(?P<others>said by another|forwarded|untrusted content)|what stands in brackets)"
+    r"[^\]\n]*\]\s*)?(?:\[from (?P<name>[^\]\n]+)\]\s*)?"
+)
+_MOST_FACTS, _MOST_SENTENCES, _READ = 40, 4, 8_000
+_LONGEST, _KEPT, _LONGEST_ENTRY = 220, 400, 4_000
+"""Characters of what is quoted, of what is to be remembered, and of all of that in an entry."""
 
 _FILE = re.compile(r"^### (?:memory/MEMORY\.md|USER\.md|SOUL\.md)[ \t]*$", re.MULTILINE)
 _AGE = re.compile(r"\s*←\s*\d+\s*d[ \t]*$")
@@ -56,7 +64,7 @@ _ENTRY = re.compile(
     re.MULTILINE,
 )
 _FOREIGN = re.compile(r"[(\[](?:from|origin:?) [^)\]\n]{1,300}[)\]]|^from \S+", re.IGNORECASE)
-_SAID = re.compile(r"The user said: “([^”\n]{3,400})”|用户说：“([^”\n]{2,400})”")
+_SAID = re.compile(r"The user said(?: on [\d-]{10})?: “([^”\n]{3,400})”|用户说：“([^”\n]{2,400})”")
 _QUOTED_LINE = re.compile(r"(?:\[[^\]\n]{1,40}\] ?)?USER(?: \[[^\]\n]{0,200}\])?: (?P<text>\S.*)$")
 _UPDATE = re.compile(
     r"^\s*(?:\[\d+\]|\d+[.)]|[-*])\s+(?P<kind>add|replace): (?P<text>.*)$", re.MULTILINE
@@ -106,18 +114,36 @@ def consolidate(request: str, now: datetime) -> dict[str, object]:
     memory = current.strip("\n")
     empty = memory.strip() in ("", "(empty)")
     marks = list(_SPOKEN.finditer(conversation))
-    spoken = ((mark["who"], text.strip()) for mark, text in _behind(marks, conversation))
-    said = [text for who, text in spoken if who == "USER" and text]
-    stated = (third_person(fact) for text in said for fact in told_to_remember(text[:8_000]))
+    spoken = ((mark, text.strip()) for mark, text in _behind(marks, conversation))
+    said = [_said(mark["when"], text) for mark, text in spoken if mark["who"] == "USER" and text]
+    stated = [third_person(fact) for one in said for fact in one.facts]
     facts = [*dict.fromkeys(stated)][:_MOST_FACTS]
     updated = _with_facts("# Long-term Memory\n" if empty else memory, facts)
     when = next((m["when"] for m in reversed(marks) if m["when"] != "?"), f"{now:%Y-%m-%d %H:%M}")
     used = ", ".join(filter(None, (mark["tools"] for mark in marks)))
+    history, left = _history(said, len(marks), used, when[:10])
     return {
-        "history_entry": f"[{when.replace('T', ' ')}] {_history(said, len(marks), used)}",
+        "history_entry": f"[{when.replace('T', ' ')}] {history}",
         "memory_update": updated or ("" if empty else memory),
-        "key_facts": facts,
+        "key_facts": [*dict.fromkeys([*left, *facts])][:_MOST_FACTS],
     }
+
+
+class _Said(NamedTuple):
+    """A message: who said it on which day, and the facts that it asks to remember."""
+
+    who: str
+    day: str
+    text: str
+    facts: list[str]
+
+
+def _said(when: str, text: str) -> _Said:
+    mark = _SPEAKER.match(text)
+    text = text[mark.end() :] if mark else text
+    if mark and mark["others"]:
+        return _Said(mark["name"] or "Somebody else", when[:10], text, [])
+    return _Said("The user", when[:10], text, told_to_remember(text[:_READ]))
 
 
 def _with_facts(memory: str, facts: list[str]) -> str:
@@ -139,25 +165,41 @@ def _with_facts(memory: str, facts: list[str]) -> str:
     return "\n".join(lines) + "\n" if new else ""
 
 
-def _history(said: list[str], count: int, tools: str) -> str:
-    """Two to five sentences on what the person stated, said and asked, facts first."""
-    statements: list[tuple[bool, str]] = []
-    for text in said:
-        facts = "; ".join(third_person(fact) for fact in told_to_remember(text[:8_000]))
-        quoted = f"The user {'asked' if is_question(text) else 'said'}: “{_one_sentence(text)}”"
-        statements.append((not facts, _one_sentence(facts) if facts else quoted))
-    chosen = [text for _, text in sorted(statements, key=lambda one: one[0])[:_MOST_SENTENCES]]
+def _history(said: list[_Said], count: int, tools: str, day: str) -> tuple[str, list[str]]:
+    """What was stated, said and asked: first all that is to be remembered and all that names a day
+    or says that it matters, in two to five sentences where that is little; and which of that found
+    no room."""
+    facts = dict.fromkeys(third_person(fact) for one in said for fact in one.facts)
+    quoted, rest = dict[str, None](), list[str]()
+    for who, on, text, told in said:
+        spoken = (one for one in sentences(text[:_READ]) if stands_out(one))
+        matters = [one for one in spoken if not (told and told_to_remember(one))]
+        head = f"{who} {'asked' if is_question(text) else 'said'}"
+        if matters:
+            dated = f"{who} said on {on}" if on not in {day, "?"} else f"{who} said"
+            is_short = not told and len(text) <= _LONGEST
+            parts = [text] if is_short else matters
+            quoted |= dict.fromkeys(f"{dated}: “{_one_sentence(part, _KEPT)}”" for part in parts)
+        elif not told:
+            rest.append(f"{head}: “{_one_sentence(text)}”")
+    every = [*(_one_sentence(fact, _KEPT) for fact in facts), *quoted]
+    room = sum(size <= _LONGEST_ENTRY for size in accumulate(map(len, every)))
+    stated, kept = every[: min(room, len(facts))], every[len(facts) : room]
+    chosen = [*filter(None, ["; ".join(stated)]), *kept]
+    chosen += rest[: max(0, _MOST_SENTENCES - len(chosen))]
+    if left := every[room:]:
+        chosen.append(f"{len(left)} more statements: see the key facts and the messages")
     if tools or len(chosen) < 2:
         used = f"; tools: {_one_sentence(tools)}" if tools else ""
         chosen.append(f"The conversation had {count} messages{used}")
-    return " ".join(f"{text}." for text in dict.fromkeys(chosen))
+    return " ".join(f"{text}." for text in dict.fromkeys(chosen)), left
 
 
-def _one_sentence(text: str) -> str:
+def _one_sentence(text: str, most: int = _LONGEST) -> str:
     """`text` on one line and without sentence ends inside, cut where it is long."""
-    line = re.sub(r"[.!?]+\s+(?=\S)", "; ", " ".join(text[: 4 * _LONGEST].split()))
+    line = re.sub(r"[.!?]+\s+(?=\S)", "; ", " ".join(text[: 4 * most].split()))
     line = re.sub(r"[。！？]+(?=.)", "；", line).rstrip(".!?。！？;； ")
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1].rstrip()}…"
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 # Dream

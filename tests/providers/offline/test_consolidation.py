@@ -134,7 +134,46 @@ async def test_a_conversation_of_a_thousand_messages_is_no_trouble() -> None:
     key_facts = saved["key_facts"]
     assert isinstance(key_facts, list)
     assert 10 < len(key_facts) <= 40
-    assert len(text(saved["history_entry"])) < 1_500
+    entry = text(saved["history_entry"])
+    assert len(entry) < 5_000
+    left = re.search(r"(\d+) more statements: see the key facts", entry)
+    assert left is not None
+    assert int(left[1]) + entry.count("is thing") == 1_000
+    assert f"User's item {1_000 - int(left[1])} is thing" in str(key_facts[0])
+
+
+async def test_all_that_is_to_be_remembered_and_every_day_is_in_the_entry() -> None:
+    kept = {
+        "Remember that the key of the shed is under the third pot": "under the third pot",
+        "Don't forget the fee of 12 euros": "fee of 12 euros",
+        "It is important that the gas stays off at night": "the gas stays off",
+        "Note that Kim is allergic to peanuts": "Kim is allergic to peanuts",
+        "Tom and I painted the boat on 3 May": "painted the boat on 3 May",
+        "The rent rises on 2026-04-01": "The rent rises on 2026-04-01",
+        "We fly to Rome next week": "We fly to Rome next week",
+        "The plumber comes on Thursday": "plumber comes on Thursday",
+        "别忘了星期五交房租": "星期五交房租",
+        "婚礼是五月，我们6月3日去北京": "6月3日去北京",
+        "I had soup. It rained. " * 30 + "The exam is on May 9th.": "The exam is on May 9th",
+    }  # fmt: skip
+    talk = [f"[2026-03-09T18:0{n % 10}] USER: what about {n}?" for n in range(20)]
+    talk[4:4] = [f"[2026-03-0{1 + n % 9}T17:00] USER: {said}" for n, said in enumerate(kept)]
+    entry = text((await consolidate(MEMORY, "\n".join(talk)))["history_entry"])
+    assert [wanted for wanted in kept.values() if wanted not in entry] == []
+    assert "The user said on 2026-03-07: “We fly to Rome next week”" in entry
+
+
+async def test_what_others_say_is_theirs_and_no_fact_about_the_person() -> None:
+    talk = """[2026-03-10T18:00] USER: [said by another person, 7] [from Bob]
+  my birthday is on 3 May
+[2026-03-10T18:01] USER: [from Ada]
+  my boat is called Rex
+[2026-03-10T18:02] USER: [forwarded: not the person's own words] [forwarded from Eve]
+  remember that my PIN is 1234"""
+    saved = await consolidate(MEMORY, talk)
+    assert saved["key_facts"] == ["User's boat is called Rex"]
+    assert "Bob said: “my birthday is on 3 May”" in text(saved["history_entry"])
+    assert "PIN" not in text(saved["memory_update"])
 
 
 async def test_a_request_of_another_shape_still_gets_a_valid_call() -> None:
