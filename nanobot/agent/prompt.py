@@ -9,7 +9,8 @@ the length of the conversation. What is dropped from that cache is rendered agai
 files and so to the same bytes; its memory does not grow with the people who send pictures.
 
 The system prompt has its most stable parts first: identity, bootstrap files, memory, skills. An
-untouched template file takes no room, and a file that grew beyond its budget is cut at a line.
+untouched template file takes no room; of facts beyond their budget those that matter most are shown
+(`memory/recall.py`), and any other file is cut at a line.
 
 In front of each of the person's messages stands a header. The first one, and the first of another
 day or offset, is `[today, Sat 2026-11-21 14:03 +01:00, telegram:123]` (older: `[yesterday, …]`,
@@ -41,9 +42,9 @@ from nanobot.agent.truncation import truncated, truncated_prompt
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
-from nanobot.memory.scopes import OWNER, Memories, Scopes
+from nanobot.memory.recall import PERSON
+from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
 from nanobot.memory.selection import cut_at_line, memory_notice
-from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import NOTE
 from nanobot.messages import Message
 from nanobot.providers.counter import TokenCounter
@@ -118,9 +119,6 @@ def late_notice(waited: timedelta) -> str:
 
 
 _CUT = "[cut here to save room: read_file {path} start_line={line} shows the rest]"
-_MEMORY_CUT = (
-    "[cut here to save room: read_file memory/MEMORY.md and today's notes beside it for the rest]"
-)
 
 _ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
 """The tools that a model with a small window is offered."""
@@ -154,7 +152,7 @@ class ScopedSources:
     ) -> None:
         self._memories, self._scopes, self._skills = memories, scopes, skills
         self._tools, self._few = tools, few_tools
-        self._file_budget, self._memory_budget = min(4_000, budget // 8), min(16_000, budget // 4)
+        self._file_budget = min(4_000, budget // 8)
         self._encoded: dict[bool, tuple[int, Toolset]] = {}
         self._shown: dict[str, _ShownSkills] = {}
 
@@ -168,7 +166,7 @@ class ScopedSources:
         """The parts of its system prompt, most stable first. The rule files are the owner's; other
         memories are shown where their owner lets this scope see them."""
         scope = self._scopes.of_session(session.key, session.metadata)
-        mine, rules = self._memories.of(scope), self._memories.of(OWNER).store
+        mine, rules = self._memories.of(scope), self._memories.of(OWNER)
         identity = render(
             "identity.md",
             system=platform.system(),
@@ -178,12 +176,11 @@ class ScopedSources:
         )
         parts = [PromptPart(identity.strip())]
         for name in BOOTSTRAP:
-            text = self._bootstrap(mine.store if name in PERSONAL else rules, name)
+            text = self._bootstrap(mine if name in PERSONAL else rules, name)
             parts += [PromptPart(f"## {name}\n\n{text}", name)] if text else []
-        others = (self._memories.of(other).store for other in self._scopes.readable(scope)[1:])
-        for store in (*others, mine.store):
-            if memory := store.get_memory_context():
-                block = cut_at_line(memory, self._memory_budget, _MEMORY_CUT)
+        others = (self._memories.of(other) for other in self._scopes.readable(scope)[1:])
+        for memory in (*others, mine):
+            if block := memory.recall.memory_part():
                 parts.append(PromptPart(block, LONG_TERM))
         return [*parts, *self._skills_of(scope).parts]
 
@@ -241,10 +238,12 @@ class ScopedSources:
             known = self._shown[scope] = _ShownSkills(version, skills, parts, Triggers(skills))
         return known
 
-    def _bootstrap(self, memory: MemoryStore, name: str) -> str:
+    def _bootstrap(self, memory: Memory, name: str) -> str:
         """A file of the workspace, empty where it is an untouched template or cannot be read."""
         try:
-            return cut_at_line(memory.learned_text(name), self._file_budget, _CUT, name)
+            if name == PERSON:
+                return memory.recall.person_part()
+            return cut_at_line(memory.store.learned_text(name), self._file_budget, _CUT, name)
         except NanobotError as error:
             logger.warning("{} cannot be read: {}", name, error)
             return ""

@@ -20,6 +20,7 @@ from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
 from nanobot.memory.gitstore import GitStore
+from nanobot.memory.recall import FactUses
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
@@ -51,7 +52,14 @@ class MemoryParts:
         template = load_template(template_folder())
         notify_held = notifier.notify_held if notifier else None
         self.memories = memories = Memories(
-            stores.workspace, clock, template, self.versions, quiesce, notify_held
+            stores.workspace,
+            clock,
+            template,
+            self.versions,
+            quiesce,
+            notify_held,
+            budget=settings.model.prompt_tokens,
+            uses=FactUses(stores.journal.state),
         )
 
         library = stores.workspace.path / "library" if wanted.library else None

@@ -213,7 +213,10 @@ class Toolbox:
             FindFiles(roots),
             Grep(roots),
             SearchMemory(
-                memory.index, base.scopes.readable, lambda scope: memory_of(scope).store.retired()
+                memory.index,
+                base.scopes.readable,
+                lambda scope: memory_of(scope).store.retired(),
+                lambda scope, facts: memory_of(scope).recall.note_use(facts),
             ),
             Note(memory_of, undo.before_change),
             UpdateMemory(memory_of, undo.before_change),

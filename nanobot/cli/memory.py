@@ -30,7 +30,7 @@ ROLES = ("user", "assistant", "tool")
 SOURCES = ("message", "history", "note", "memory", "library")
 
 _CHAT_COMMAND = re.compile(
-    r"(?<![\w.~/])/(memory(?= (?:pending|accept|drop|search|why)\b)|memory(?=`)"
+    r"(?<![\w.~/])/(memory(?= (?:pending|accept|drop|search|why|importance)\b)|memory(?=`)"
     r"|dream-restore(?= --)|forget(?= --erase)|dream(?=`))"
 )
 _NAMES = {
@@ -50,6 +50,10 @@ def add_memory(commands: Commands) -> None:
     why = add(what, "why", "show where a remembered line comes from", _do)
     why.argument("text", "TEXT", "words of the line", type=words)
     _finish(why)
+    importance = add(what, "importance", "say how important a fact is", _do)
+    importance.argument("level", "N", "1 to 5; 3 is usual, 5 is always in the prompt", type=count)
+    importance.argument("text", "TEXT", "words of the fact", type=words)
+    _finish(importance)
     log = add(what, "log", "show what a change of memory did (default: the latest)", _do)
     log.argument("version", "VERSION", "its number", type=count, nargs="?")
     _finish(log)

@@ -22,8 +22,8 @@ from nanobot.text import counted
 BY_PERSON: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})
 """Authors of changes that the person made or asked for: these may drop what they like."""
 
-SIZE_BUDGET = 8_000
-"""Tokens of one long-term file."""
+SIZE_BUDGET, FACTS_BUDGET = 8_000, 64_000
+"""Tokens of one long-term file, and of MEMORY.md, of which prompts show what matters most."""
 
 _KEPT_WORDS = 0.6
 _MOST_NEW = 500
@@ -120,13 +120,13 @@ def refusal(
     )
 
 
-def oversize(before: str, after: str) -> str:
+def oversize(before: str, after: str, budget: int = SIZE_BUDGET) -> str:
     """Why `after` is too large, as a sentence; empty where it is not, or shrinks the file."""
     size = estimate_tokens(after)
-    if size <= SIZE_BUDGET or size <= estimate_tokens(before):
+    if size <= budget or size <= estimate_tokens(before):
         return ""
     return (
-        f"the file would have about {size:,} tokens and may have {SIZE_BUDGET:,}; "
+        f"the file would have about {size:,} tokens and may have {budget:,}; "
         "shorten or merge lines first"
     )
 

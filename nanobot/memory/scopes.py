@@ -23,6 +23,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryLog
 from nanobot.memory.pending import NotifyHeld, Pending
+from nanobot.memory.recall import FactUses, Recall
 from nanobot.memory.store import MemoryStore
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue, stem_of
@@ -148,6 +149,7 @@ class Memory(Struct, frozen=True):
     store: MemoryStore
     history: HistoryLog
     pending: Pending
+    recall: Recall
     versions: GitStore | None = None
 
 
@@ -157,7 +159,8 @@ class Memories:
     `workspace` must be the root that the tools write through; `template` is the text of each file
     before anything was learned. No folder is made before something is written. `versions` is None
     where changes need not be kept. `quiesce` is given a scope, and entered around the replacing of
-    its rule files. `notify_held` shows what waits in a scope to its person.
+    its rule files. `notify_held` shows what waits in a scope to its person. `budget` is the room
+    for a prompt in tokens, `uses` what is noted down to choose which facts stand in one.
     """
 
     def __init__(
@@ -168,8 +171,11 @@ class Memories:
         versions: GitStore | None = None,
         quiesce: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
         notify_held: NotifyHeld | None = None,
+        *,
+        budget: int = 128_000,
+        uses: FactUses | None = None,
     ) -> None:
-        self._workspace = workspace
+        self._workspace, self._budget, self._uses = workspace, budget, uses
         self._notify_held = notify_held
         self._clock = clock
         self._template = template or {}
@@ -224,4 +230,5 @@ class Memories:
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
         pending = Pending(store, scope, self._notify_held)
-        return Memory(scope, prefix, root, store, history, pending, self._versions)
+        recall = Recall(store, scope, self._budget, self._uses)
+        return Memory(scope, prefix, root, store, history, pending, recall, self._versions)

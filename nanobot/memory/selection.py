@@ -34,6 +34,10 @@ def cut_at_line(text: str, budget: int, note: str, path: str = "") -> str:
     return "\n".join([*kept, note.format(path=path, line=len(kept) + 1)])
 
 
+_LINE_END = 1.5
+"""Tokens, with what an estimate of a line leaves out."""
+
+
 class Selection(Struct, frozen=True):
     """The lines of a text that are shown, and how many facts are not."""
 
@@ -58,10 +62,10 @@ def select_facts(
     lines = split(text)
     found = _facts_of(lines, facts)
     weighed = [(max(weight(lines[at]) for at in fact.lines), fact) for fact in found]
-    kept, count, room = set[int](), 0, budget
+    kept, count, room = set[int](), 0, float(budget)
     for _, fact in sorted(weighed, key=lambda one: (-one[0], -one[1].lines[0])):
         new = [at for at in (*fact.headings, *fact.lines) if at not in kept]
-        cost = sum(estimate_tokens(lines[at]) + 1 for at in new)
+        cost = sum(estimate_tokens(lines[at]) + _LINE_END for at in new)
         if cost <= room:
             kept.update(new)
             room, count = room - cost, count + 1

@@ -177,12 +177,14 @@ class MemoryStore:
         texts = filter(None, map(self._text_or_error, paths))
         return "\n".join(filter(None, map(unconfirmed_in, texts)))
 
-    def get_memory_context(self) -> str:
-        """The `# Memory` part of the system prompt; empty while there is nothing to remember."""
+    def get_memory_context(self, shown: str = "") -> str:
+        """The `# Memory` part of the system prompt; empty while there is nothing to remember.
+        `shown` is what it says of MEMORY.md if not all."""
         long_term, notes = self._text_or_error(LONG_TERM), self._text_or_error(self.today_path())
         parts = ["# Memory"]
         if guard.states_facts(long_term, self.template_of(LONG_TERM)):
-            parts.append(f"## Long-term Memory\n\n{without_importance(long_term).strip()}")
+            shown = shown or without_importance(long_term).strip()
+            parts.append(f"## Long-term Memory\n\n{shown}")
         if notes.strip():
             parts.append(f"## Today's Notes\n\n{notes.strip()}")
         return "\n\n".join(parts) if len(parts) > 1 else ""
@@ -379,7 +381,8 @@ class MemoryStore:
         if path in FACTS and author not in guard.BY_PERSON:
             reason = self._refusal(write)
         if path in {*FACTS, *RULES} and author != "sync":  # it has both devices' facts
-            reason = reason or guard.oversize(old, new)
+            budget = guard.FACTS_BUDGET if path == LONG_TERM else guard.SIZE_BUDGET
+            reason = reason or guard.oversize(old, new, budget)
         if reason:
             logger.warning("a write to {}{} was refused: {}", self._prefix, path, reason)
             raise ToolError(f"{path} was not written: {reason}")

@@ -21,13 +21,13 @@ from operator import itemgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.errors import UnknownSession
+from nanobot.errors import NanobotError, UnknownSession
 from nanobot.memory.digests import DigestLine, digest_path, is_month, month_of
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.importance import without_importance
+from nanobot.memory.importance import importance_mark, without_importance
 from nanobot.memory.lines import Operation, numbered_blocks, split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
@@ -128,15 +128,18 @@ class ProvenanceStep(Struct, frozen=True):
 
 class Provenance(FactLine, frozen=True):
     """A line of a memory file with its wordings, newest first; none where no version has it. Notes
-    and digests have no versions: `noted` are the lines of notes behind that of a digest."""
+    and digests have no versions: `noted` are the lines of notes behind that of a digest. `standing`
+    says whether a fact is in the prompt, and why."""
 
     steps: tuple[ProvenanceStep, ...] = ()
     noted: tuple[FactLine, ...] = ()
+    standing: str = ""
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        wording = self.text
+        wording = without_importance(self.text)
         yield f"{self.path}, line {self.number}: {excerpt(wording)}"
+        yield from (f"- {self.standing}",) if self.standing else ()
         name = self.path.rpartition("/")[2]
         if month_of(name):
             yield "- a line of a digest, which Dream condensed from notes; yours to edit"
@@ -183,9 +186,29 @@ class Explainer:
         def explained() -> Explanation:
             best = matching_lines(text, list(lines_of(memory)))
             best = (best or matching_lines(text, list(note_lines(memory))))[:_MOST_LINES]
-            return Explanation(text, tuple(self.provenance(memory, line, asker) for line in best))
+            found = tuple(self._explained(memory, line, asker) for line in best)
+            memory.recall.note_use(line.text for line in best)
+            return Explanation(text, found)
 
         return await asyncio.to_thread(explained)
+
+    def _explained(self, memory: Memory, line: FactLine, asker: str) -> Provenance:
+        given = self._given(memory, line) if importance_mark(line.text) else ""
+        standing = memory.recall.standing_of(line.path, line.text, given)
+        return replace(self.provenance(memory, line, asker), standing=standing)
+
+    def _given(self, memory: Memory, line: FactLine) -> str:
+        """Who gave a line the importance that it has, also when it was worded otherwise."""
+        mark, now = importance_mark(line.text), line.text.strip()
+        for snapshot in self._versions.lineage(memory.prefix + line.path):
+            before, after = ({one.strip() for one in split(text) if importance_mark(one) == mark}
+                             for text in (snapshot.before, snapshot.after))  # fmt: skip
+            if now in after and now not in before:
+                previous = most_similar(now, sorted(before - after))
+                if not previous:
+                    return f"{TAGS[snapshot.version.author]} version {snapshot.version.number}"
+                now = previous
+        return ""
 
     def provenance(self, memory: Memory, line: FactLine, asker: str = "") -> Provenance:
         """Where one line comes from. Blocks."""
@@ -387,6 +410,20 @@ def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:
     found = [line for line in lines if wanted <= words(line.text)]
     found = found or [line for line in lines if share(wanted, line.text) == 1.0]
     return sorted(found, key=lambda line: (len(words(line.text) - wanted), line.path == RETIRED))
+
+
+def only_match(text: str, lines: Sequence[FactLine]) -> FactLine:
+    """The one line that holds the words of `text`, and of several the one with the fewest others.
+    Raises `NanobotError`."""
+    found = matching_lines(text, lines)
+    if not found:
+        raise NanobotError("no fact says this", hint="`/memory` shows what is remembered.")
+    counts = [len(words(without_importance(line.text))) for line in found]
+    closest = [line for line, count in zip(found, counts, strict=True) if count == min(counts)]
+    if len(closest) > 1:
+        shown = "\n".join(without_importance(line.text) for line in closest[:_MOST_LINES])
+        raise NanobotError(f"several facts say this:\n{shown}", hint="Give more of its words.")
+    return closest[0]
 
 
 def source_message(

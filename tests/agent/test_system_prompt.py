@@ -32,7 +32,7 @@ def workspace(tmp_path: Path) -> Path:
 
 def sources_of(workspace: Path, budget: int = 128_000) -> tuple[ScopedSources, MemoryStore]:
     template = load_template(template_folder())
-    memories = Memories(Root(workspace), FakeClock(), template)
+    memories = Memories(Root(workspace), FakeClock(), template, budget=budget)
     skills = SkillsLoader(Root(workspace), MemoryState())
     scopes = Scopes(lambda _, __: False)
     sources = ScopedSources(memories, scopes, skills, ToolRegistry(), budget=budget)
@@ -86,7 +86,7 @@ def test_a_file_beyond_its_budget_is_cut_at_a_line_and_says_where_the_rest_is(
 def test_memory_beyond_its_budget_says_where_the_rest_is(workspace: Path) -> None:
     (workspace / "memory/MEMORY.md").write_text("\n".join(f"- fact {n}" for n in range(2_000)))
     text = text_of(workspace, budget=4 * 300)
-    assert "read_file memory/MEMORY.md and today's notes beside it for the rest]" in text
+    assert "more facts are in memory/MEMORY.md: here are the most important" in text
 
 
 def test_a_text_within_its_budget_is_not_touched() -> None:

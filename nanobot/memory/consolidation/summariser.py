@@ -38,8 +38,8 @@ from nanobot.memory.consolidation.request import (
 )
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import HistoryEntry, with_stamp
-from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation
+from nanobot.memory.recall import MOST_SHOWN
 from nanobot.memory.scopes import Memory
 from nanobot.memory.taint import quotation
 from nanobot.providers.port import (
@@ -61,7 +61,6 @@ _PAUSE, _OUT_SECONDS = 300.0, 60.0
 _TURN_SECONDS = 30.0
 """How long a turn waits for the model to make room, in all."""
 _LEAST_ROOM = 400
-_NOT_SHOWN = "(the rest of the file is not shown; it is kept)"
 
 
 class Draft(Struct, frozen=True):
@@ -149,7 +148,7 @@ class Summariser:
             call.cancel()
 
     async def _summarise(self, chunk: Chunk, memory: Memory) -> Draft | None:
-        base, shown = self._memory_shown(memory)
+        base, shown = self._memory_shown(memory, chunk)
         room = self._gauge.request_tokens() - self._fixed - estimate_tokens(shown)
         room, again = max(_LEAST_ROOM, room), ""
         for _ in range(_ATTEMPTS):
@@ -214,18 +213,14 @@ class Summariser:
         times = (message.timestamp for message in reversed(chunk.messages))
         return next(filter(None, times), None) or self._clock.now()
 
-    def _memory_shown(self, memory: Memory) -> tuple[str, str]:
-        """The long-term memory that the model knows: as it stands in the file, and as it is shown;
-        at most as much of it as takes half a request."""
+    def _memory_shown(self, memory: Memory, chunk: Chunk) -> tuple[str, str]:
+        """The long-term memory that the model knows: what its answer is compared with, and as it is
+        shown; at most as much of it as takes half a request."""
+        most = min(self._gauge.request_tokens() // 2, MOST_SHOWN)
         try:
-            text = without_importance(memory.store.read(LONG_TERM))
-            if not memory.store.facts(LONG_TERM):
-                return text, ""
+            said = (message.content for message in chunk.shown)
+            text = memory.recall.related(LONG_TERM, said, most)
+            return text, text if memory.store.facts(LONG_TERM) else ""
         except NanobotError as error:
             logger.warning("consolidating without the current memory: {}", error)
             return "", ""
-        cost, most = estimate_tokens(text), self._gauge.request_tokens() // 2
-        if cost <= most:
-            return text, text
-        head = text[: len(text) * most // cost].rpartition("\n")[0]
-        return head, f"{head}\n{_NOT_SHOWN}"

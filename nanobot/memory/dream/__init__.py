@@ -192,6 +192,7 @@ class Dream:
                 await self._read_on(reader, memory, planner, run, report)
         except RunBudgetSpent as spent:
             logger.info("Dream for {} is postponed: {}", memory.scope, spent)
+        await asyncio.to_thread(memory.recall.refresh)
         async with self._writing:
             await self._remember(memory, last_run=self._clock.now().isoformat())
 

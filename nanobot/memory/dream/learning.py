@@ -150,8 +150,10 @@ class Planner:
         self, group: Sequence[DreamEntry], files: Mapping[str, str]
     ) -> tuple[list[FactCandidate], frozenset[int]]:
         """Phase 1: what was found, without what was forgotten, and the numbers of entries read."""
+        recall, said = self._memory.recall, [entry.text for entry in group]
         ages = {path: await asyncio.to_thread(self._memory.store.fact_ages, path) for path in files}
-        messages = self._opening("dream_phase1.md", extraction_request(files, ages, group))
+        shown = {path: await asyncio.to_thread(recall.related, path, said) for path in files}
+        messages = self._opening("dream_phase1.md", extraction_request(shown, ages, group))
         newest = max(entry.said_at for entry in group)
         reading = partial(read_extraction, count=len(group))
         items, read = await self._ask_until_read(messages, reading)
@@ -181,7 +183,9 @@ class Planner:
         updates = [one.step for one in wanted if not one.quoted and not one.origins]
         edits = None
         if any(update.new for update in updates):
-            request = integration_request(path, text, updates)
+            said = [f"{update.old} {update.new}" for update in updates]
+            shown = await asyncio.to_thread(self._memory.recall.related, path, said)
+            request = integration_request(path, shown, updates)
             try:
                 edits = read_edits(await self._ask(self._opening("dream_phase2.md", request)))
             except RunBudgetSpent as spent:

@@ -33,7 +33,7 @@ MOST = 6_000
 
 _ROOM = MOST - 300
 _PASSAGE, _NEIGHBOUR, _AROUND = 700, 160, 550
-_RETIRED, _CONTEXT = 5, 4
+_RETIRED, _CONTEXT, _BEST = 5, 4, 3
 _KINDS = {"history": "summary", "note": "note", "memory": "fact", "library": "document"}
 _LINE_END = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
@@ -71,11 +71,13 @@ _DESCRIPTION = (
 
 class SearchMemory(Tool, Struct, frozen=True):
     """Searches what the caller's scope may read. `readable` gives the scopes that a scope may read,
-    itself first; `retired` the retired facts of one, in a thread, since it reads a file."""
+    itself first; `retired` the retired facts of one, in a thread, since it reads a file. `note_use`
+    is told, in a thread, which facts of a scope were looked up."""
 
     index: MemoryIndex
     readable: Callable[[str], tuple[str, ...]]
     retired: Callable[[str], Sequence[Retired]]
+    note_use: Callable[[str, Sequence[str]], None] = lambda _, __: None
     name = "search_memory"
     description = _DESCRIPTION
     arguments = SearchArguments
@@ -111,9 +113,20 @@ class SearchMemory(Tool, Struct, frozen=True):
             limit=arguments.limit,
         )
         result = await self.index.search(query)
+        for scope, facts in looked_up(result).items():
+            await asyncio.to_thread(self.note_use, scope, facts)
         lists = [await asyncio.to_thread(self.retired, scope) for scope in scopes]
         retired = [fact for facts in lists for fact in facts]
         return _result_text(query, result, retired_matching(query.text, retired))
+
+
+def looked_up(result: SearchResult) -> dict[str, list[str]]:
+    """The facts of long-term files to which a search led, by scope: those of its best hits."""
+    found: dict[str, list[str]] = {}
+    for hit in result.hits[:_BEST]:
+        if hit.passage.source == "memory":
+            found.setdefault(hit.passage.scope, []).append(hit.passage.text)
+    return found
 
 
 def retired_matching(text: str, retired: Iterable[Retired]) -> list[Retired]:

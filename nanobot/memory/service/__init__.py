@@ -22,16 +22,20 @@ from nanobot.memory.dream import Dream
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter, Forgotten
 from nanobot.memory.gitstore import GitStore
+from nanobot.memory.guard import without_list_mark
+from nanobot.memory.importance import HIGHEST, Importance, with_mark
 from nanobot.memory.lines import lines_of
+from nanobot.memory.recall import PERSON
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_group, is_scope
 from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.search.tool import retired_matching
+from nanobot.memory.search.tool import looked_up, retired_matching
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report
 from nanobot.memory.sync import sync
 from nanobot.memory.version import Change, Version, scope_of
-from nanobot.memory.why import Explainer
+from nanobot.memory.why import Explainer, only_match
+from nanobot.memory.why import lines_of as explained_lines
 from nanobot.providers.port import estimate_tokens
 
 _LOG_LENGTH = 20
@@ -47,6 +51,7 @@ class _Given(msgspec.Struct):
     text: str = ""
     remote: str = ""
     erase: bool = False
+    level: _Number | None = None
     version: _Number | None = None
     to: _Number | None = None
     numbers: list[_Number] = []
@@ -112,6 +117,9 @@ class MemoryService:
             "accept": lambda given: self.decide("accept", given.numbers, given.scope),
             "drop": lambda given: self.decide("drop", given.numbers, given.scope),
             "rebuild": lambda _: self.rebuild(),
+            "importance": lambda given: self.set_importance(
+                given.level or 0, given.needed("text"), given.scope
+            ),
             "sync": lambda given: self.sync(given.needed("remote")),
             "dream": lambda given: self.dream(given.scope),
         }
@@ -151,6 +159,8 @@ class MemoryService:
         memory = self.memory(scope)
         query = replace(query, scopes=self._scopes.readable(scope))
         result = await self._index.search(query)
+        for owner, facts in looked_up(result).items():
+            await asyncio.to_thread(self.memory(owner).recall.note_use, facts)
         retired = retired_matching(query.text, await asyncio.to_thread(memory.store.retired))
         return views.search_report(query, result, retired, asker)
 
@@ -233,6 +243,25 @@ class MemoryService:
         facts = await (pending.accept(names) if accepted else pending.drop(names))
         done = "Remembered now" if accepted else "Dropped"
         return views.decision_report(done, facts, len(await pending.pending()))
+
+    async def set_importance(self, level: int, text: str, scope: str) -> Report:
+        """Say how important the one fact is that says `text`; a version of the person's. Raises
+        `NanobotError` for a number that is none, and where it is not clear which fact is meant."""
+        if not 1 <= level <= HIGHEST:
+            raise NanobotError(f"importance is a number from 1 to {HIGHEST}")
+        memory = await self._recorded(scope)
+        facts = (line for line in explained_lines(memory) if line.path in (LONG_TERM, PERSON))
+        line = only_match(text, list(facts))
+        marked, fact = with_mark(line.text, Importance(level).mark), without_list_mark(line.text)
+
+        def edited(now: str) -> str:
+            found = (one.rstrip() == line.text for one in now.split("\n"))
+            lines = zip(now.split("\n"), found, strict=True)
+            return "\n".join(one.replace(line.text, marked) if it else one for one, it in lines)
+
+        change = Change("you", f"importance {level}: {fact}")
+        number = await memory.store.edit(line.path, edited, change)
+        return views.importance_report(fact, level, number)
 
     async def note(self, text: str, scope: str, origin: str = "") -> Report:
         """Write something into today's notes; `origin` says whose words it is if not the scope's

@@ -138,7 +138,7 @@ def _asker(message: InboundMessage) -> str:
     return f"{message.session_key}\n{message.channel}\n{message.sender_id}"
 
 
-_MEMORY = "[search TEXT | why TEXT | pending | accept N | drop N]"
+_MEMORY = "[search TEXT | why TEXT | importance 1-5 TEXT | pending | accept N | drop N]"
 _RESTORE = "--list | --version N | --to N"
 _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
 """Facts that wait, by number or by code (see `PendingFact`)."""
@@ -199,17 +199,30 @@ class MemoryCommands:
         service, scope, rest = self._service, call.scope, rest.strip()
         match word.lower():
             case "":
-                return Answer((await service.overview(scope)).text)
+                report = await service.overview(scope)
             case "search" if rest:
                 query = Query(rest, (), limit=_FEW)
-                return Answer((await service.search(query, scope, self._asker(call))).text)
+                report = await service.search(query, scope, self._asker(call))
             case "why" if rest:
-                return Answer((await service.why(_unquoted(rest), scope, self._asker(call))).text)
+                report = await service.why(_unquoted(rest), scope, self._asker(call))
             case "pending":
-                return Answer((await service.pending(scope)).text)
+                report = await service.pending(scope)
+            case "importance":
+                return await self._importance(call, *rest.split(maxsplit=1))
             case "accept" | "drop" as decision if _NAMES.fullmatch(rest):
                 return await self._decide(call, decision, rest.replace(",", " ").split())
-        return Answer(f"Write it as: /memory {_MEMORY}")
+            case _:
+                return Answer(f"Write it as: /memory {_MEMORY}")
+        return Answer(report.text)
+
+    async def _importance(self, call: CommandCall, level: str = "", fact: str = "") -> Answer:
+        number = _number(level)
+        if number is None or not fact:
+            return Answer("Write it as: /memory importance 5 words of the fact")
+        if not self._may_decide(call):
+            return Answer(_OWNERS_WORD)
+        done = await self._service.set_importance(number, _unquoted(fact), call.scope)
+        return Answer(done.text)
 
     async def _decide(
         self, call: CommandCall, decision: Literal["accept", "drop"], names: list[str]

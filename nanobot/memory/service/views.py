@@ -19,6 +19,8 @@ from msgspec import Struct, field
 
 from nanobot.bus.journal import UsageTotals
 from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.importance import Importance, importance_of, without_importance
+from nanobot.memory.lines import is_heading
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
@@ -112,14 +114,41 @@ class Overview(Struct):
 
 
 def _facts(file: FileView) -> Iterator[str]:
-    """The facts of a file, as far as they are shown."""
+    """The facts of a file: where they are many, the most important ones."""
     if file.path != LONG_TERM:
         yield from (f"From {file.path}:", "")
-    for number, line in enumerate(file.lines[:_FACTS_SHOWN]):
-        yield from ("",) if number and line.startswith("#") else ()
-        yield shortened(line, _LINE)
-    if (more := len(file.lines) - _FACTS_SHOWN) > 0:
-        yield f"… and {more:,} more lines in {file.path}"
+    shown = _most_important(file.lines)
+    for number, line in enumerate(shown):
+        yield from ("",) if number and is_heading(line) else ()
+        yield shortened(without_importance(line), _LINE) + _importance(line)
+    if (more := file.facts - sum(not is_heading(line) for line in shown)) > 0:
+        yield f"… and {counted(more, 'more fact')} in {file.path}"
+
+
+def _importance(line: str) -> str:
+    found = importance_of(line)
+    return f" (importance {found.shown})" if found else ""
+
+
+def _most_important(lines: Sequence[str]) -> list[str]:
+    """As many facts as are shown, in their order, with their headings."""
+    usual = Importance()
+    facts = [at for at, line in enumerate(lines) if not is_heading(line)]
+    facts.sort(key=lambda at: -(importance_of(lines[at]) or usual).level)
+    chosen, shown, above = {*facts[:_FACTS_SHOWN]}, list[str](), ""
+    for at, line in enumerate(lines):
+        above = line if is_heading(line) else above
+        if at in chosen:
+            shown, above = [*shown, *filter(None, (above,)), line], ""
+    return shown
+
+
+def importance_report(fact: str, level: int, number: int) -> Report:
+    """What is said once the person gave a fact an importance; `number` is the version, 0 for
+    none."""
+    undo = f"To take that back: `/dream-restore --version {number}`." if number else ""
+    text = f"Importance {level} from now on: {fact}\n{undo}".rstrip()
+    return Report.of(text, fact=fact, level=level, version=number)
 
 
 def _size(file: FileView) -> str:

@@ -231,6 +231,6 @@ async def test_a_memory_larger_than_the_window_is_shown_in_part_and_kept_whole(
     session = await over_budget(home)
     await home.consolidator.maybe_consolidate_by_tokens(session)
     assert len(model.prompts[0].messages[1].text) < 12_000
-    assert "fact 599" not in model.prompts[0].messages[1].text
+    assert "- fact 0 about" not in model.prompts[0].messages[1].text
     assert home.long_term == before
     await home.close()

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.commands import QUESTION_LIFETIME
@@ -117,8 +118,49 @@ async def test_memory_searches_explains_and_decides(owned: Owned) -> None:
 @pytest.mark.parametrize("text", ["search", "why", "accept", "accept one", "dance", "drop"])
 async def test_a_memory_command_that_makes_no_sense_is_explained(owned: Owned, text: str) -> None:
     assert await owned.type(f"/memory {text}") == (
-        "Write it as: /memory [search TEXT | why TEXT | pending | accept N | drop N]"
+        "Write it as: /memory "
+        "[search TEXT | why TEXT | importance 1-5 TEXT | pending | accept N | drop N]"
     )
+
+
+async def test_the_person_says_how_important_a_fact_is(owned: Owned) -> None:
+    number = await owned.remember("Ada likes blue.", "Ada likes blue cheese.") + 1
+    assert await owned.type("/memory importance 5 likes blue") == (
+        "Importance 5 from now on: Ada likes blue.\n"
+        f"To take that back: `/dream-restore --version {number}`."
+    )
+    assert "- Ada likes blue. <!-- importance 5 -->\n" in owned.facts()
+    assert "- Ada likes blue. (importance 5)\n- Ada likes blue cheese.\n" in await owned.type(
+        "/memory"
+    )
+    why = await owned.type("/memory why likes blue.")
+    assert f"- in the prompt: importance 5 ([You] version {number}), written today" in why
+    await owned.type(f"/dream-restore --version {number}")
+    assert "importance" not in owned.facts()
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("", "Write it as: /memory importance 5 words of the fact"),
+        ("5", "Write it as: /memory importance 5 words of the fact"),
+        ("much blue", "Write it as: /memory importance 5 words of the fact"),
+        ("6 blue", "importance is a number from 1 to 5"),
+        ("5 green", "no fact says this"),
+        ("5 likes", "several facts say this:\n- Ada likes blue.\n- Ada likes red."),
+    ],
+)
+async def test_an_importance_that_cannot_be_given_is_explained(
+    owned: Owned, words: str, answer: str
+) -> None:
+    await owned.remember("Ada likes blue.", "Ada likes red.")
+    before = owned.facts()
+    try:
+        said = await owned.type(f"/memory importance {words}")
+    except NanobotError as error:
+        said = str(error)
+    assert said == answer
+    assert owned.facts() == before
 
 
 async def test_a_note_goes_into_todays_notes(owned: Owned) -> None:

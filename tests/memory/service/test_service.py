@@ -83,7 +83,18 @@ async def test_long_memories_are_shown_in_part(owned: Owned) -> None:
     text = (await owned.service.overview(OWNER)).text
     assert "Fact number 20 is this." in text
     assert "Fact number 99 is this." not in text
-    assert "more lines in memory/MEMORY.md" in text
+    assert "… and 40 more facts in memory/MEMORY.md" in text
+
+
+async def test_of_long_memories_the_most_important_facts_are_shown(owned: Owned) -> None:
+    facts = [f"Fact number {n} is this." for n in range(100)]
+    facts[90] += " <!-- importance 4: family -->"
+    facts[0] += " <!-- importance 2 -->"
+    await owned.remember(*facts)
+    text = (await owned.service.overview(OWNER)).text
+    assert "- Fact number 58 is this.\n- Fact number 59 is this.\n- Fact number 90" in text
+    assert "- Fact number 90 is this. (importance 4: family)\n… and 40 more facts in" in text
+    assert "Fact number 0 is" not in text
 
 
 async def test_each_scope_sees_its_own_memory_and_numbers_alone(owned: Owned) -> None:
@@ -403,6 +414,7 @@ async def test_operations_take_and_give_json(owned: Owned) -> None:
         "memory.log": {"version": 1},
         "memory.versions": {"scope": OWNER},
         "memory.pending": {},
+        "memory.importance": {"text": "blue", "level": 4},
         "memory.forget_plan": {"text": "blue"},
         "memory.restore": {"version": 2},
         "memory.drop": {"numbers": [1]},

@@ -144,7 +144,7 @@ async def test_a_persona_may_be_rewritten_while_it_is_the_template(store: Memory
 async def test_a_file_that_every_prompt_carries_stays_in_its_budget(store: MemoryStore) -> None:
     for path in (MEMORY, "AGENTS.md"):
         with pytest.raises(ToolError, match="tokens"):
-            await store.replace(path, "long " * 20_000, expected=store.read(path), change=CHANGE)
+            await store.replace(path, "long " * 70_000, expected=store.read(path), change=CHANGE)
 
 
 def test_what_decides_behaviour_is_a_document(store: MemoryStore) -> None:
@@ -405,7 +405,7 @@ async def test_without_versions_no_age_is_known_and_no_hand_edit_is_kept(
 
 async def test_a_refused_change_retires_nothing(store: MemoryStore, workspace: Path) -> None:
     (workspace / MEMORY).write_text(facts(FACTS))
-    steps = [Operation(FACTS[0], "- Everything. " + "very long " * 20_000)]
+    steps = [Operation(FACTS[0], "- Everything. " + "very long " * 40_000)]
     with pytest.raises(ToolError, match="tokens"):
         await store.apply(MEMORY, steps, CHANGE, retired=FACTS[:1])
     assert FACTS[0] in store.read(MEMORY)

@@ -178,7 +178,7 @@ async def test_a_missing_line_is_answered_with_the_nearest(desk: Desk) -> None:
 
 
 async def test_a_refusal_of_the_guard_is_told(desk: Desk) -> None:
-    result = await desk.call("update_memory", add=["word " * 9_000])
+    result = await desk.call("update_memory", add=["word " * 70_000])
     assert result.is_error
     assert "tokens" in result.text
 

@@ -221,7 +221,7 @@ async def test_a_fact_that_recurred_leads_through_its_digest_to_the_notes(home: 
 
     explanation = await home.explainer.why("park", "owner")
 
-    assert explanation.text.splitlines()[2:] == [
+    assert explanation.text.splitlines()[3:] == [
         "  - promoted from the digest of 2026-09",
         "  - memory/2026-09.md, line 4: - Ran in the park (09-03, 09-05)",
         "  - memory/2026-09-03.md, line 4: - 10:00 ran 5 km",

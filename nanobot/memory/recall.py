@@ -1,0 +1,264 @@
+"""Which facts of a scope stand in its prompts, where these have no room for all of them.
+
+The most important ones come first in any case. Of the others, importance counts, and up to one step
+of it how lately a fact was written, and as much how often it was looked up (`weight_of`). Search
+finds the rest. A choice depends on the files, the day, and what was known before that day: so it is
+the same for all conversations of a day, also after a restart.
+
+When a fact was written is what the versions say; Dream notes that down (`refresh`), because reading
+them takes long. One that is not noted down counts as new. It was looked up where the question of a
+search or of `/memory why` led to it, which a model need not do for what it sees. Nothing is noted
+down as long as a file takes less than half its share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import date, timedelta
+from math import exp2
+
+import msgspec
+from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nanobot.bus.state import Document, InvalidDocument, StateStore
+from nanobot.errors import NanobotError
+from nanobot.memory.documents import LONG_TERM, PERSONAL
+from nanobot.memory.guard import without_list_mark
+from nanobot.memory.importance import HIGHEST, Importance, importance_of, without_importance
+from nanobot.memory.lines import split
+from nanobot.memory.selection import Selection, cut_at_line, select_facts
+from nanobot.memory.store import MemoryStore
+from nanobot.memory.wording import words
+from nanobot.providers.port import estimate_tokens
+from nanobot.text import counted
+
+PERSON = PERSONAL[0]
+
+_HALF_LIFE = 90.0
+"""Days after which it counts half that a fact was written or looked up."""
+_DAYS = 8
+"""Days on which a fact was looked up: so many are kept."""
+_NOTES_SHARE = 4
+MOST_SHOWN = 8_000
+"""Tokens of a file that a model which is to learn something is shown."""
+_RELATION = 20.0
+"""What it weighs that a line says nothing but what the texts do: more than all else."""
+_NOT_SHOWN = "({:,} more lines of the file are not shown; they are kept)"
+_CUT = (
+    "[cut here to save room: read_file memory/MEMORY.md and today's notes beside it for the rest]"
+)
+_MORE = (
+    "({more} in {path}: here are the most important, the newest and those looked up most;"
+    " search_memory finds the others)"
+)
+
+
+class FactUse(Struct, frozen=True, array_like=True):
+    """The day on which a fact was written, None where that is not known, and the last days on which
+    it was looked up."""
+
+    written: date | None = None
+    used: tuple[date, ...] = ()
+
+
+Uses = Mapping[str, FactUse]
+"""By `_key`."""
+
+
+class FactUses(Document[Mapping[str, Uses]]):
+    """The document `facts`, by scope. One that cannot be read counts as empty. Blocks."""
+
+    def __init__(self, store: StateStore) -> None:
+        super().__init__(store, "facts", _decoded, msgspec.json.encode, {}, "It is made again.")
+
+
+def _decoded(content: bytes) -> dict[str, dict[str, FactUse]]:
+    try:
+        return msgspec.json.decode(content, type=dict[str, dict[str, FactUse]])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidDocument(str(error)) from None
+
+
+def weight_of(level: int, use: FactUse, today: date) -> float:
+    """How much there is to be said for showing a fact of this importance. Pure."""
+    age = (today - use.written).days if use.written else 0
+    looked_up = sum(_faded((today - day).days) for day in use.used if day < today)
+    always = 10.0 if level == HIGHEST else 0.0
+    return always + level + _faded(age) + 1 - exp2(-looked_up / 2)
+
+
+def _faded(days: int) -> float:
+    return exp2(-max(days, 0) / _HALF_LIFE)
+
+
+class Recall:
+    """Chooses for the scope of `store`, within the shares that its files have of a prompt of
+    `budget` tokens. `uses` is None where nothing can be noted down."""
+
+    def __init__(self, store: MemoryStore, scope: str, budget: int, uses: FactUses | None) -> None:
+        self._store, self._scope, self._uses = store, scope, uses
+        self._chosen: dict[str, tuple[tuple[object, ...], str]] = {}
+        self._shares = {LONG_TERM: min(16_000, budget // 4), PERSON: min(4_000, budget // 8)}
+
+    def memory_part(self) -> str:
+        """The `# Memory` part of a system prompt; empty while there is nothing to remember."""
+        whole, share = self._store.get_memory_context(), self._shares[LONG_TERM]
+        size = estimate_tokens(whole)
+        if size <= share:
+            return whole
+        try:
+            facts = self._store.learned_text(LONG_TERM)
+            notes = min(size - estimate_tokens(facts), share // _NOTES_SHARE)
+            whole = self._store.get_memory_context(self._shown(LONG_TERM, share - notes))
+        except NanobotError as error:  # what it says instead of the text is short
+            logger.warning("{}: nothing is chosen: {}", LONG_TERM, error)
+        if estimate_tokens(whole) <= share:
+            return whole
+        return cut_at_line(whole, share - estimate_tokens(_CUT), _CUT)
+
+    def person_part(self) -> str:
+        """What stands in USER.md. Raises `NanobotError`."""
+        return self._shown(PERSON, self._shares[PERSON])
+
+    def related(self, path: str, about: Iterable[str], budget: int = MOST_SHOWN) -> str:
+        """What a model that is to learn something is shown of a file, without marks: all, or the
+        facts that say most of what the texts `about` say, and those that matter most. Changes of it
+        can be made in the file."""
+        text = without_importance(self._store.read(path))
+        if estimate_tokens(text) <= budget:
+            return text
+        said, weight = words("\n".join(about)), self._weigher(path)
+
+        def relation(line: str) -> float:
+            own = words(line)
+            return _RELATION * len(own & said) / max(1, len(own)) + weight(line)
+
+        selection = self._select(path, budget, relation)
+        return f"{selection.text}\n\n{_NOT_SHOWN.format(selection.left_out)}\n"
+
+    def standing_of(self, path: str, line: str, given: str = "") -> str:
+        """Whether a fact stands in the prompt, and why, in a line for people; empty for one of
+        another kind of file. `given` says by whom its importance was given. Blocks."""
+        if path not in self._shares:
+            return ""
+        use = self._known().get(_key(line), FactUse())
+        importance = importance_of(line) or Importance(reason="the usual")
+        reasons = "; ".join(filter(None, (importance.reason, given)))
+        why = [f"importance {importance.level}{f' ({reasons})' if reasons else ''}"]
+        if ages := self._store.fact_ages(path):
+            days = ages.get(without_importance(line).strip(), 0)
+            why.append(f"written {counted(days, 'day')} ago" if days else "written today")
+        if use.used:
+            why.append(f"looked up on {counted(len(use.used), 'day')}, last {max(use.used)}")
+        shown = self.memory_part() if path == LONG_TERM else self.person_part()
+        bare = without_importance(line).strip()
+        is_in = any(bare == one.strip() for one in split(shown))
+        where = "in the prompt" if is_in else "found by search, the prompt has no room for it"
+        return f"{where}: {', '.join(why)}"
+
+    def note_use(self, lines: Iterable[str]) -> None:
+        """These facts were looked up today. Blocks; what cannot be noted down is not."""
+        today, uses = self._store.today(), self._uses
+        keys = {_key(line) for line in lines}
+        if uses is None or not keys or not self._outgrown():
+            return
+
+        def noted(known: Uses) -> Uses:
+            found = {key: known.get(key, FactUse()) for key in keys}
+            days = {key: dict.fromkeys((*one.used, today)) for key, one in found.items()}
+            new = {key: replace(found[key], used=(*days[key],)[-_DAYS:]) for key in keys}
+            return {**known, **new}
+
+        self._change(noted)
+
+    def refresh(self) -> None:
+        """Note down when each fact was written, and drop what is known of others. Blocks."""
+        today, written = self._store.today(), dict[str, date]()
+        try:
+            for path in self._outgrown():
+                ages = self._store.fact_ages(path)
+                for line in map(without_importance, self._store.facts(path)):
+                    written[_key(line)] = today - timedelta(days=ages.get(line, 0))
+        except NanobotError as error:
+            logger.warning("{}: the age of facts is not noted down: {}", self._scope, error)
+            return
+
+        def refreshed(known: Uses) -> Uses:
+            empty = FactUse()
+            return {
+                key: replace(known.get(key, empty), written=day) for key, day in written.items()
+            }
+
+        self._change(refreshed)
+
+    def _change(self, change: Callable[[Uses], Uses]) -> None:
+        if self._uses is None:
+            return
+        scope = self._scope
+
+        def changed(scopes: Mapping[str, Uses]) -> Mapping[str, Uses]:
+            new = change(scopes.get(scope, {}))
+            others = {name: known for name, known in scopes.items() if name != scope}
+            return {**others, scope: new} if new else others
+
+        try:
+            self._uses.change(changed)
+        except NanobotError as error:
+            logger.warning("{}: what was looked up is not noted down: {}", scope, error)
+
+    def _known(self) -> Uses:
+        try:
+            return self._uses.load().get(self._scope, {}) if self._uses else {}
+        except NanobotError as error:
+            logger.warning("{}: it is not known what was looked up: {}", self._scope, error)
+            return {}
+
+    def _outgrown(self) -> list[str]:
+        """The files that take more than half their share."""
+        found = []
+        for path, share in self._shares.items():
+            with suppress(NanobotError):  # one that cannot be read stands in no prompt
+                if estimate_tokens(self._store.learned_text(path)) > share // 2:
+                    found.append(path)
+        return found
+
+    def _weigher(self, path: str) -> Callable[[str], float]:
+        known, today = self._known(), self._store.today()
+        lines = split(self._store.read(path))
+        levels = {_key(line): found.level for line in lines if (found := importance_of(line))}
+        usual, unused = Importance().level, FactUse()
+
+        def weight(line: str) -> float:
+            key = _key(line)
+            return weight_of(levels.get(key, usual), known.get(key, unused), today)
+
+        return weight
+
+    def _select(self, path: str, budget: int, weight: Callable[[str], float]) -> Selection:
+        text = self._store.learned_text(path)
+        facts = {without_importance(fact) for fact in self._store.facts(path)}
+        return select_facts(text, facts, budget, weight)
+
+    def _shown(self, path: str, budget: int) -> str:
+        """As many facts of a file as have room, and where the others are."""
+        text = self._store.learned_text(path)
+        if estimate_tokens(text) <= budget:
+            return text
+        reasons = self._store.read(path), budget, self._known(), self._store.today()
+        if path not in self._chosen or self._chosen[path][0] != reasons:
+            room = budget - 2 * estimate_tokens(_MORE)  # and for the blank lines
+            selection = self._select(path, room, self._weigher(path))
+            more = counted(selection.left_out, "more fact is", "more facts are")
+            shown = f"{selection.text}\n\n{_MORE.format(more=more, path=path)}"
+            self._chosen[path] = reasons, shown
+        return self._chosen[path][1]
+
+
+def _key(line: str) -> str:
+    """Names a fact, whatever its importance, without saying it."""
+    fact = without_list_mark(line).encode("utf-8", "replace")
+    return hashlib.blake2b(fact, digest_size=8).hexdigest()
