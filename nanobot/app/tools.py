@@ -201,6 +201,7 @@ class Toolbox:
 
     def _file_tools(self) -> tuple[Tool, ...]:
         base, memory, roots = self._base, self._memory, self._files.roots_of
+        recall, window = base.settings.memory.search, base.settings.model.context_window
         memory_of, undo, received = memory.memories.of, base.stores.undo, self._files.received
         writer = WorkspaceWriter(
             roots, undo, Documents(memory_of), base.processes, is_skill_file, self._files.is_others
@@ -217,6 +218,8 @@ class Toolbox:
                 base.scopes.readable,
                 lambda scope: memory_of(scope).store.retired(),
                 lambda scope, facts: memory_of(scope).recall.note_use(facts),
+                recall.results,
+                min(recall.characters, window // 3),
             ),
             Note(memory_of, undo.before_change),
             UpdateMemory(memory_of, undo.before_change),

@@ -86,6 +86,16 @@ def _whole_keys(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], .
     return people
 
 
+class RecallSettings(Checked, frozen=True):
+    """What the agent sees of what it searches for in its memory."""
+
+    results: Annotated[int, Meta(ge=1, le=50)] = 20
+    """Results of one search; the agent can ask for more."""
+    characters: Annotated[int, Meta(ge=2_000, le=100_000)] = 12_000
+    """Characters that the text of one search may have, with what was said around the results; never
+    more than a third of the number of `model.context_window`."""
+
+
 class MemorySettings(Checked, frozen=True):
     """What is remembered, when, and who shares it."""
 
@@ -108,6 +118,8 @@ class MemorySettings(Checked, frozen=True):
     """Whether groups are answered with the owner's memory as well as their own."""
     library: bool = True
     """Whether the documents in `workspace/library/` are searched with the rest."""
+    search: RecallSettings = RecallSettings()
+    """How much one search shows to the agent."""
     embeddings: EmbeddingSettings = EmbeddingSettings()
     """Search by meaning, as an addition to search by words."""
 

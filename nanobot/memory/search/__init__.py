@@ -30,7 +30,7 @@ class Query(Struct, frozen=True):
     `scopes` are the names of the scopes that may be read, the one that asks first, and nothing
     outside them is ever returned. `since` and `until` are inclusive dates, compared with a
     passage's own civil date; a passage without a date passes only where neither is given. `limit`
-    is the number of hits.
+    is the number of hits, after the `skip` best.
     """
 
     text: str
@@ -41,6 +41,7 @@ class Query(Struct, frozen=True):
     role: str = ""
     source: Source | Literal[""] = ""
     limit: int = 10
+    skip: int = 0
 
 
 class Passage(Struct, frozen=True):
@@ -76,10 +77,11 @@ class Hit(Struct, frozen=True):
 
 
 class SearchResult(Struct, frozen=True):
-    """The hits, best first, and the words looked for."""
+    """The hits, best first, the words looked for, and how many weaker hits are `left`."""
 
     hits: tuple[Hit, ...]
     terms: tuple[str, ...]
+    left: int = 0
 
 
 class IndexStats(Struct, frozen=True):

@@ -29,7 +29,7 @@ _BEST = 120
 _RANKED = 1_000
 """How many passages are ranked by bm25 at most; it takes some microseconds each."""
 
-_BESIDE = 2
+_BESIDE = 4
 _PREFIX: dict[Source, str] = {
     "message": "m", "history": "h", "note": "n", "memory": "f", "library": "l",
 }  # fmt: skip
@@ -96,8 +96,9 @@ class Search:
         ranked = rank(question, found, own, segments)
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
-        hits = (self._hit(streams, found[id], score) for id, score in ranked[: max(query.limit, 0)])
-        return SearchResult(tuple(hits), question.words)
+        end = query.skip + max(query.limit, 0)
+        hits = (self._hit(streams, found[id], score) for id, score in ranked[query.skip : end])
+        return SearchResult(tuple(hits), question.words, max(0, len(ranked) - end))
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
         """A passage and what stands beside it; [] where `scopes` do not have it."""

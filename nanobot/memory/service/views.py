@@ -24,7 +24,7 @@ from nanobot.memory.lines import is_heading
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
-from nanobot.memory.search.tool import Retired
+from nanobot.memory.search.results import Retired
 from nanobot.memory.sync import SyncResult
 from nanobot.memory.version import TAGS, Author, Version
 from nanobot.messages import attributed

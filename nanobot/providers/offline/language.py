@@ -16,6 +16,14 @@ from msgspec import Struct
 ENOUGH = 0.6
 """The share of a question's words that a line must have to answer it."""
 
+ENOUGH_OF_SEVERAL = 0.5
+"""The same where several lines may answer it together."""
+
+_SEVERAL = re.compile(
+    r"(?i)\bhow many\b"
+    r"|\b(?:which|what)(?: \w+){0,2}? \w+(?<!s)s (?:am|are|did|do|does|has|have|were)\b"
+    r"|\blist\b|\ball (?:of )?(?:the|my|our)\b|哪些|多少(?:次|个|种)|几[次个种]|列出|所有"
+)
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _SENTENCE = re.compile(
     r"(?i)(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
@@ -107,6 +115,11 @@ def is_question(sentence: str) -> bool:
     """Whether a sentence asks something."""
     asks = _QUESTION_ZH.search if is_chinese(sentence) else _QUESTION.match
     return sentence.rstrip().endswith(("?", "？")) or asks(sentence.strip()) is not None
+
+
+def asks_for_several(question: str) -> bool:
+    """Whether a question asks for a list or a count."""
+    return _SEVERAL.search(question) is not None
 
 
 def is_own_fact(sentence: str) -> bool:

@@ -26,7 +26,9 @@ from nanobot.messages import SILENT, TURN_FAILED, TURN_STOPPED, ToolCall
 from nanobot.providers.offline import learning
 from nanobot.providers.offline.language import (
     ENOUGH,
+    ENOUGH_OF_SEVERAL,
     Request,
+    asks_for_several,
     best,
     is_chinese,
     is_question,
@@ -58,9 +60,12 @@ _MARK = re.compile(r"\[[^\n]*\](?:\n|$)")
 _BACKGROUND = re.compile(
     r"\[(?P<by>scheduled job|heartbeat) [^\n]*\]\n(?P<text>.*?)(?:\n\n\[.*)?\Z", re.DOTALL
 )
-_HIT = re.compile(
-    r"\[\d+\] (?P<when>\d{4}-\d\d-\d\d|no date)[^·\n]*· (?P<who>[^·\n]+) · (?P<where>\S+)"
-)
+_GROUP = re.compile(r"(?P<when>\d{4}-\d\d-\d\d \w{3}|no date) · (?P<where>\S+)$")
+_HIT = re.compile(r"\[\d+\] (?:\d\d:\d\d )?(?P<who>[^·\n]+) · ")
+_KINDS = {"summary", "note", "fact", "document"}
+_MORE = re.compile(r"^More: the same query with more=(\d+)\.", re.MULTILINE)
+_PAGES = 5
+"""Pages of results that are asked for a list or a count at most."""
 
 _TEXTS: Mapping[str, tuple[str, str]] = {
     "help": (
@@ -99,6 +104,7 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
         "From my summary of a conversation of {1}: {0}.", "我 {1} 的对话摘要里写着：{0}。",
     ),
     "elsewhere": ("I found this ({2}): {0}", "我找到了这个（{2}）：{0}"),
+    "several": ("I find {0} that fit:\n{1}", "我找到 {0} 条相关的内容：\n{1}"),
     "note": ("Noted: {0}", "记下了：{0}"),
     "reminder": ("Reminder: {0}", "提醒：{0}"),
     "send": ("Here is {0}.", "{0} 发给你了。"),
@@ -271,31 +277,66 @@ class _Conversation:
         recalled = (s for text in self._before for s in sentences(text[:_READ_AT_MOST]))
         said = [third_person(sentence) for sentence in recalled if not is_question(sentence)]
         lines = [] if memory.failed else learning.fact_lines(memory.text)
+        if asks_for_several(question):
+            return (yield from self._list(question, message, [*said, *lines]))
         if found := best(question, [*said, *lines]):
             return second_person(plain(found))
         searched = yield _Call("search_memory", {"query": question})
-        quoted = "" if searched.failed else _quoted(searched.text, question, message)
-        return quoted or _say("unknown", message)
+        quotes = () if searched.failed else _quotes(searched.text, question, message, ENOUGH)
+        quote = max(quotes, key=lambda one: (one.by_person, one.score), default=None)
+        return quote.said if quote else _say("unknown", message)
+
+    def _list(self, question: str, message: str, known: list[str]) -> _Story:
+        """What is known, and what the pages of a search find until one brings nothing new."""
+        wanted = terms(question)
+        lines = (plain(line) for line in known if share(wanted, line) >= ENOUGH_OF_SEVERAL)
+        found = {second_person(line): second_person(line) for line in lines}
+        asked: dict[str, object] = {"query": question}
+        for _ in range(_PAGES):
+            searched, before = (yield _Call("search_memory", dict(asked))), len(found)
+            if searched.failed:
+                break
+            for quote in _quotes(searched.text, question, message, ENOUGH_OF_SEVERAL):
+                found.setdefault(quote.sentence, quote.said)
+            going_on = _MORE.search(searched.text)
+            if going_on is None or len(found) == before:
+                break
+            asked["more"] = int(going_on[1])
+        if not found:
+            return _say("unknown", message)
+        items = "\n".join(f"- {said}" for said in found.values())
+        return _say("several", message, str(len(found)), items) if len(found) > 1 else items[2:]
 
 
-def _quoted(result: str, question: str, message: str) -> str:
-    """What a search found that answers the question, with its date; empty where nothing does. What
-    the person said goes before summaries and other texts."""
+class _Quote(NamedTuple):
+    """A sentence that a search found, how well it answers, and how it is quoted, with its date."""
+
+    by_person: bool
+    score: float
+    sentence: str
+    said: str
+
+
+def _quotes(result: str, question: str, message: str, least: float) -> Iterator[_Quote]:
+    """What a search found that answers the question. What the person said goes before summaries and
+    other texts."""
     wanted = terms(question)
-    found: list[tuple[bool, float, str]] = []
+    group: re.Match[str] | None = None
     hit: re.Match[str] | None = None
     for line in result.splitlines():
-        hit = _HIT.match(line) or hit
-        who = hit["who"].strip() if hit else "assistant"
-        if hit is None or not line.startswith("  | ") or who.startswith(("assistant", "tool")):
-            continue
-        kind = "told" if who == "user" else "summary" if who == "summary" else "elsewhere"
-        for sentence in sentences(line[4:]):
-            score = share(wanted, sentence)
-            if score >= ENOUGH and not is_question(sentence):
-                said = _say(kind, message, sentence, hit["when"], hit["where"])
-                found.append((who == "user", score, said))
-    return max(found, key=lambda one: one[:2])[2] if found else ""
+        if not line.startswith(" "):
+            group, hit = _GROUP.match(line) or group, _HIT.match(line)
+        elif group and hit and line.startswith("  | "):
+            who, where = hit["who"], group["where"]
+            if who.startswith(("assistant", "tool")):
+                continue
+            kind = "told" if who == "user" else "summary" if where == "summary" else "elsewhere"
+            place = who if where in _KINDS else where
+            for sentence in sentences(line[4:]):
+                score = share(wanted, sentence)
+                if score >= least and not is_question(sentence):
+                    said = _say(kind, message, sentence, group["when"][:10], place)
+                    yield _Quote(who == "user", score, sentence, said)
 
 
 def _tool_failed(tool: str, result: _Result, message: str) -> str:
