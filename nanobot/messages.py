@@ -69,7 +69,8 @@ class Message(Struct, frozen=True, gc=False):
     group, `tool:<name>`, `nanobot`; `attached`: the person's own words beside quotes, files, notes,
     which stand in lines in brackets). What the model said after it read such things has all their
     origins, with commas between. `notice` what the prompt said about changed memory
-    when the message was first sent (kept so that later prompts repeat it byte for byte).
+    when the message was first sent (stored so that later prompts repeat it byte for byte). `kept`:
+    the person marked it to keep, which its own line does not say, nor the prompt of a conversation.
     """
 
     role: Role
@@ -84,6 +85,7 @@ class Message(Struct, frozen=True, gc=False):
     media: tuple[str, ...] = ()
     origin: str = ""
     notice: str = ""
+    kept: bool = False
 
     @property
     def from_person(self) -> bool:

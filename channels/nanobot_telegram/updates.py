@@ -37,6 +37,7 @@ from telegram import (
 
 from nanobot.bus.events import InboundMessage, Media, Quote
 from nanobot.channel import Chat, Sender
+from nanobot.channel.reactions import KEEP, NO_LONGER, asks_to_keep
 from nanobot.text import one_line, valid_unicode
 from nanobot_telegram.content import (
     Me,
@@ -184,17 +185,24 @@ def _album(item: ParsedUpdate) -> tuple[str, str, str] | None:
 def _reaction(
     change: MessageReactionUpdated, canonical: Canonical, zone: tzinfo
 ) -> ParsedUpdate | None:
-    """A mark that a person put on a message in private, as a note that asks for nothing; in groups
-    marks are for others."""
+    """A mark that a person put on a message in private or took away: a wish to keep it, or no
+    longer, or a note that asks for nothing; in groups marks are for others."""
     sender = _person(change.user) if change.user is not None else None
     chat = _chat(change.chat, canonical)
-    marks = [mark.emoji for mark in change.new_reaction if isinstance(mark, ReactionTypeEmoji)]
-    if sender is None or chat is None or chat.is_group or not marks:
+    before, marks = (
+        [mark.emoji for mark in reactions if isinstance(mark, ReactionTypeEmoji)]
+        for reactions in (change.old_reaction, change.new_reaction)
+    )
+    wish = KEEP if asks_to_keep(marks) else NO_LONGER if asks_to_keep(before) else ""
+    if sender is None or chat is None or chat.is_group or not (marks or wish):
         return None
     event = f"reaction:{change.message_id}:{int(change.date.timestamp())}-{''.join(marks)}"
-    notes = (note("reaction to an earlier message", " ".join(marks)),)
-    at = change.date.astimezone(zone)
-    said = _inbound(sender, chat, "", event, at, notes=notes, unanswered=True)
+    at, quote, notes = change.date.astimezone(zone), None, tuple[str, ...]()
+    if wish:
+        quote = Quote(str(change.message_id))
+    else:
+        notes = (note("reaction to an earlier message", " ".join(marks)),)
+    said = _inbound(sender, chat, wish, event, at, notes=notes, reply_to=quote, unanswered=True)
     return ParsedUpdate(sender, chat, addressed=False, message=said)
 
 

@@ -32,6 +32,7 @@ from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.io import replace_file
+from nanobot.memory.keeping import Keeping
 from nanobot.memory.service import MemoryService
 from nanobot.memory.service.commands import ForgetQuestions, MemoryCommands
 from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
@@ -106,6 +107,7 @@ def register_commands(
             base.clock,
             lambda: f"{secrets.randbelow(10_000):04}",
         ),
+        keeping=Keeping(stores.sessions, stores.journal),
     ).register(commands)
     register_approvals(commands, toolbox.approvals)
     SendCommand(base.splitter, base.bus, base.known_chats, base.clock).register(commands)

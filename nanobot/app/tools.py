@@ -27,6 +27,7 @@ from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronTool
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.documents import LONG_TERM, RULES
+from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search.library import PdfLimits, read_pages
 from nanobot.memory.search.tool import SearchMemory
@@ -221,7 +222,7 @@ class Toolbox:
                 recall.results,
                 min(recall.characters, window // 3),
             ),
-            Note(memory_of, undo.before_change),
+            Note(memory_of, undo.before_change, Keeping(base.stores.sessions, base.stores.journal)),
             UpdateMemory(memory_of, undo.before_change),
         )
 

@@ -46,6 +46,15 @@ class Outgoing(Struct, frozen=True):
     event_ids: tuple[str, ...] = ()
 
 
+class MessageTurn(Struct, frozen=True):
+    """The turn that a message of a platform belongs to: it was the one at `position` of those that
+    were received in it, from 0, or, with -1, it was sent."""
+
+    turn_id: str
+    session_key: str
+    position: int = -1
+
+
 class OutboxPart(Struct, frozen=True):
     """A stored part. `next_try_at` is in seconds since the epoch; `in_doubt`: an earlier attempt
     may have arrived."""
@@ -224,6 +233,10 @@ class Journal(Protocol):
 
     async def has_received(self, channel: str, chat_id: str, event_id: str) -> bool:
         """Whether an event was received here, answered or not, in the last `KEEP_DAYS`."""
+
+    async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:
+        """Where a message that was received as the event `platform_id`, or sent under this id,
+        belongs; None for one of no turn, or from before the last `KEEP_DAYS`."""
 
     async def is_busy(self, session_key: str) -> bool:
         """Whether a message of this conversation waits or is being answered."""

@@ -56,6 +56,7 @@ from nanobot.bus.journal import (
     Completion,
     InboxEntry,
     Leftovers,
+    MessageTurn,
     OutboxPart,
     Outgoing,
     QueueCounts,
@@ -171,6 +172,18 @@ class SqliteJournal:
     async def has_received(self, channel: str, chat_id: str, event_id: str) -> bool:
         query = "SELECT 1 FROM inbox WHERE channel = ? AND chat_id = ? AND event_id = ?"
         return bool(await self._run(query, channel, chat_id, event_id))
+
+    async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:
+        rows = await self._run(
+            "SELECT turn_id, session_key, (SELECT count(*) FROM inbox AS earlier"
+            " WHERE earlier.turn_id = found.turn_id AND earlier.id < found.id)"
+            " FROM inbox AS found WHERE channel = ?1 AND chat_id = ?2 AND event_id = ?3"
+            " AND turn_id != ''"
+            " UNION ALL SELECT turn_id, session_key, -1 FROM outbox JOIN turn"
+            " ON turn.id = turn_id WHERE channel = ?1 AND chat_id = ?2 AND platform_id = ?3",
+            *(channel, chat_id, platform_id),
+        )
+        return MessageTurn(*rows[0]) if rows else None
 
     async def is_busy(self, session_key: str) -> bool:
         query = f"SELECT 1 FROM inbox WHERE {WAITING_MESSAGES} AND session_key = ? LIMIT 1"

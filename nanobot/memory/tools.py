@@ -30,11 +30,13 @@ from nanobot.memory.guard import (
     summary_of_change,
     without_list_mark,
 )
+from nanobot.memory.keeping import Keeping
 from nanobot.memory.lines import Operation, find_heading
 from nanobot.memory.scopes import OWNER, Memory, is_scope
 from nanobot.memory.taint import quotation
 from nanobot.memory.version import Change
 from nanobot.memory.wording import most_similar
+from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 MemoryOf = Callable[[str], Memory]
@@ -94,19 +96,26 @@ class Documents:
 class NoteArguments(Arguments, frozen=True):
     text: Annotated[str, Meta(max_length=8_000)] = ""
     quote: Annotated[str, Meta(description="Instead: first words of a line the person wrote.")] = ""
+    keep: Annotated[
+        str, Meta(description="Instead: first words of an earlier message to mark as important.")
+    ] = ""
 
 
 class Note(Tool, Struct, frozen=True):
-    """Adds to today's notes."""
+    """Adds to today's notes, and marks messages to keep."""
 
     memory_of: MemoryOf
     before_change: BeforeChange
+    keeping: Keeping
     name = "note"
     description = "Write into today's notes. What should last goes into update_memory instead."
     arguments = NoteArguments
     effects = True
 
     async def __call__(self, arguments: NoteArguments, caller: TurnContext) -> ToolResult:
+        if arguments.keep:
+            found = await self.keeping.mark_said(arguments.keep, caller)
+            return ToolResult(f"marked to keep: {shortened(found.content, 80)}", trusted=True)
         memory = self.memory_of(caller.scope)
         text, origins = arguments.text, caller.origins()
         if arguments.quote:

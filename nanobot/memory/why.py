@@ -67,13 +67,14 @@ class NoteSource(Struct, frozen=True):
 
 
 class SourceMessage(Struct, frozen=True):
-    """A message behind a line."""
+    """A message behind a line; `kept`: it is marked to keep."""
 
     session: str
     seq: int
     who: str
     when: datetime | None
     text: str
+    kept: bool = False
 
 
 class HistorySource(Struct, frozen=True):
@@ -121,7 +122,8 @@ class ProvenanceStep(Struct, frozen=True):
             yield from self.noted.lines()
         for said in self.messages:
             when = f"{said.when:%Y-%m-%d %H:%M}, " if said.when else ""
-            yield f"  - [{when}{said.session} #{said.seq}] {said.who}: {excerpt(said.text)}"
+            kept = " (marked to keep)" if said.kept else ""
+            yield f"  - [{when}{said.session} #{said.seq}] {said.who}{kept}: {excerpt(said.text)}"
         if self.note:
             yield f"  - {self.note}"
 
@@ -436,7 +438,7 @@ def source_message(
         who = f"tool {call or message.name}".strip()
         if about:
             text = max(text.splitlines() or [""], key=lambda line: share(about, line))
-    return SourceMessage(session, message.seq, who, message.timestamp, text)
+    return SourceMessage(session, message.seq, who, message.timestamp, text, message.kept)
 
 
 def _previous(snapshot: VersionSnapshot, wording: str, before: set[str], after: set[str]) -> str:

@@ -12,8 +12,8 @@ Where in a large file which messages stand, an index of blocks says: where a blo
 number was the last before it, and which numbers are in it. It is made in one pass when messages of
 the file are first asked for, kept in memory, and continued where lines were appended; whatever else
 was done to the file, it is made again. It changes nothing about what is read: a block is passed
-over where none of its numbers is wanted and it holds no retraction, which counts wherever it
-stands.
+over where none of its numbers is wanted and it holds no retraction or mark, which count wherever
+they stand.
 
 Reading never changes a file. A last line that a crash cut short is skipped like any broken line
 (the next append sets it aside).
@@ -40,6 +40,7 @@ from nanobot.messages import Message
 from nanobot.session.records import (
     Epoch,
     Foreign,
+    Mark,
     Metadata,
     Record,
     Retraction,
@@ -47,6 +48,7 @@ from nanobot.session.records import (
     key_of,
     seq_of,
     seq_of_epoch,
+    with_marks,
 )
 from nanobot.session.session import Contents
 from nanobot.session.store import SessionInfo
@@ -165,8 +167,8 @@ _MOST_BLOCKS = 16_384
 
 class _Block(Struct, gc=False):
     """Bytes `start` to `end`. `before` and `after`: the number that was given last when it begins
-    and ends; `low` and `high`: the lowest and highest in it (0: none); `retracts`: whether a
-    retraction is in it."""
+    and ends; `low` and `high`: the lowest and highest in it (0: none); `amends`: whether a
+    retraction or a mark is in it."""
 
     start: int
     end: int
@@ -174,12 +176,12 @@ class _Block(Struct, gc=False):
     after: int
     low: int = 0
     high: int = 0
-    retracts: bool = False
+    amends: bool = False
 
     def is_wanted(self, first: int, last: int | None) -> bool:
         """Whether something in it may be asked for with these bounds."""
         within = self.high >= first and (last is None or self.low <= last)
-        return within or self.retracts or not self.high
+        return within or self.amends or not self.high
 
 
 class _Index(NamedTuple):
@@ -202,7 +204,7 @@ class SeqIndex:
         self, path: Path, descriptor: int, first: int, last: int | None
     ) -> Iterator[NumberedLine]:
         """The lines of the file at `path`, which is open as `descriptor`, with the messages from
-        seq `first` to `last` and all retractions; others may be among them."""
+        seq `first` to `last` and all retractions and marks; others may be among them."""
         state = FileState.of(os.fstat(descriptor))
         if state.size <= _SMALL * self._block:
             yield from numbered(descriptor, first, last)
@@ -248,7 +250,7 @@ def _blocks(descriptor: int, size: int, previous: Sequence[_Block], least: int) 
         seq = seq_of(line)
         if not seq:
             placed, block.after = place(line, block.after)
-            block.retracts |= isinstance(placed.record, Retraction)
+            block.amends |= isinstance(placed.record, Retraction | Mark)
             seq = placed.record.seq if isinstance(placed.record, Message) else 0
         if seq:
             block.low, block.high = min(block.low or seq, seq), max(block.high, seq)
@@ -324,6 +326,8 @@ def _contents(
     numbers = [message.seq for message in messages]
     if sorted(set(numbers)) != numbers:  # a crash while archiving may have left some twice
         messages = list(dict.fromkeys(messages))
+    if marks := [record for record in records if isinstance(record, Mark)]:
+        messages = with_marks(messages, marks)
     return Contents(
         created_at=newest.created_at or next(iter(times), now),
         updated_at=max(filter(None, (newest.updated_at, *times[-1:])), default=now),

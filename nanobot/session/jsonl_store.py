@@ -54,6 +54,7 @@ from nanobot.session.records import (
     SUFFIX,
     Epoch,
     JsonValue,
+    Mark,
     Metadata,
     Record,
     Retraction,
@@ -64,6 +65,7 @@ from nanobot.session.records import (
     foreign_stem_of,
     key_of,
     stem_of,
+    with_marks,
 )
 from nanobot.session.session import Contents
 from nanobot.session.store import Redact, SessionInfo
@@ -106,7 +108,7 @@ def records_of(
     path: Path, folder: Path, first: int, last: int | None, index: SeqIndex
 ) -> Iterator[Record]:
     """What the file at `path` and the archive in `folder` say: all messages from seq `first` to
-    `last`, and all retractions that may be of one of them."""
+    `last`, and all retractions and marks that may be of one of them."""
     with contextlib.ExitStack() as stack:
         live = None
         with storage_errors(path), contextlib.suppress(FileNotFoundError):
@@ -195,7 +197,7 @@ def _parted(
                 stays = True
             case Message(seq=seq):
                 stays = seq > cut
-            case Epoch(seq=seq):
+            case Epoch(seq=seq) | Mark(seq=seq):
                 stays = seq > cut or at > border
             case Retraction(last=last):
                 stays = last > cut or at > border
@@ -352,7 +354,8 @@ class JsonlStore:
         records = list(self._records(key, first, last))
         gone = [record for record in records if isinstance(record, Retraction)]
         messages = [record for record in records if isinstance(record, Message)]
-        return [one for one in messages if not any(retraction.covers(one) for retraction in gone)]
+        left = [one for one in messages if not any(retraction.covers(one) for retraction in gone)]
+        return with_marks(left, (record for record in records if isinstance(record, Mark)))
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         for record in map(decode, reversed(self._waiting(key))):

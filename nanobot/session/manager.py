@@ -132,7 +132,8 @@ class SessionManager:
         return self._store.messages(key, first, last)
 
     def read_window(self, key: str, first: int = 1, last: int | None = None) -> list[Message]:
-        """Like `read_messages`, without what was retracted (`/undo`, `/discard`, `/forget`)."""
+        """Like `read_messages`, without what was retracted (`/undo`, `/discard`, `/forget`), and
+        with the marks to keep."""
         return self._store.window(key, first, last)
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
@@ -156,6 +157,11 @@ class SessionManager:
         async with session.removal_lock:
             written = self._append(session, session.retract_messages(numbers))
         await written
+
+    async def mark(self, session: Session, seq: int, *, kept: bool, by: str, via: str) -> None:
+        """The message `seq` is to be kept, or no longer, as the sender `by` said; returns once that
+        is durable. May be called at any time, also while a turn runs."""
+        await self._append(session, session.mark_message(seq, kept=kept, by=by, via=via))
 
     async def rewrite(self, key: str, redact: Redact) -> int:
         """Pass every line of a session through `redact`, archived ones too; how many changed.

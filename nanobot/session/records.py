@@ -1,8 +1,9 @@
 """The lines of a session file: JSON objects, one a line, UTF-8, never changed once written.
 
-Four kinds: a message (it has a `role`); `_type: metadata`, where a later one replaces an earlier
+Five kinds: a message (it has a `role`); `_type: metadata`, where a later one replaces an earlier
 one; `_type: epoch`, which seals everything up to its `seq` (`/new`); `_type: retract`, which takes
-a turn out of the window and leaves it in the file (`/undo`).
+a turn out of the window and leaves it in the file (`/undo`); `_type: mark`, by which a person says
+that a message is to be kept, or no longer. Earlier versions pass marks over.
 
 Encoding is strict, decoding forgives: other programs write this format without `seq`, with naive
 timestamps (taken as local time), with content in parts and tool arguments as objects. A line that
@@ -22,13 +23,14 @@ import hashlib
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import cast
 from urllib.parse import unquote_to_bytes
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from nanobot.io import json_line
 from nanobot.messages import Message, Role, ToolCall
@@ -86,13 +88,35 @@ class Retraction(Struct, frozen=True):
         return self.turn_id in {"", message.turn_id} and self.first <= message.seq <= self.last
 
 
+class Mark(Struct, frozen=True):
+    """The message `seq` is to be kept, or no longer; the last mark of a message counts. `by` is the
+    sender's id, `via` how they said so."""
+
+    seq: int
+    kept: bool
+    by: str
+    via: str
+    timestamp: datetime | None
+
+
+def with_marks(messages: Iterable[Message], marks: Iterable[Mark]) -> list[Message]:
+    """The same messages, those `kept` that were marked so."""
+    kept = {mark.seq: mark.kept for mark in marks}
+    return [
+        message
+        if kept.get(message.seq, message.kept) == message.kept
+        else replace(message, kept=not message.kept)
+        for message in messages
+    ]
+
+
 class Foreign(Struct, frozen=True):
     """An object of no known kind. `numbered`: it stands for a message and takes a number."""
 
     numbered: bool
 
 
-Record = Message | Metadata | Epoch | Retraction | Foreign
+Record = Message | Metadata | Epoch | Retraction | Mark | Foreign
 
 
 _NUMBERED = re.compile(
@@ -104,7 +128,7 @@ _PLAIN_MESSAGE = Decoder(Message)
 """Reads a message without tool calls in a tenth of the time."""
 
 
-def encode(record: Message | Metadata | Epoch | Retraction) -> str:
+def encode(record: Message | Metadata | Epoch | Retraction | Mark) -> str:
     """The line of a record, newline included; fields without a value are left out."""
     match record:
         case Message():
@@ -116,6 +140,9 @@ def encode(record: Message | Metadata | Epoch | Retraction) -> str:
         case Retraction():
             fields = {"_type": "retract", "turn_id": record.turn_id}
             fields |= {"first": record.first, "last": record.last}
+        case Mark():
+            fields = {"_type": "mark", "seq": record.seq, "mark": "keep" if record.kept else ""}
+            fields |= {"by": record.by, "via": record.via}
     if not isinstance(record, Metadata) and record.timestamp is not None:
         fields["timestamp"] = record.timestamp.isoformat()
     return encode_fields(fields)
@@ -170,6 +197,10 @@ def record_of(fields: Mapping[str, JsonValue]) -> Record:
         case "retract":
             first, last = natural_number(fields.get("first")), natural_number(fields.get("last"))
             return Retraction(_text(fields.get("turn_id")), first, last, _moment(fields))
+        case "mark":
+            by, via = _text(fields.get("by")), _text(fields.get("via"))
+            is_kept = fields.get("mark") == "keep"
+            return Mark(natural_number(fields.get("seq")), is_kept, by, via, _moment(fields))
         case _:
             return Foreign(numbered=False)
 

@@ -27,7 +27,16 @@ from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.messages import Message
-from nanobot.session.records import Epoch, JsonValue, Metadata, Retraction, encode, seq_of_epoch
+from nanobot.session.records import (
+    Epoch,
+    JsonValue,
+    Mark,
+    Metadata,
+    Retraction,
+    encode,
+    seq_of_epoch,
+    with_marks,
+)
 
 
 class MessageWindow:
@@ -234,6 +243,16 @@ class Session:
         for record in gone:
             self._apply(record)
         return "".join(map(encode, gone))
+
+    def mark_message(self, seq: int, *, kept: bool, by: str, via: str) -> str:
+        """The message `seq` is to be kept, or no longer; returns the line that says so.
+        `SessionManager.mark` calls this.
+
+        At once and beside whatever is staged. What prompts show stays the same.
+        """
+        mark = Mark(seq, kept, by, via, self._clock.now())
+        self._hold(with_marks(self._messages, [mark]))
+        return encode(mark)
 
     def staged_lines(self) -> str:
         """What is staged, exactly as it will stand in the file; each line ends with a newline."""

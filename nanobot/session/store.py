@@ -97,7 +97,8 @@ class SessionStore(Protocol):
         is no trace of the conversation."""
 
     def window(self, key: str, first: int, last: int | None) -> list[Message]:
-        """Those of `messages` that were not retracted. Raises as it does."""
+        """Those of `messages` that were not retracted, and which of them are marked to keep. Raises
+        as it does."""
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         """The small facts that are stored of a conversation, if any; also those that are not

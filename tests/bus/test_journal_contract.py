@@ -18,6 +18,7 @@ from nanobot.bus.journal import (
     Completion,
     InboxEntry,
     Journal,
+    MessageTurn,
     OutboxPart,
     Outgoing,
     QueueCounts,
@@ -460,3 +461,21 @@ async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> No
     assert await used.learning_usage(second) == UsageTotals(2, 11, 2, 2)
     assert await used.learning_usage(first) == UsageTotals(3, 111, 42, 12)
     assert await used.usage() == UsageTotals()
+
+
+async def test_a_message_of_a_platform_leads_to_its_turn(journal: Journal) -> None:
+    first, second, other = await journal.receive("fake", [said(f"m{n}") for n in (1, 2, 3)])
+    claim(journal, "t1", first)
+    await journal.add_steps("t1", 0, (Step("message", "{}"),), joined=(second.id,))
+    claim(journal, "t2", other)
+    committed = await journal.complete(done("t1", first, second, outgoing=(reply("answer"),)))
+    await journal.mark_sent(committed.parts[0], "p9")
+    found = [await journal.find_turn("fake", "1", id) for id in ("m1", "m2", "m3", "p9")]
+    assert found == [
+        MessageTurn("t1", "fake:1", 0),
+        MessageTurn("t1", "fake:1", 1),
+        MessageTurn("t2", "fake:1", 0),
+        MessageTurn("t1", "fake:1", -1),
+    ]
+    assert await journal.find_turn("fake", "2", "m1") is None
+    assert await journal.find_turn("fake", "1", "") is None

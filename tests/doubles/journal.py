@@ -23,6 +23,7 @@ from nanobot.bus.journal import (
     Completion,
     InboxEntry,
     Leftovers,
+    MessageTurn,
     OutboxPart,
     Outgoing,
     QueueCounts,
@@ -61,6 +62,7 @@ class Sent(Struct):
     at: datetime
     state: str = "pending"
     reason: str = ""
+    platform_id: str = ""
 
     @property
     def turn_id(self) -> str:
@@ -142,6 +144,23 @@ class MemoryJournal:
 
     async def has_received(self, channel: str, chat_id: str, event_id: str) -> bool:
         return (channel, chat_id, event_id) in self._events()
+
+    async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:
+        for row in self._tables.inbox:
+            event = row.entry.message
+            if row.turn_id and (event.channel, event.chat_id, event.event_id) == (
+                channel,
+                chat_id,
+                platform_id,
+            ):
+                same = [one for one in self._tables.inbox if one.turn_id == row.turn_id]
+                key = event.session_key
+                return MessageTurn(row.turn_id, key, same.index(row))
+        for sent in self._tables.outbox:
+            part = sent.item.part
+            if (part.channel, part.chat_id, sent.platform_id) == (channel, chat_id, platform_id):
+                return MessageTurn(sent.turn_id, self._tables.turns[sent.turn_id].session_key)
+        return None
 
     async def is_busy(self, session_key: str) -> bool:
         rows = (row for row in self._tables.inbox if row.state in _OPEN)
@@ -257,7 +276,8 @@ class MemoryJournal:
         row.state, row.item = "sending", replace(row.item, attempts=attempts, in_doubt=True)
 
     async def mark_sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
-        self._part(item.id).state = "sent"
+        row = self._part(item.id)
+        row.state, row.platform_id = "sent", platform_id
         here = (item.part.channel, item.part.chat_id)
         notices = [
             row

@@ -14,11 +14,13 @@ from nanobot.messages import Message
 from nanobot.session.records import (
     Epoch,
     JsonValue,
+    Mark,
     Metadata,
     Record,
     Retraction,
     decode,
     seq_of_epoch,
+    with_marks,
 )
 from nanobot.session.session import Contents
 from nanobot.session.store import Redact, SessionInfo
@@ -48,7 +50,10 @@ class MemorySessions:
             created_at=times[0] if times else now,
             updated_at=times[-1] if times else now,
             messages=tuple(
-                m for m in messages if m.seq > bound and not any(one.covers(m) for one in gone)
+                with_marks(
+                    [m for m in messages if m.seq > bound and not any(r.covers(m) for r in gone)],
+                    (record for record in records if isinstance(record, Mark)),
+                )
             ),
             metadata=header.metadata or {},
             last_consolidated=header.last_consolidated,
@@ -113,8 +118,9 @@ class MemorySessions:
 
     def window(self, key: str, first: int, last: int | None) -> list[Message]:
         gone = [record for record in self._records(key) if isinstance(record, Retraction)]
+        marks = [record for record in self._records(key) if isinstance(record, Mark)]
         messages = self.messages(key, first, last)
-        return [m for m in messages if not any(one.covers(m) for one in gone)]
+        return with_marks([m for m in messages if not any(r.covers(m) for r in gone)], marks)
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         header = self._header(key)

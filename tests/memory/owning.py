@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from nanobot.memory.dream import Dream, DreamReport
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
 from nanobot.memory.gitstore import GitStore
+from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
@@ -119,6 +121,7 @@ class Owned:
                 self.clock,
                 lambda: next(self._codes),
             ),
+            keeping=Keeping(self.sessions, self.journal),
         ).register(self.registry)
 
     async def remember(self, *lines: str, scope: str = OWNER) -> int:
@@ -151,9 +154,9 @@ class Owned:
         """Whether what somebody says is a command."""
         return self.registry.called_by(self._said(text, sender, "")) is not None
 
-    async def type(self, text: str, *, sender: str = "1", group: str = "") -> str:
+    async def type(self, text: str, *, sender: str = "1", group: str = "", **fields: Any) -> str:
         """What a command on telegram answers; what it staged is kept, as after a real one."""
-        message = self._said(text, sender, group)
+        message = replace(self._said(text, sender, group), **fields)
         session = await self.sessions.get_or_create(message.session_key)
         found = self.registry.called_by(message)
         assert found is not None, f"{text!r} is no command"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nanobot.io import opened
 from nanobot.messages import Message
 from nanobot.session.jsonl_reader import NumberedLine, SeqIndex, load, numbered
-from nanobot.session.records import Metadata, Record, Retraction, encode
+from nanobot.session.records import Mark, Metadata, Record, Retraction, encode
 from nanobot.session.session import Contents
 from nanobot.testing.clock import DEFAULT_START
 from tests.scratch import scratch
@@ -27,6 +27,7 @@ LINES = st.one_of(
     st.builds(lambda text, seq: encode(Message("user", text, seq=seq)), TEXTS, NUMBERS),
     st.builds(lambda text: json.dumps({"role": "user", "content": text}) + "\n", TEXTS),
     st.builds(lambda one, two: encode(Retraction("", one, two, None)), NUMBERS, NUMBERS),
+    st.builds(lambda seq, kept: encode(Mark(seq, kept, "7", "", None)), NUMBERS, st.booleans()),
     st.builds(lambda n: f'{{"_type": "metadata", "key": "k", "first_seq": {n}}}\n', NUMBERS),
     st.sampled_from(
         ['{"role": "user", "cont\n', '{"role": "system"}\n', "\n", "no JSON\r\n", "{}\n"]
@@ -39,7 +40,7 @@ def wanted(lines: Sequence[NumberedLine], first: int, last: int) -> list[Record]
     return [
         line.record
         for line in lines
-        if isinstance(line.record, Retraction)
+        if isinstance(line.record, Retraction | Mark)
         or (isinstance(line.record, Message) and first <= line.record.seq <= last)
     ]
 

@@ -13,6 +13,7 @@ from nanobot.session.records import (
     Epoch,
     Foreign,
     JsonValue,
+    Mark,
     Metadata,
     Retraction,
     decode,
@@ -86,9 +87,11 @@ def test_the_number_of_a_line_that_is_not_written_so_is_not_guessed(line: str) -
         Metadata("cli:a", NOON, NOON, 7, 3, {"model": "m", "n": [1, None]}, "5/9"),
         Epoch(5, "9", NOON),
         Retraction("t1", 3, 4, NOON),
+        Mark(3, True, "7", "a reaction", NOON),
+        Mark(3, False, "7", "", NOON),
     ],
 )
-def test_other_lines_come_back_as_they_were(record: Metadata | Epoch | Retraction) -> None:
+def test_other_lines_come_back_as_they_were(record: Metadata | Epoch | Retraction | Mark) -> None:
     assert decode(encode(record).encode()) == record
 
 
@@ -181,7 +184,7 @@ def test_an_object_of_another_kind_is_known_as_such(line: str, numbered: bool) -
             | st.integers()
             | st.floats()
             | st.text(max_size=5)
-            | st.sampled_from(["user", "metadata", "epoch", "retract"]),
+            | st.sampled_from(["user", "metadata", "epoch", "retract", "mark"]),
             lambda inner: (
                 st.lists(inner, max_size=3)
                 | st.dictionaries(st.sampled_from(["id", "function", "name", "type"]), inner)

@@ -14,6 +14,7 @@ from nanobot.messages import Message
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.manager import SessionManager
+from nanobot.session.records import Mark, encode
 from nanobot.session.store import SessionStore
 from nanobot.testing import FakeClock
 from tests.doubles.sessions import MemorySessions
@@ -195,3 +196,31 @@ async def test_every_line_can_be_rewritten_and_the_session_is_read_again(managed
     told = texts(list(managed().read_messages("cli:direct")))
     assert told == ["my [gone]", "b", "my [gone] too"]
     assert await manager.rewrite("cli:direct", lambda line: line) == 0
+
+
+async def test_marks_to_keep_survive_and_the_last_one_counts(managed: Open) -> None:
+    manager = managed(live_limit=3)
+    session = await say(manager, "telegram:1", *(f"m{number}" for number in range(1, 9)))
+    before = session.revision
+    for seq, kept in ((2, True), (4, True), (4, False), (8, True)):
+        await manager.mark(session, seq, kept=kept, by="7", via="/note")
+    assert [m.seq for m in session.messages if m.kept] == [2, 8]
+    assert session.revision == before  # no prompt changes
+    manager.mark_consolidated(session, 7)
+    await manager.archive(session)
+    await manager.mark(session, 5, kept=True, by="7", via="/note")
+    again = managed()
+    assert [m.seq for m in (await again.get_or_create("telegram:1")).messages if m.kept] == [8]
+    assert [m.seq for m in again.read_window("telegram:1") if m.kept] == [2, 5, 8]
+    assert [m.seq for m in again.read_window("telegram:1", 5, 6) if m.kept] == [5]
+
+
+async def test_a_mark_that_a_crash_kept_from_the_file_is_restored(managed: Open) -> None:
+    manager = managed(live_limit=1)
+    session = await say(manager, "telegram:1", "m1", "m2", "m3")
+    manager.mark_consolidated(session, 2)
+    await manager.archive(session)
+    line = encode(Mark(1, True, "7", "/note", None))
+    for _ in range(2):
+        await managed().restore("telegram:1", line)
+    assert [m.seq for m in managed().read_window("telegram:1") if m.kept] == [1]

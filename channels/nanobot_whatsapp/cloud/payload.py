@@ -28,6 +28,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.bus.events import Media, MediaKind, Quote
+from nanobot.channel.reactions import KEEP, NO_LONGER, asks_to_keep
 from nanobot.text import one_line
 from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming
 from nanobot_whatsapp.people import Person, id_of, is_id, is_number, is_person
@@ -269,14 +270,20 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
             original = _message_id(object_in(message, "revoke"), "original_message_id")
             yield replace(_bare(message, person, context), deletes=original)
         case "reaction":
-            emoji = one_line(text_in(object_in(message, "reaction"), "emoji"), 20)
-            if not emoji:
-                yield Remark("a reaction is not used")
-                return
-            notes = (f"reaction to an earlier message: {emoji}",)
-            yield replace(_bare(message, person, context), notes=notes, unanswered=True)
+            yield _reaction(object_in(message, "reaction"), _bare(message, person, context))
         case _:
             yield _incoming(message, person, context)
+
+
+def _reaction(reaction: Raw, bare: Incoming) -> Incoming:
+    """A wish to keep a message, or no longer (which reaction was taken away is not said), or a note
+    that asks for nothing."""
+    emoji, id = one_line(text_in(reaction, "emoji"), 20), text_in(reaction, "message_id")
+    if emoji and not asks_to_keep([emoji]):
+        notes = (f"reaction to an earlier message: {emoji}",)
+        return replace(bare, notes=notes, unanswered=True)
+    wish = KEEP if emoji else NO_LONGER
+    return replace(bare, text=wish, quote=Quote(id if is_id(id) else ""), unanswered=True)
 
 
 def _bare(message: Raw, person: Person, context: _Context) -> Incoming:

@@ -32,6 +32,7 @@ from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel import ChannelHost
 from nanobot.channel.documents import Quarantine
 from nanobot.channel.health import HealthReporter
+from nanobot.channel.reactions import KEEP, asks_to_keep
 from nanobot.clock import Backoff, Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.text import one_line
@@ -166,7 +167,7 @@ def _incoming(message: _Message, me: Me, now: datetime) -> Incoming:
         title=message.title if group else "",
         own=message.from_me and not group,
         addressed=not group or is_called,
-        text=_without_mention(message.text, me) if message.mentions_me else message.text,
+        text=_text(message, me),
         media=media,
         quote=_quote(message, person),
         forwarded=message.forwarded,
@@ -193,6 +194,17 @@ def _person(message: _Message, me: Me) -> Person:
     return Person(tuple(sorted(ids, key=lambda id: not is_number(id))), name)
 
 
+def _keeps(message: _Message) -> bool:
+    """Whether it is a wish to keep the message that it quotes."""
+    return bool(message.reaction) and asks_to_keep([message.reaction])
+
+
+def _text(message: _Message, me: Me) -> str:
+    if _keeps(message):
+        return KEEP
+    return _without_mention(message.text, me) if message.mentions_me else message.text
+
+
 def _without_mention(text: str, me: Me) -> str:
     """The words behind a mention of us that stands in front; a bare one is something said too."""
     mention = _MENTION.match(text)
@@ -204,7 +216,7 @@ def _without_mention(text: str, me: Me) -> str:
 
 def _quote(message: _Message, person: Person) -> Quote | None:
     quote = message.quote
-    if quote is None or message.reaction:
+    if quote is None or (message.reaction and not _keeps(message)):
         return None
     sender = id_of(quote.sender)
     name = person.name if sender in person.ids and person.name else sender
@@ -233,7 +245,7 @@ def _media(item: _Media | None) -> Media | None:
 
 def _notes(message: _Message, media: Media | None) -> tuple[str, ...]:
     notes = list(message.notes[:_MAX_NOTES])
-    if message.reaction:
+    if message.reaction and not _keeps(message):
         to = f" to “{message.quote.text[:_EXCERPT]}”" if message.quote else ""
         notes.append(f"reaction{to}: {message.reaction}")
     if message.media is not None and message.media.kind == "sticker":

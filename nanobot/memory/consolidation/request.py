@@ -68,6 +68,9 @@ SAVE_MEMORY = ToolSpec(
     },
 )
 
+KEPT = "[marked to keep]"
+"""Before what the person said is important."""
+
 _MOST_CHARACTERS = {"user": 24_000, "assistant": 6_000, "tool": 2_000}
 _SHARE_OF_ROOM = {"user": 0.5, "assistant": 0.25, "tool": 0.125}
 _LEAST_TOKENS = 24
@@ -158,7 +161,7 @@ def _head(message: Message) -> str:
 
 
 def _content(message: Message) -> str:
-    parts = [_mark(message), message.content.strip()]
+    parts = [_mark(message), KEPT if message.kept else "", message.content.strip()]
     if message.media:
         parts.append(f"[sent: {', '.join(path.rpartition('/')[2] for path in message.media)}]")
     return " ".join(filter(None, parts))

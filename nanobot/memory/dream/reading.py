@@ -106,8 +106,9 @@ def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamE
     origins = claimed or origins_of(behind)
     raw = entry.type == "raw"
     lines = _raw(messages) if raw and messages else _summary(entry)
-    if origins and not raw:
-        lines = _fitted([*lines, *_own_lines(messages)])
+    if not raw:
+        own = _own_lines(messages) if origins else []
+        lines = _fitted([*lines, *_kept_lines(messages), *own])
     times = [one.timestamp for one in messages if one.timestamp is not None]
     stamp = f"[{entry.timestamp:%Y-%m-%d %H:%M}] {entry.session}".rstrip()
     return DreamEntry(
@@ -168,6 +169,14 @@ def _summary(entry: HistoryEntry) -> tuple[str, ...]:
     return _fitted([*summary.splitlines(), *(f"- {fact}" for fact in entry.key_facts)])
 
 
+def _kept_lines(messages: Iterable[Message]) -> list[str]:
+    """What the person marked to keep of what they wrote themselves, whole."""
+    kept = [
+        f"- {' '.join(one.own_words.split())}" for one in messages if one.kept and one.own_words
+    ]
+    return ["Marked to keep by the person:", *kept] if kept else []
+
+
 def _own_lines(messages: Iterable[Message]) -> list[str]:
     """What the person wrote themselves, to be quoted from."""
     said = (line for message in messages for line in message.own_words.splitlines())
@@ -180,8 +189,9 @@ def _raw(messages: Iterable[Message]) -> tuple[str, ...]:
     for message in messages:
         if message.content.strip():
             origin = f" (from {message.origin})" if is_foreign(message) else ""
+            kept = " (marked to keep)" if message.kept else ""
             content = " ".join(message.content.split())
-            lines.append(f"{message.role.upper()}{origin}: {content}")
+            lines.append(f"{message.role.upper()}{origin}{kept}: {content}")
     return _fitted(lines)
 
 

@@ -51,7 +51,7 @@ class Passage(Struct, frozen=True):
     document. `role` is empty for what is no message; `speaker` is the sender's name where one is
     known, else the role. `origin` is the message's (empty: their own words, or the model's), and
     `place` says where it stands in a way a person can follow: `telegram:1 #120`, `history 42`,
-    `2026-03-10.md:3`, `USER.md:12`, `library/book.pdf p. 3`.
+    `2026-03-10.md:3`, `USER.md:12`, `library/book.pdf p. 3`. `kept`: the person marked it to keep.
     """
 
     id: str
@@ -65,6 +65,7 @@ class Passage(Struct, frozen=True):
     text: str
     origin: str
     place: str
+    kept: bool = False
 
 
 class Hit(Struct, frozen=True):

@@ -29,7 +29,7 @@ from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 9
+VERSION = 10
 STREAM_BITS = 28
 PLACES = 1 << STREAM_BITS
 TOOLS_FROM = PLACES // 2
@@ -45,7 +45,8 @@ CREATE TABLE IF NOT EXISTS stream (
 CREATE TABLE IF NOT EXISTS passage (
     id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, segment INTEGER NOT NULL,
     seq INTEGER NOT NULL, moment TEXT, role TEXT, asks INTEGER NOT NULL, hash INTEGER,
-    first INTEGER, last INTEGER, original TEXT, speaker TEXT, origin TEXT, turn TEXT, place TEXT
+    first INTEGER, last INTEGER, original TEXT, speaker TEXT, origin TEXT, turn TEXT, place TEXT,
+    kept INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS passage_seq ON passage (stream, seq);
 CREATE INDEX IF NOT EXISTS passage_segment ON passage (segment);

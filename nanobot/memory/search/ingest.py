@@ -15,6 +15,7 @@ leaves while it archives: it is not indexed twice.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -45,7 +46,7 @@ from nanobot.memory.search.reading import (
     streams,
     well_formed,
 )
-from nanobot.session.records import Retraction, decode
+from nanobot.session.records import Mark, Retraction, decode
 from nanobot.tasks import paced
 
 PAUSE = timedelta(hours=1)
@@ -55,6 +56,7 @@ SEGMENT_MOST = 60
 """No segment has more turns."""
 
 _BATCH = 4_096
+_AMENDS = re.compile(rb'"(?:retract|mark)"')
 _PASSAGE = (
     "INSERT INTO passage (id, stream, segment, seq, moment, role, asks, hash, first, last,"
     " original, speaker, origin, turn, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -192,8 +194,10 @@ class IndexIngest:
             passed = min(len(list(same)), len(known.numbers), len(files) - 1)
             after = known.numbers[passed - 1] if passed else 0
         rest, numbers = files[passed:], known.numbers[:passed]
-        raw_lines = (raw for file in rest for raw in lines_of(file, start) if b'"retract"' in raw)
-        gone = [one for one in map(decode, raw_lines) if isinstance(one, Retraction)]
+        raw_lines = (raw for file in rest for raw in lines_of(file, start) if _AMENDS.search(raw))
+        amending = list(map(decode, raw_lines))
+        gone = [one for one in amending if isinstance(one, Retraction)]
+        marks = [one for one in amending if isinstance(one, Mark)]
         for one in gone:
             self._db.execute(
                 "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
@@ -216,7 +220,7 @@ class IndexIngest:
                     in_order = in_order and reader.number >= number
                     number = max(number, reader.number)
                     read, mark = read + len(raw) if raw.endswith(b"\n") else 0, crc32(raw, mark)
-                can_pass = can_pass and in_order and not gone
+                can_pass = can_pass and in_order and not amending
                 if can_pass:
                     numbers.append(number)
 
@@ -229,10 +233,18 @@ class IndexIngest:
             return
         if any(one.last > number for one in gone):
             read = 0
+        if not (start or passed):  # all marks that there are come now
+            self._db.execute("UPDATE passage SET kept = 0 WHERE stream = ? AND kept", (id,))
+        self._db.executemany(
+            "UPDATE passage SET kept = ? WHERE stream = ? AND seq = ?",
+            ((one.kept, id, min(one.seq, NUMBER_LIMIT)) for one in marks),
+        )
         self._db.execute(
             "UPDATE stream SET position = ?, metadata = coalesce(?, metadata) WHERE id = ?",
             (
-                json.dumps(_Position(numbers if in_order and not gone else [], number, read, mark)),
+                json.dumps(
+                    _Position(numbers if in_order and not amending else [], number, read, mark)
+                ),
                 reader.metadata,
                 id,
             ),

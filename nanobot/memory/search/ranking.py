@@ -32,8 +32,8 @@ with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments.
 
 Then factors, soft ones: nothing is filtered by a guess. Messages of a speaker that the question
 names count more, so do messages from the days that it names and the two weeks after
-(people tell afterwards). A message that ends as a question answers little, and the output of a tool
-was usually said again by the one who called it.
+(people tell afterwards), and so does what a person marked to keep. A message that ends as a
+question answers little, and the output of a tool was usually said again by the one who called it.
 
 The numbers are round ones from the middle of a broad plateau. Chosen again on any four of the five
 development conversations of LoCoMo, they come out nearly the same, and serve the fifth as well.
@@ -63,7 +63,7 @@ _TELLING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _NEXT), (2, _AFT
 _ASKING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _ANSWER), (2, _AFTER_NEXT))
 _SEGMENT = 1.2
 _REPEATED, _FROM_REPLY, _TO_REPLY, _NOT_MEANT = 0.1, 0.5, 0.8, 0.6
-_SPEAKER, _SPAN, _ENDS_ASKING, _TOOL = 1.6, 2.5, 0.8, 0.6
+_SPEAKER, _SPAN, _ENDS_ASKING, _TOOL, _KEPT = 1.6, 2.5, 0.8, 0.6, 1.5
 _K1, _B = 1.2, 0.75
 
 Scored = list[tuple[int, float]]
@@ -86,6 +86,7 @@ class RankCandidate(NamedTuple):
     moment: str = ""
     asks: int = 0
     seq: int = 0
+    kept: int = 0
 
 
 def turn_of(id: int) -> int:
@@ -167,6 +168,8 @@ def _factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
         factor *= _SPEAKER
     if candidate.asks == ENDS_ASKING:
         factor *= _ENDS_ASKING
+    if candidate.kept:
+        factor *= _KEPT
     if candidate.role == "tool":
         factor *= _TOOL
     if candidate.role == ("user" if question.is_about_agent else "assistant"):

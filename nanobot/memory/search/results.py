@@ -102,9 +102,8 @@ class _Page:
         return True
 
     def _hit_text(self, passage: Passage, most: int) -> str:
-        origin = "" if passage.origin in ("", "nanobot") else f" · from {passage.origin}"
         what = _who(passage) if passage.source == "message" else passage.place
-        head = f"[{self._numbers[passage.id]}] {what}{origin} · id={passage.id}"
+        head = f"[{self._numbers[passage.id]}] {what}{_marks(passage)} · id={passage.id}"
         for other in self.shown.values():
             if other.id in self._numbers and other.text == passage.text:
                 return f"{head} · the same text as [{self._numbers[other.id]}]"
@@ -156,8 +155,13 @@ def _retired_text(retired: Sequence[Retired], most: int) -> list[str]:
 def _who_when_where(passage: Passage) -> str:
     when = f"{passage.when:%Y-%m-%d %a %H:%M}" if passage.when else "no date"
     where = passage.session if passage.source == "message" else passage.place
+    return f"{when} · {_speaker(passage)} · {where}{_marks(passage)} · id={passage.id}"
+
+
+def _marks(passage: Passage) -> str:
+    """Where a passage came from that is not their own words, and whether it is marked to keep."""
     origin = "" if passage.origin in ("", "nanobot") else f" · from {passage.origin}"
-    return f"{when} · {_speaker(passage)} · {where}{origin} · id={passage.id}"
+    return f"{origin} · marked to keep" if passage.kept else origin
 
 
 def _speaker(passage: Passage) -> str:

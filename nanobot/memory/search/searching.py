@@ -34,7 +34,8 @@ _PREFIX: dict[Source, str] = {
     "message": "m", "history": "h", "note": "n", "memory": "f", "library": "l",
 }  # fmt: skip
 _COLUMNS = (
-    "SELECT seq, moment, role, speaker, origin, place, turn, first, last, text FROM passage_text"
+    "SELECT seq, moment, role, speaker, origin, place, turn, first, last, text, kept"
+    " FROM passage_text"
 )
 
 
@@ -195,7 +196,7 @@ class Search:
         """What ranking needs of those of `ids` and their neighbours that exist and pass the filter
         by date."""
         rows = self.db.execute(
-            "SELECT passage.id, segment, role, speaker, moment, asks, seq FROM json_each(?)"
+            "SELECT passage.id, segment, role, speaker, moment, asks, seq, kept FROM json_each(?)"
             " JOIN passage ON passage.id >= value AND passage.id < value + ?"
             " WHERE moment >= ? AND moment < ?",
             (json.dumps(list(reach(ids))), TURN, *_days(query)),
@@ -238,11 +239,11 @@ class Search:
         return [_passage(stream, row) for row in rows]
 
 
-_Row = tuple[int, str, str, str, str, str, str, int, int, str]
+_Row = tuple[int, str, str, str, str, str, str, int, int, str, int]
 
 
 def _passage(stream: Readable, row: _Row) -> Passage:
-    seq, moment, role, speaker, origin, place, session, first, last, text = row
+    seq, moment, role, speaker, origin, place, session, first, last, text, kept = row
     if stream.source == "message":
         session, place = stream.key, f"{stream.key} #{seq}"
     elif last:
@@ -259,6 +260,7 @@ def _passage(stream: Readable, row: _Row) -> Passage:
         text=text,
         origin=origin,
         place=place,
+        kept=bool(kept),
     )
 
 

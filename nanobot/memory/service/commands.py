@@ -24,11 +24,13 @@ from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, no_reply
 from nanobot.errors import NanobotError
 from nanobot.memory.consolidation import MemoryConsolidator
+from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER, Scopes, is_group
 from nanobot.memory.search import Query
 from nanobot.memory.service import MemoryService, views
 from nanobot.memory.service.conversations import UNDO, ContinueCommand, DiscardCommand
 from nanobot.security.paths import Place
+from nanobot.text import shortened
 
 QUESTION_LIFETIME = timedelta(minutes=10)
 """For which a question holds."""
@@ -139,10 +141,15 @@ def _asker(message: InboundMessage) -> str:
 
 
 _MEMORY = "[search TEXT | why TEXT | importance 1-5 TEXT | pending | accept N | drop N]"
+_NOTE = "[TEXT | --undo]"
 _RESTORE = "--list | --version N | --to N"
 _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
 """Facts that wait, by number or by code (see `PendingFact`)."""
 _FEW = 5
+_NOT_FOUND = (
+    "I find no message to mark. Reply to it with /note, or say what to note:"
+    " /note the key is under the mat"
+)
 _OWNERS_WORD = "In a group this is the owner's to decide."
 
 
@@ -163,11 +170,12 @@ class MemoryCommands:
         journal: Journal,
         clock: Clock,
         questions: ForgetQuestions,
+        keeping: Keeping,
     ) -> None:
         self._service, self._consolidator = service, consolidator
         self._continuing, self._discarding = continuing, discarding
         self._scopes, self._journal = scopes, journal
-        self._clock, self._questions = clock, questions
+        self._clock, self._questions, self._keeping = clock, questions, keeping
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
@@ -181,7 +189,7 @@ class MemoryCommands:
         restore = "Undo a change of memory, or go back to a version"
         for command in (
             Command("memory", "Show what is remembered", self._memory, _MEMORY),
-            Command("note", "Write into today's notes", self._note, "TEXT"),
+            Command("note", "Write a note, or mark a message to keep", self._note, _NOTE),
             Command("forget", "Forget something, after asking", self._forget, "[--erase] TEXT"),
             Command("compact", "Consolidate this conversation into memory", self._compact),
             Command("discard", "Drop this conversation without remembering it", discard, UNDO),
@@ -233,12 +241,22 @@ class MemoryCommands:
         return Answer((await self._service.decide(decision, names, call.scope)).text)
 
     async def _note(self, call: CommandCall) -> Answer:
-        if not call.arguments:
-            return Answer("Say what to note: /note the key is under the mat")
+        if call.arguments in ("", UNDO.strip("[]")):
+            return await self._keep(call, kept=not call.arguments)
         await call.begin_effect()
         # In a group a note is taken for true only where the owner wrote it.
         noted = await self._service.note(call.arguments, call.scope, self._asker(call))
         return Answer(noted.text)
+
+    async def _keep(self, call: CommandCall, *, kept: bool) -> Answer:
+        """Mark a message to keep, or take its mark away. A reaction gets no answer."""
+        if self._may_decide(call):
+            found = await self._keeping.mark(call, kept=kept)
+            done = "Marked to keep" if kept else "No longer marked to keep"
+            text = f"{done}: “{shortened(found.content, 80)}”" if found else _NOT_FOUND
+        else:
+            text = _OWNERS_WORD
+        return Answer("" if call.message.unanswered else text)
 
     async def _forget(self, call: CommandCall) -> Answer:
         if not self._may_decide(call):

@@ -52,7 +52,9 @@ class ContinueCommand:
         if not new:
             return Answer(f"Nothing of {wanted} is missing here; what is older is in memory.")
         for message in new:
-            session.add_message(replace(message, seq=0, turn_id=f"continue-{call.entry_id}"))
+            session.add_message(
+                replace(message, seq=0, turn_id=f"continue-{call.entry_id}", kept=False)
+            )
         are = "is" if len(new) == 1 else "are"
         return Answer(
             f"{counted(len(new), 'message')} of {wanted} {are} here now; go on where you were. "

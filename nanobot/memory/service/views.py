@@ -195,7 +195,8 @@ def _said(passage: Passage, width: int, asker: str) -> str:
     if passage.source != "message":
         return shortened(passage.text, width)
     who, text = attributed(passage.role, passage.speaker, passage.text, passage.origin, asker)
-    return f"{who}: {shortened(text, width)}"
+    kept = " (marked to keep)" if passage.kept else ""
+    return f"{who}: {shortened(text, width)}{kept}"
 
 
 def version_report(version: Version, diff: str) -> Report:

@@ -274,10 +274,15 @@ _REMEMBER = re.compile(
     r"(?::|,| that\b:?)?\s+(?P<fact>\S.*)$"
     r"|(?:请|帮我)?(?:记住了?|记得|别忘了?)[:：，,]?\s*(?P<zh>.+)$"
 )
+_IMPORTANT = (
+    r"(?:^|[\s,;.!]+)(?:and )?(?:this|that|it)(?:'s| is) (?:very |really )?important$"
+    r"|^这.{0,2}很?重要$"
+)
 _AFTERWARDS = re.compile(
     r"(?i)(?:^(?:please |and )*(?:save|store)|(?:^|[\s,;.!]+)(?:and |so |please )*"
     r"(?:remember|memori[sz]e|keep|don't forget)) (?:that|this|it)(?: in mind)?(?: please)?$"
     r"|[，,。\s]*(?:请|帮我)?记(?:住|得|一下)(?:这个|它|了)?$"
+    rf"|{_IMPORTANT}"
 )
 _NAME = r"[`\"“]?(?P<text>[^\s`\"”，。]{1,200})[`\"”]?"
 _NAME_ZH = _NAME.replace("text", "zh")
@@ -318,8 +323,9 @@ def requests_in(text: str) -> Iterator[Request]:
     is_note = _matches("note", text.strip())
     for sentence in [text.strip()] if is_note else sentences(text):
         asked, stated = _REMEMBER.match(sentence), _AFTERWARDS.sub("", sentence)
-        if not stated:  # "remember that" alone points at what was said before
-            rest += [] if before else [Request("remember", sentence)]
+        if not stated:  # "remember that", "this is important": what was said before
+            kind = "keep" if re.search(_IMPORTANT, sentence, re.IGNORECASE) else "remember"
+            rest += [] if before else [Request(kind, sentence)]
             facts += [before] if before else []
         elif asked:
             facts.append((asked["fact"] or asked["zh"]).strip())

@@ -51,7 +51,7 @@ _PLACEHOLDER = re.compile(r"\s*(?:[-*]\s+)?[*_]{0,2}[(（].*[)）][*_]{0,2}\s*$|
 _NO_FACT = re.compile(r"\s*(?:#|-{3,}\s*$|\*{3,}\s*$|\*[^*].*\*\s*$|\[cut here|$)")
 _SPEAKER = re.compile(
     r"(?:\[(?:(?P<others>said by another|forwarded|untrusted content)|what stands in brackets)"
-    r"[^\]\n]*\]\s*)?(?:\[from (?P<name>[^\]\n]+)\]\s*)?"
+    r"[^\]\n]*\]\s*)?(?P<kept>\[marked to keep\]\s*)?(?:\[from (?P<name>[^\]\n]+)\]\s*)?"
 )
 _MOST_FACTS, _MOST_SENTENCES, _READ = 40, 4, 8_000
 _LONGEST, _KEPT, _LONGEST_ENTRY = 220, 400, 4_000
@@ -65,7 +65,9 @@ _ENTRY = re.compile(
 )
 _FOREIGN = re.compile(r"[(\[](?:from|origin:?) [^)\]\n]{1,300}[)\]]|^from \S+", re.IGNORECASE)
 _SAID = re.compile(r"The user said(?: on [\d-]{10})?: “([^”\n]{3,400})”|用户说：“([^”\n]{2,400})”")
-_QUOTED_LINE = re.compile(r"(?:\[[^\]\n]{1,40}\] ?)?USER(?: \[[^\]\n]{0,200}\])?: (?P<text>\S.*)$")
+_QUOTED_LINE = re.compile(
+    r"(?:\[[^\]\n]{1,40}\] ?)?USER(?: [\[(][^\])\n]{0,200}[\])])?: (?P<text>\S.*)$"
+)
 _UPDATE = re.compile(
     r"^\s*(?:\[\d+\]|\d+[.)]|[-*])\s+(?P<kind>add|replace): (?P<text>.*)$", re.MULTILINE
 )
@@ -143,7 +145,10 @@ def _said(when: str, text: str) -> _Said:
     text = text[mark.end() :] if mark else text
     if mark and mark["others"]:
         return _Said(mark["name"] or "Somebody else", when[:10], text, [])
-    return _Said("The user", when[:10], text, told_to_remember(text[:_READ]))
+    facts = told_to_remember(text[:_READ])
+    if mark and mark["kept"]:
+        facts = facts or [one for one in sentences(text[:_READ]) if not is_question(one)]
+    return _Said("The user", when[:10], text, facts)
 
 
 def _with_facts(memory: str, facts: list[str]) -> str:

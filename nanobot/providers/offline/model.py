@@ -106,6 +106,7 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     "elsewhere": ("I found this ({2}): {0}", "我找到了这个（{2}）：{0}"),
     "several": ("I find {0} that fit:\n{1}", "我找到 {0} 条相关的内容：\n{1}"),
     "note": ("Noted: {0}", "记下了：{0}"),
+    "kept": ("Marked to keep: {0}", "标为重要：{0}"),
     "reminder": ("Reminder: {0}", "提醒：{0}"),
     "send": ("Here is {0}.", "{0} 发给你了。"),
     "failed": ("That did not work ({0}): {1}", "没有成功（{0}）：{1}"),
@@ -231,6 +232,12 @@ class _Conversation:
             before = sentences("\n".join(self._before[-1:]))
             recalled = [sentence for sentence in before if not is_question(sentence)]
             return self._remember(request.facts or tuple(recalled), message)
+        if kind == "keep":
+            meant = "\n".join(self._before[-1:]).strip().partition("\n")[0][:200]
+            if not meant:
+                return _spoken(_say("nothing_said", message))
+            kept = _Call("note", {"keep": meant})
+            return self._one_call(kept, _say("kept", message, meant), message)
         calls = {"note": _Call("note", {"text": text}), "send": _Call("message", {"media": [text]})}
         if kind in calls:
             return self._one_call(calls[kind], _say(kind, message, text), message)

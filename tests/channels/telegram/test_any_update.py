@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nanobot.bus.events import Quote
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel.http import document_of
 from nanobot.testing import FakeClock
@@ -221,6 +222,24 @@ async def test_a_reaction_in_private_is_a_note_and_begins_no_turn(
     (said,) = host.stored
     assert said.notes == ("reaction to an earlier message: 👍",)
     assert (said.content, said.unanswered, said.chat_id) == ("", True, "7")
+
+
+async def test_a_reaction_that_keeps_a_message_is_the_command_for_it(
+    telegram: FakeTelegram, host: RecordingHost
+) -> None:
+    writes = [{"type": "emoji", "emoji": "✍️"}]
+    change: Raw = {"chat": PRIVATE, "message_id": 3, "user": ANN, "date": SENT}
+    async with running(telegram, host):
+        await telegram.wait_for(lambda: telegram.polls)
+        telegram.push({"message_reaction": {**change, "old_reaction": [], "new_reaction": writes}})
+        telegram.push({"message_reaction": {**change, "old_reaction": writes, "new_reaction": []}})
+        await host.texts(2)
+    assert [(said.content, said.notes, said.unanswered) for said in host.stored] == [
+        ("/note", (), True),
+        ("/note --undo", (), True),
+    ]
+    assert {said.reply_to for said in host.stored} == {Quote("3")}
+    assert len({said.event_id for said in host.stored}) == 2
 
 
 async def test_an_ephemeral_message_is_declined_to_its_sender_alone(

@@ -166,3 +166,11 @@ def test_a_fact_goes_under_the_heading_that_stands_there_whatever_the_model_call
 
 def test_no_update_is_no_change() -> None:
     assert memory_changes(BASE, None, tainted=False)[0] == ()
+
+
+def test_a_message_that_is_marked_to_keep_says_so() -> None:
+    kept = Message("user", "the key is under the mat", WHEN, kept=True)
+    assert conversation([kept], ROOM).endswith("USER: [marked to keep] the key is under the mat")
+    theirs = Message("user", "obey", WHEN, origin="person:Ben", kept=True)
+    line = conversation([theirs], ROOM)
+    assert line.endswith("USER: [said by another person, Ben] [marked to keep] obey")

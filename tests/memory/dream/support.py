@@ -88,6 +88,7 @@ class World:
                     origin=message.origin,
                     name=message.name,
                     tool_call_id=message.tool_call_id,
+                    kept=message.kept,
                 )
             )
         return first, len(conversation)

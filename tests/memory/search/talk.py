@@ -15,7 +15,7 @@ from nanobot.memory.search.index import MemoryIndex
 from nanobot.messages import Message, Role
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import archive_messages
-from nanobot.session.records import SUFFIX, JsonValue, Metadata, Retraction, encode, stem_of
+from nanobot.session.records import SUFFIX, JsonValue, Mark, Metadata, Retraction, encode, stem_of
 from nanobot.testing.clock import FakeClock
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -64,6 +64,11 @@ class Home:
         """Take messages out of a session, as `/undo` does."""
         with self.file(key).open("a") as file:
             file.write(encode(Retraction(turn, first, last, START)))
+
+    def mark(self, key: str, seq: int, *, kept: bool = True) -> None:
+        """Mark a message to keep, or no longer."""
+        with self.file(key).open("a") as file:
+            file.write(encode(Mark(seq, kept, "7", "/note", START)))
 
     def archive(self, key: str, up_to: int) -> None:
         """Move what is consolidated, as the session's writer does."""

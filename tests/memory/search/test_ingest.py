@@ -307,9 +307,12 @@ async def test_ids_are_the_same_after_a_rebuild(home: Home, index: MemoryIndex) 
     assert len(before) == 5
 
 
+KEPT = "SELECT DISTINCT seq FROM passage WHERE kept ORDER BY seq"
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["say", "output", "retract", "archive", "edit", "note", "amend"]),
+        st.sampled_from(
+            ["say", "output", "retract", "archive", "edit", "note", "amend", "mark", "unmark"]
+        ),
         st.integers(1, 12),
     ),
     max_size=12,
@@ -341,11 +344,14 @@ async def step_by_step(home: Home, steps: list[tuple[str, int]]) -> None:
                 )
             case "retract":
                 home.retract("cli:direct", "", min(number, last), min(number, last) + 1)
+            case "mark" | "unmark":
+                home.mark("cli:direct", min(number, last), kept=step == "mark")
             case "archive":
                 home.archive("cli:direct", min(number, last))
             case "edit":
                 path = home.file("cli:direct")
-                path.write_bytes(path.read_bytes().replace(b"zebra", b"horse", 1) + b"\n")
+                edited = path.read_bytes().replace(b"zebra", b"horse", 1)
+                path.write_bytes(edited.replace(b'"mark":"keep"', b'"mark":"no"', 1) + b"\n")
             case "note":
                 with note.open("a") as file:
                     file.write(f"- {8 + number}:00 a tiger or zebra\n")
@@ -361,6 +367,9 @@ async def step_by_step(home: Home, steps: list[tuple[str, int]]) -> None:
     with closing(sqlite3.connect(home.database)) as db:
         words = db.execute("SELECT rowid FROM words ORDER BY rowid").fetchall()
         assert words == db.execute("SELECT id FROM passage ORDER BY id").fetchall()
+        kept = db.execute(KEPT).fetchall()
+    with closing(sqlite3.connect(home.path / "fresh.db")) as db:
+        assert kept == db.execute(KEPT).fetchall()
 
 
 async def test_a_message_that_is_added_is_all_that_is_read(
@@ -427,3 +436,27 @@ async def test_messages_out_of_their_order_are_found(
     assert (await index.stats()).messages == 9
     home.archive("cli:direct", 7)
     assert (await index.stats()).messages == 9
+
+
+async def test_a_message_that_is_marked_to_keep_is_so_wherever_it_stands(
+    home: Home, index: MemoryIndex
+) -> None:
+    async def kept() -> list[int]:
+        hits = (await index.search(Query("tiger", ("owner",), limit=50))).hits
+        return sorted(hit.passage.seq for hit in hits if hit.passage.kept)
+
+    home.say("cli:direct", *(said(n, f"a tiger {n}") for n in range(1, 9)))
+    home.mark("cli:direct", 2)
+    assert await kept() == [2]
+    home.mark("cli:direct", 7)
+    home.archive("cli:direct", 5)
+    assert await kept() == [2, 7]
+    home.mark("cli:direct", 3)
+    home.mark("cli:direct", 2, kept=False)
+    assert await kept() == [3, 7]
+    await index.rebuild()
+    assert await kept() == [3, 7]
+    path = home.file("cli:direct")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if '"mark"' not in line))
+    assert await kept() == []

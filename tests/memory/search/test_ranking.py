@@ -96,6 +96,12 @@ def test_a_segment_that_fits_lifts_its_messages() -> None:
     assert order(ranked) == [9 * A, 1 * A]
 
 
+def test_what_is_marked_to_keep_is_likelier_than_its_like_and_no_filter() -> None:
+    found = {A: RankCandidate(A, A, kept=1), 9 * A: RankCandidate(9 * A, 9 * A)}
+    assert order(rank(PLAIN, found, {A: 10.0, 9 * A: 10.0}, {})) == [A, 9 * A]
+    assert order(rank(PLAIN, found, {A: 10.0, 9 * A: 20.0}, {})) == [9 * A, A]
+
+
 def test_the_named_speaker_is_likelier_but_nobody_is_left_out() -> None:
     candidates = {
         A: RankCandidate(A, A, speaker="Ann"),

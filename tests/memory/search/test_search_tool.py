@@ -135,6 +135,13 @@ async def test_more_goes_on_where_the_last_page_ended_until_there_is_nothing_mor
     assert nothing.text == "There is nothing more for “boat”."
 
 
+async def test_a_hit_that_the_person_marked_to_keep_says_so() -> None:
+    shelf = Shelf([replace(passage(1, "my boat"), kept=True), passage(2, "a boat")])
+    text = (await tool(shelf)(SearchArguments("boat"), OWNER)).text
+    assert text.count("marked to keep") == 1
+    assert " · marked to keep · id=m:owner:1\n" in text
+
+
 async def test_summaries_notes_and_documents_are_cited_by_place() -> None:
     shelf = Shelf((
         passage(1, "a boat", source="history", place="history 42"),

@@ -12,17 +12,21 @@ import pytest
 
 from nanobot.errors import StorageError
 from nanobot.memory.documents import load_template, template_folder
+from nanobot.memory.keeping import Keeping
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import Memories
 from nanobot.memory.taint import origins_of
 from nanobot.memory.tools import Documents, Note, UpdateMemory
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root, Roots
+from nanobot.session.manager import SessionManager
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
+from tests.doubles.journal import MemoryJournal, MemoryTables
+from tests.doubles.sessions import MemorySessions
 
 if TYPE_CHECKING:
     from tests.memory.conftest import StoppedClock
@@ -69,7 +73,14 @@ class Desk:
         self.tools = ToolRegistry()
         self.tools.register_all(
             [
-                Note(self.memories.of, self.undo.before_change),
+                Note(
+                    self.memories.of,
+                    self.undo.before_change,
+                    Keeping(
+                        SessionManager(MemorySessions(clock), clock),
+                        MemoryJournal(MemoryTables(), clock),
+                    ),
+                ),
                 UpdateMemory(self.memories.of, self.undo.before_change),
                 WriteFile(writer),
                 EditFile(writer),

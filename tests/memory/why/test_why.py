@@ -256,3 +256,15 @@ async def test_lines_of_notes_and_digests_say_what_they_are_and_rest_on(home: Re
         "memory/2026-09-05.md, line 3: - 10:00 ran 6 km",
         "- noted on 2026-09-05",
     ]
+
+
+async def test_a_line_that_rests_on_a_message_marked_to_keep_says_so(home: RealHome) -> None:
+    seqs = await home.say(KEY, "Ann is in Oslo", "Ann is in Oslo with Tom")
+    await home.learn("- Ann is in Oslo", cursor=home.tell(KEY, seqs, "About Ann."))
+    session = await home.sessions.get_or_create(KEY)
+    await home.sessions.mark(session, seqs[0], kept=True, by="1", via="/note")
+
+    text = (await home.explainer.why("Ann", "owner")).text
+
+    assert "you (marked to keep): Ann is in Oslo\n" in text
+    assert text.count("marked to keep") == 1

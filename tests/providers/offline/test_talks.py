@@ -253,3 +253,12 @@ async def test_text_streams_and_adds_up_and_usage_is_counted() -> None:
 async def test_any_text_gets_a_reply(texts: list[str]) -> None:
     prompt = Prompt(tuple(map(user_message, texts)), Toolset.of(()))
     assert (await OfflineModel().complete(prompt, CallOptions())).text
+
+
+@pytest.mark.parametrize("said", ["This is important.", "that's really important!", "这很重要"])
+async def test_what_is_called_important_afterwards_is_marked_to_keep(talk: Talk, said: str) -> None:
+    talk.results["note"] = "marked to keep"
+    await talk.say("Tom fixed the pump.\nIt had rusted.")
+    await talk.say(said)
+    assert talk.calls == [("note", {"keep": "Tom fixed the pump."})]
+    assert talk.facts == []

@@ -20,8 +20,6 @@ def _system(kind: str, **fields: object) -> Json:
 
 
 QUIET_MESSAGES: dict[str, Json] = {
-    "reaction taken away": message("reaction", {"message_id": "wamid.0", "emoji": ""}),
-    "reaction taken away, as it is told too": message("reaction", {"message_id": "wamid.0"}),
     "reaction in a group": message("reaction", {"message_id": "wamid.0"}, group_id=GROUP),
     "in a group": text(f"@{OURS} hi", group_id=GROUP),
     "chat opened": message("request_welcome"),

@@ -123,6 +123,13 @@ def test_an_edit_names_what_it_corrects() -> None:
     assert one.at == NOW
 
 
+@pytest.mark.parametrize(("emoji", "command"), [("⭐", "/note"), ("", "/note --undo")])
+def test_a_reaction_that_keeps_a_message_is_the_command_for_it(emoji: str, command: str) -> None:
+    one = heard("reaction", {"message_id": "wamid.q", "emoji": emoji})
+    assert (one.text, one.quote, one.unanswered) == (command, Quote("wamid.q"), True)
+    assert one.notes == ()
+
+
 def test_a_reaction_is_a_note_that_asks_for_nothing() -> None:
     one = heard("reaction", {"message_id": "wamid.q", "emoji": "👍"})
     assert (one.notes, one.unanswered) == (("reaction to an earlier message: 👍",), True)
@@ -138,7 +145,6 @@ def test_a_deletion_names_what_was_taken_back() -> None:
     "silent",
     [
         message("reaction", {"message_id": "wamid.q", "emoji": "👍"}, group_id=GROUP),
-        message("reaction", {"message_id": "wamid.q"}),
         message("request_welcome"),
         message("unsupported", {"type": "poll_update"}),
         message("system", {"type": "customer_identity_changed", "body": "changed"}),

@@ -163,6 +163,15 @@ def test_what_is_no_words_is_noted(more: Line, notes: tuple[str, ...]) -> None:
     assert heard(said("A1", "", **more)).notes == notes
 
 
+def test_a_reaction_that_keeps_a_message_of_ours_is_the_command_for_it() -> None:
+    ours = {"id": "Q1", "sender": "", "text": "before", "ours": True}
+    one = heard(said("A1", "", reaction="📌", quote=ours))
+    assert (one.text, one.quote, one.unanswered) == ("/note", Quote("Q1", "you", "before"), True)
+    assert one.notes == ()
+    other = heard(said("A1", "", reaction="👍", quote=ours))
+    assert (other.text, other.quote, other.notes) == ("", None, ("reaction to “before”: 👍",))
+
+
 def test_edits_and_forwards_say_so() -> None:
     one = heard(said("E1", edits="A1", forwarded=True))
     assert (one.id, one.edits, one.forwarded) == ("E1", "A1", True)
