@@ -118,6 +118,11 @@ class Operation(Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
     @property
+    def says_nothing_new(self) -> bool:
+        """Whether this says at most how important a line is."""
+        return bool(self.old) and _bare(self.old) == _bare(self.new)
+
+    @property
     def rewords(self) -> bool:
         """Whether this puts another line in the place of one."""
         return bool(self.old and self.new)

@@ -140,6 +140,12 @@ class Recall:
         selection = self._select(path, budget, relation)
         return f"{selection.text}\n\n{_NOT_SHOWN.format(selection.left_out)}\n"
 
+    def levels(self, path: str) -> dict[str, int]:
+        """The importance of each line of a file that has one, by the line without it."""
+        lines = split(self._store.read(path))
+        marked = ((line, found) for line in lines if (found := importance_of(line)))
+        return {without_importance(line).strip(): found.level for line, found in marked}
+
     def standing_of(self, path: str, line: str, given: str = "") -> str:
         """Whether a fact stands in the prompt, and why, in a line for people; empty for one of
         another kind of file. `given` says by whom its importance was given. Blocks."""
@@ -228,8 +234,7 @@ class Recall:
 
     def _weigher(self, path: str) -> Callable[[str], float]:
         known, today = self._known(), self._store.today()
-        lines = split(self._store.read(path))
-        levels = {_key(line): found.level for line in lines if (found := importance_of(line))}
+        levels = {_key(line): level for line, level in self.levels(path).items()}
         usual, unused = Importance().level, FactUse()
 
         def weight(line: str) -> float:

@@ -26,6 +26,7 @@ from nanobot.memory.documents import FACTS
 from nanobot.memory.dream.phases import (
     MANNER,
     FactCandidate,
+    ShownFile,
     Update,
     classify,
     extraction_request,
@@ -38,7 +39,7 @@ from nanobot.memory.dream.phases import (
 from nanobot.memory.dream.reading import DreamEntry
 from nanobot.memory.dream.state import DreamPlan, DreamReport, Hold, Write
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.guard import without_list_mark
+from nanobot.memory.guard import find_line, without_list_mark
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import apply_operations
 from nanobot.memory.pending import PendingFact
@@ -56,6 +57,7 @@ from nanobot.providers.port import (
     user_message,
 )
 from nanobot.templates import render
+from nanobot.text import counted
 
 _NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
 _LATELY = 50
@@ -150,13 +152,19 @@ class Planner:
         self, group: Sequence[DreamEntry], files: Mapping[str, str]
     ) -> tuple[list[FactCandidate], frozenset[int]]:
         """Phase 1: what was found, without what was forgotten, and the numbers of entries read."""
-        recall, said = self._memory.recall, [entry.text for entry in group]
-        ages = {path: await asyncio.to_thread(self._memory.store.fact_ages, path) for path in files}
-        shown = {path: await asyncio.to_thread(recall.related, path, said) for path in files}
-        messages = self._opening("dream_phase1.md", extraction_request(shown, ages, group))
+        memory, said = self._memory, [entry.text for entry in group]
+
+        def shown(path: str) -> ShownFile:
+            text = memory.recall.related(path, said)
+            return ShownFile(text, memory.store.fact_ages(path), memory.recall.levels(path))
+
+        seen = {path: await asyncio.to_thread(shown, path) for path in files}
+        messages = self._opening("dream_phase1.md", extraction_request(seen, group))
         newest = max(entry.said_at for entry in group)
         reading = partial(read_extraction, count=len(group))
         items, read = await self._ask_until_read(messages, reading)
+        rated = "\n".join(line for file in seen.values() for line in file.levels)
+        items = [one for one in items if not one.only_rates or not find_line(one.old, rated)]
         return [one for one in items if self._is_wanted(one, group, newest)], read
 
     async def _ask_until_read(
@@ -180,7 +188,7 @@ class Planner:
 
     async def _integrate(self, path: str, text: str, wanted: Sequence[Update]) -> Write:
         """Phase 2. Without budget for it, updates go in as phase 1 worded them."""
-        updates = [one.step for one in wanted if not one.quoted and not one.origins]
+        updates = [one.step for one in wanted if not one.verbatim and not one.origins]
         edits = None
         if any(update.new for update in updates):
             said = [f"{update.old} {update.new}" for update in updates]
@@ -191,8 +199,8 @@ class Planner:
             except RunBudgetSpent as spent:
                 logger.info("{} is not edited by the model: {}", path, spent)
         write = integrate(path, text, updates, edits)
-        quoted = (one.step for one in wanted if one.quoted)
-        return replace(write, operations=(*write.operations, *quoted))
+        verbatim = (one.step for one in wanted if one.verbatim)
+        return replace(write, operations=(*write.operations, *verbatim))
 
     def _opening(self, template: str, request: str) -> list[PromptMessage]:
         return [system_message(render(template, today=self._today)), user_message(request)]
@@ -263,7 +271,7 @@ async def _write(memory: Memory, write: Write, run: str, report: DreamReport) ->
         done = tuple(one for one in write.operations if one not in left)
         report.add(replace(write, operations=done), number)
     report.refused += tuple(without_list_mark(one.old) for one in left if not one.new)
-    facts = tuple(one for one in left if one.new)
+    facts = tuple(one for one in left if one.new and not one.says_nothing_new)
     return await _hold(memory, Hold(write.path, facts, ("dream",)), run, report)
 
 
@@ -278,11 +286,13 @@ def _version_of(memory: Memory, write: Write) -> int:
 
 
 def _change(write: Write, run: str) -> Change:
-    learned = [without_list_mark(one.new) for one in write.operations if one.new]
-    parts = []
+    news = [one for one in write.operations if one.new and not one.says_nothing_new]
+    learned, parts = [without_list_mark(one.new) for one in news], []
     if learned:
         more = f" and {len(learned) - 1} more" if len(learned) > 1 else ""
         parts.append(f"learned: {learned[0][:60]}{more}")
+    if rated := sum(one.says_nothing_new for one in write.operations):
+        parts.append(f"rated {counted(rated, 'fact')}")
     if write.retired:
         parts.append(f"retired {len(write.retired)}")
     cursors = sorted({one.cursor for one in write.operations if one.cursor})

@@ -32,7 +32,14 @@ from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.dream.reading import DreamEntry
 from nanobot.memory.dream.state import Hold, Write
 from nanobot.memory.guard import fact_lines, find_line, indent, lost_facts, without_list_mark
-from nanobot.memory.importance import without_importance
+from nanobot.memory.importance import (
+    HIGHEST,
+    USUAL,
+    Importance,
+    importance_mark,
+    with_mark,
+    without_importance,
+)
 from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.taint import quotation
 from nanobot.memory.wording import most_similar, share, similar, words
@@ -40,10 +47,12 @@ from nanobot.providers.endpoint import items, mapping, string
 
 PERSON, MANNER = PERSONAL
 
-_AGE_MARK = re.compile(r"\s*←\s*\d+\s*d\s*$")
+_AGE_MARK = re.compile(r"\s*←\s*(?:\d+\s*d(?:, importance \d)?|importance \d)\s*$")
 _LONGEST_FACT = 500
 """Characters; a fact is a sentence."""
 _LONGEST_HEADING = 40
+_MOST_RATED = 20
+"""Lines of files whose importance one answer says."""
 _MOST = 0.5
 """An edit that has more than this share of an update's words is about it."""
 
@@ -53,6 +62,7 @@ _FILES = {
     "soul_updates": MANNER,
     "contradictions": LONG_TERM,
     "obsolete": LONG_TERM,
+    "importance": LONG_TERM,
 }
 """The lists of an answer, each with the file of a fact that takes the place of none."""
 
@@ -71,26 +81,45 @@ class FactCandidate(Struct, frozen=True):
     path: str = LONG_TERM
     entry: int | None = None
     quote: str = ""
+    importance: Importance | None = None
+
+    @property
+    def only_rates(self) -> bool:
+        """Whether it says only how important the line `old` is."""
+        return self.new == self.old
+
+    @property
+    def mark(self) -> str:
+        """What stands behind the line; nothing for what is usual."""
+        found = self.importance
+        return found.mark if found and found.level != USUAL else ""
 
 
-def extraction_request(
-    files: Mapping[str, str], ages: Mapping[str, Mapping[str, int]], entries: Sequence[DreamEntry]
-) -> str:
-    """The message that shows `files` (text by path) with `ages` (days by line), and the batch."""
+class ShownFile(Struct, frozen=True):
+    """A file as phase 1 sees it: its text, and of its lines the age in days and the importance."""
+
+    text: str
+    ages: Mapping[str, int] = {}
+    levels: Mapping[str, int] = {}
+
+
+def extraction_request(files: Mapping[str, ShownFile], entries: Sequence[DreamEntry]) -> str:
+    """The message that shows `files` by path, and the batch."""
     parts = ["## Current files"]
-    for path, text in files.items():
-        parts.append(f"### {path}\n\n{with_ages(text, ages.get(path, {})) or '(empty)'}")
+    parts += [f"### {path}\n\n{with_ages(file) or '(empty)'}" for path, file in files.items()]
     parts.append("## New entries")
     parts += [entry.shown(number) for number, entry in enumerate(entries)]
     return "\n\n".join(parts)
 
 
-def with_ages(text: str, ages: Mapping[str, int]) -> str:
-    """`text` with the age in days behind each line that has one."""
+def with_ages(file: ShownFile) -> str:
+    """The text with the age in days behind each line that has one, and the importance."""
     lines = []
-    for line in text.strip().splitlines():
-        days = ages.get(line.strip())
-        lines.append(line if days is None else f"{line}  ← {days} d")
+    for line in file.text.strip().splitlines():
+        key = line.strip()
+        marks = [f"{file.ages[key]} d"] if key in file.ages else []
+        marks += [f"importance {file.levels[key]}"] if key in file.levels else []
+        lines.append(f"{line}  ← {', '.join(marks)}" if marks else line)
     return "\n".join(lines)
 
 
@@ -108,7 +137,8 @@ def read_extraction(answer: str, count: int) -> tuple[list[FactCandidate], froze
 
 
 def _items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
-    for raw in items(value) if isinstance(value, list) else [value]:
+    listed = items(value) if isinstance(value, list) else [value]
+    for raw in listed[:_MOST_RATED] if key == "importance" else listed:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
         quote, entry = bare_line(fields.get("quote")), _number(fields.get("entry"), count)
         text = without_list_mark(bare_line(fields.get("text")) or quote)
@@ -117,8 +147,17 @@ def _items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
         if key == "obsolete":
             yield FactCandidate("", text, entry=entry)
             continue
+        importance = _importance(fields)
+        if key == "importance":
+            yield FactCandidate(text, text, importance=importance)
+            continue
         replaced = fields.get("replaces") or fields.get("old") if key == "contradictions" else ""
-        yield FactCandidate(text, bare_line(replaced), _FILES[key], entry, quote)
+        yield FactCandidate(text, bare_line(replaced), _FILES[key], entry, quote, importance)
+
+
+def _importance(fields: Mapping[str, object]) -> Importance | None:
+    level = _number(fields.get("importance"), HIGHEST + 1)
+    return Importance.of(level, string(fields.get("why"))) if level else None
 
 
 def bare_line(value: object) -> str:
@@ -159,13 +198,13 @@ def is_supported(line: str, *sources: str) -> bool:
 
 
 class Update(Struct, frozen=True):
-    """A change of the file at `path`. One with `origins` waits for the owner, one that is `quoted`
-    goes in word for word, any other is for phase 2."""
+    """A change of the file at `path`. One with `origins` waits for the owner, one that is
+    `verbatim` goes in as it is, any other is for phase 2."""
 
     path: str
     step: Operation
     origins: tuple[str, ...] = ()
-    quoted: bool = False
+    verbatim: bool = False
 
 
 def classify(
@@ -182,18 +221,30 @@ def classify(
     """
     tainted = any(entry.origins for entry in entries)
     for item in wanted:
+        if item.only_rates:
+            yield from () if tainted else _rated(item, files)
+            continue
         entry = _behind(item, entries)
         if tainted and (line := _quoted(item, entry)):
             if not any(find_line(line, text) for text in files.values()):
                 step = Operation("", f"- {line}", "", entry.cursor, entry.note)
-                yield Update(item.path, step, quoted=True)
+                yield Update(item.path, step, verbatim=True)
             continue
         path, old, new = _located(item, files, owner=owner)
         if tainted and (old or new):
             waiting = Operation(old, f"- {new}" if new else "", "", entry.cursor, entry.note)
             yield Update(path, waiting, entry.origins or ("unknown",))
         elif old or new:
-            yield Update(path, Operation(old, new, "", entry.cursor, entry.note))
+            marked = with_mark(new, item.mark) if new and path != MANNER else new
+            yield Update(path, Operation(old, marked, "", entry.cursor, entry.note))
+
+
+def _rated(item: FactCandidate, files: Mapping[str, str]) -> Iterator[Update]:
+    """How important a line is that stands in a file of facts; that of a line which says so already
+    does not change."""
+    for path in (LONG_TERM, PERSON):
+        if item.mark and (line := find_line(item.old, files.get(path, ""))):
+            yield Update(path, Operation(line, with_mark(line, item.mark)), verbatim=True)
 
 
 def holds_in(updates: Iterable[Update]) -> Iterator[Hold]:
@@ -258,7 +309,7 @@ def integration_request(path: str, text: str, updates: Sequence[Operation]) -> s
 
 
 def _shown(update: Operation) -> str:
-    old, new = update.old.strip(), update.new
+    old, new = update.old.strip(), without_importance(update.new)
     if not new:
         return f"obsolete: {old}"
     return f"replace: {new} (instead of: {old})" if old else f"add: {new}"
@@ -286,6 +337,8 @@ def integrate(
 
     What the updates say happens whatever the model made of them: lines that are over go.
     """
+    marks = [importance_mark(one.new) for one in updates]
+    updates = [replace(one, new=without_importance(one.new)) for one in updates]
     sections = dict(lines_of(text))
     made, retired = dict[Operation, int](), list[str]()
     plain = set(range(len(updates))) if edits is None else set[int]()
@@ -309,7 +362,11 @@ def integrate(
     for number, update in enumerate(updates):
         if update.new and number in plain and number not in made.values():
             made[_added(update.new, sections.get(update.old, ""), update)] = number
-    steps = dict.fromkeys(one for one in made if one.old or not find_line(one.new, text))
+    steps = {
+        replace(one, new=f"{one.new}{marks[number]}"): None
+        for one, number in made.items()
+        if one.old or not find_line(one.new, text)
+    }
     for number, update in enumerate(updates):
         over = update.old and (not update.new or number in made.values())
         if over and update.old not in retired:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from nanobot.bus.state import Document, InvalidDocument, StateStore
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.lines import Operation
+from nanobot.text import counted
 
 
 class Write(Struct, frozen=True):
@@ -117,7 +118,8 @@ class DreamReport(Struct):
     `entries` is how many were read through. `learned`, `retired` and `held_back` are lines without
     bullets, `refused` lines that are over but may not go; `versions` the numbers of the versions
     that it made, oldest first, any of which stands for all. `digests` are the files of months that
-    it condensed. `problem` says why it ended early, in a sentence, empty where it did not.
+    it condensed, `rated` counts facts of which it said how important they are. `problem` says why
+    it ended early, in a sentence, empty where it did not.
     """
 
     scope: str
@@ -129,12 +131,15 @@ class DreamReport(Struct):
     problem: str = ""
     refused: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
+    rated: int = 0
 
     def add(self, write: Write, version: int) -> None:
         """Report what was written, and the version that it became, 0 for none."""
         old = (without_list_mark(one.old) for one in write.operations if one.old)
         over = {without_list_mark(line) for line in write.retired}
-        self.learned += tuple(without_list_mark(one.new) for one in write.operations if one.new)
+        news = [one for one in write.operations if not one.says_nothing_new]
+        self.learned += tuple(without_list_mark(one.new) for one in news if one.new)
+        self.rated += len(write.operations) - len(news)
         self.retired += tuple(line for line in old if line in over)
         self.versions += (version,) if version else ()
 
@@ -162,6 +167,9 @@ class DreamReport(Struct):
                 "These seem outdated, but so many may not go at once, so they stay:", self.refused
             ),
             _listed("I condensed the notes of these months; the notes stay:", self.digests),
+            f"I rated how important {counted(self.rated, 'fact')} may be: `/memory` shows it."
+            if self.rated
+            else "",
             f"I had to stop early: {self.problem}" if self.problem else "",
         ]
         if text := "\n\n".join(filter(None, parts)):

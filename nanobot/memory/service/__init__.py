@@ -23,7 +23,7 @@ from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter, Forgotten
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import without_list_mark
-from nanobot.memory.importance import HIGHEST, Importance, with_mark
+from nanobot.memory.importance import HIGHEST, Importance, with_mark, without_importance
 from nanobot.memory.lines import lines_of
 from nanobot.memory.recall import PERSON
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_group, is_scope
@@ -381,7 +381,7 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
         lines = _under_headings(text, frozenset(facts))
         latest = next((one for one in newest if memory.prefix + path in one.blobs), None)
         if facts:
-            view = FileView(path, lines, len(facts), estimate_tokens(text))
+            view = FileView(path, lines, len(facts), estimate_tokens(without_importance(text)))
             if latest:
                 view = replace(view, changed=latest.when, author=latest.author)
             overview.files.append(view)

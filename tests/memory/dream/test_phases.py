@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nanobot.memory.dream.phases import (
     FactCandidate,
+    ShownFile,
     bare_line,
     classify,
     integrate,
@@ -71,7 +72,7 @@ def test_no_answer_breaks_the_reading(answer: str) -> None:
 
 
 def test_ages_stand_behind_the_lines_and_are_taken_off_again() -> None:
-    shown = with_ages("# A\n- Likes tea\n- new", {"- Likes tea": 12})
+    shown = with_ages(ShownFile("# A\n- Likes tea\n- new", {"- Likes tea": 12}))
     assert shown == "# A\n- Likes tea  ← 12 d\n- new"
     assert bare_line("- Likes tea  ← 12 d") == "- Likes tea"
 
