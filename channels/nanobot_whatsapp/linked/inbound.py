@@ -29,10 +29,9 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from nanobot.bus.events import Media, MediaKind, Quote
-from nanobot.channel import ChannelHost
+from nanobot.channel import KEEP, ChannelHost, asks_to_keep
 from nanobot.channel.documents import Quarantine
 from nanobot.channel.health import HealthReporter
-from nanobot.channel.reactions import KEEP, asks_to_keep
 from nanobot.clock import Backoff, Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.text import one_line
