@@ -207,7 +207,7 @@ class Work:
 
     async def ages(self) -> None:
         """The ages of all lines where 1,000 versions are read for the first time."""
-        state = self._base.stores.state / "memory.git"
+        state = self._base.stores.state
         versions = GitStore(state, self._base.stores.workspace, self._base.clock)
         await asyncio.to_thread(versions.line_times, "memory/MEMORY.md")
 

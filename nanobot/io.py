@@ -215,10 +215,11 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = False) -> Iterator[int]:
+def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[int]:
     """Hold the lock in the file `path`, which is made where there is none and never removed: a
     second process could otherwise lock a new file of the same name. Its descriptor; programs that
-    are run do not inherit it, and the kernel drops the lock with the process.
+    are run do not inherit it, and the kernel drops the lock with the process. A `shared` lock
+    excludes only those that are not.
 
     Raises `BlockingIOError` where somebody else has it, unless told to `wait`, and `StorageError`.
     """
@@ -230,7 +231,8 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[int]:
         raise StorageError.of(path, error) from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.flock(descriptor, kind | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise
         except OSError as error:

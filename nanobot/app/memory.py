@@ -19,7 +19,6 @@ from nanobot.memory.documents import load_template, template_folder
 from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
-from nanobot.memory.gitstore import GitStore
 from nanobot.memory.recall import FactUses
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.search import Sources
@@ -48,14 +47,13 @@ class MemoryParts:
     ) -> None:
         wanted, dreaming, sessions = settings.memory, settings.dream, stores.sessions
         self.scopes = scopes
-        self.versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
         template = load_template(template_folder())
         notify_held = notifier.notify_held if notifier else None
         self.memories = memories = Memories(
             stores.workspace,
+            stores.state,
             clock,
             template,
-            self.versions,
             quiesce,
             notify_held,
             budget=settings.model.prompt_tokens,
@@ -87,7 +85,7 @@ class MemoryParts:
         due = parse(dreaming.cron).next_after
         schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)
         self.schedule = schedule if dreaming.enabled else None
-        explainer = Explainer(memories, self.versions, sessions, scopes)
+        explainer = Explainer(memories, sessions, scopes)
         forgetter = Forgetter(
             memories, explainer, sessions, scopes, clock, pause_learning=dream.forgetting
         )
@@ -97,7 +95,6 @@ class MemoryParts:
             sessions=sessions,
             journal=stores.journal,
             memories=memories,
-            versions=self.versions,
             forgetter=forgetter,
             rebuild_index=self.index.rebuild,
         )
@@ -109,7 +106,6 @@ class MemoryParts:
             explainer=explainer,
             forgetter=forgetter,
             eraser=eraser,
-            versions=self.versions,
         )
 
     def of_session(self, session: Session) -> Memory:
@@ -125,11 +121,10 @@ class MemoryParts:
 
         What is broken is only logged: a nanobot whose memory is broken still answers.
         """
-        for part in (self.versions, self.memories):
-            try:
-                await asyncio.to_thread(part.recover)
-            except NanobotError as error:  # writing reports it; a chat need not
-                logger.error("memory cannot be recovered: {} {}", error, error.hint)
+        try:
+            await asyncio.to_thread(self.memories.recover)
+        except NanobotError as error:  # writing reports it; a chat need not
+            logger.error("memory cannot be recovered: {} {}", error, error.hint)
 
     async def close(self) -> None:
         """Release files and connections."""

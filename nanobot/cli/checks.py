@@ -418,17 +418,23 @@ def check_conversations(case: CheckContext) -> Iterator[Finding]:
 
 
 def check_versions(case: CheckContext) -> Iterator[Finding]:
-    """Whether the newest version of memory is there with all that is in it."""
-    from nanobot.memory.gitstore import read_newest
+    """Whether the newest version of each scope is there with all that is in it."""
+    from nanobot.memory.repositories import Newest, read_newest, repositories
 
-    path = case.home / "state" / "memory.git"
-    if not os.path.lexists(path):
-        return
-    if (found := read_newest(path)) is None:
+    newest, errors = list[Newest](), list[NanobotError]()
+    for path in (places := repositories(case.home / "state")).values():
+        try:
+            newest += filter(None, [read_newest(path)])
+        except NanobotError as error:
+            errors.append(error)
+    yield from (Finding("fail", str(error), error.hint) for error in errors[:_SHOWN])
+    if newest:
+        when = max(one.when for one in newest).astimezone(case.clock.now().tzinfo)
+        files = f"{sum(one.files for one in newest)} files"
+        of = f" of {len(newest)} scopes" if len(newest) > 1 else ""
+        yield Finding("ok", f"whole; the newest is of {when:%Y-%m-%d %H:%M}, with {files}{of}")
+    elif places and not errors:
         yield Finding("ok", "there is none of memory yet")
-        return
-    when = f"{found.when.astimezone(case.clock.now().tzinfo):%Y-%m-%d %H:%M}"
-    yield Finding("ok", f"whole; the newest is of {when}, with {found.files} files")
 
 
 _GRACE = timedelta(days=1)

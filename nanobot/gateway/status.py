@@ -43,7 +43,7 @@ SHARES = {
     "memory": ("workspace/memory", "workspace/people", "workspace/groups"),
     "sessions": ("sessions",),
     "media": ("media",),
-    "versions": ("state/memory.git",),
+    "versions": ("state/memory.git", "state/versions"),
     "index": ("state/index.db", "state/index.db-wal", "state/catalogue.db"),
     "journal": ("state/journal.db", "state/journal.db-wal"),
     "logs": ("logs",),

@@ -11,6 +11,9 @@ import nanobot
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.security.paths import Root
 
+OTHER_SCOPE = r"(?:people|groups)/(?!\.)[A-Za-z0-9.@+_%-]{1,200}"
+"""What a scope other than the owner's is called: a pattern for names that are safe as folders."""
+
 LONG_TERM = "memory/MEMORY.md"
 PENDING = "memory/pending.md"
 """Facts that wait to be confirmed."""

@@ -37,7 +37,6 @@ from nanobot.bus.journal import Journal
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
 from nanobot.memory.forget import ForgetPlan, Forgetter, Outcome, bullet_list
-from nanobot.memory.gitstore import GitStore
 from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.memory.wording import words
@@ -53,7 +52,7 @@ BEYOND = (
     "the chat platforms' own copies of the conversations",
     "other devices and git remotes that this memory was synced with",
     "git repositories of your own in the workspace",
-    "versions of memory that were set aside (state/memory.git.damaged-…, before-restore-…)",
+    "versions of memory that were set aside (….git.damaged-… in state, before-restore-…)",
     "text inside compressed files and pictures, and the text in other words",
     "photos and files whose message said it, unless it stands in them",
     "text that is no UTF-8, or written as addresses (%20), web pages (&amp;) and mails (=20) do",
@@ -77,6 +76,7 @@ _AT_HOME: tuple[tuple[str, Kind], ...] = (
     ("state/index.db", "store"),
     ("state/catalogue.db", "store"),
     ("state/memory.git/", "store"),
+    ("state/versions/", "store"),
     ("state/undo/", "removed"),
     ("state/backup", "removed"),
     ("state/cli_history", "log"),
@@ -180,6 +180,8 @@ class Home(Struct, frozen=True):
         if path.is_relative_to(self.workspace):
             return "text"
         name = str(path.relative_to(self.folder))
+        if ".git.damaged-" in name:  # of versions that were set aside
+            return "text"
         return next((kind for start, kind in _AT_HOME if name.startswith(start)), "text")
 
     def _shown(self, path: Path) -> str:
@@ -292,14 +294,13 @@ class Eraser:
         sessions: SessionManager,
         journal: Journal,
         memories: Memories,
-        versions: GitStore,
         forgetter: Forgetter,
         rebuild_index: Callable[[], Awaitable[None]],
     ) -> None:
         self._home = Home(home, workspace)
         self._sessions, self._journal = sessions, journal
-        self._memories, self._versions = memories, versions
-        self._forgetter, self._rebuild_index = forgetter, rebuild_index
+        self._memories, self._forgetter = memories, forgetter
+        self._rebuild_index = rebuild_index
         self._running = asyncio.Lock()
 
     async def plan(self, text: str) -> Outcome:
@@ -351,8 +352,7 @@ class Eraser:
             self._memories.forgotten += 1  # before the search: no turn writes it down from then on
             found = await asyncio.to_thread(self._home.occurrences, matcher)
             await self._erase_files(matcher, found, known)
-            rewrite = asyncio.to_thread(self._versions.rewrite, matcher.without_lines)
-            refused = await _trying(matcher, rewrite)
+            refused = await self._erase_versions(matcher)
             await _trying(matcher, self._rebuild_index())
             await _trying(matcher, self._journal.erase(matcher.redact))
             known = {one.path for one in found}
@@ -360,6 +360,16 @@ class Eraser:
             if not any(one.changes for one in left):
                 break
         return left, refused
+
+    async def _erase_versions(self, matcher: TextMatcher) -> str:
+        """Of all scopes; why one refused to be rewritten, empty where none did."""
+        refused = ""
+        for scope in await asyncio.to_thread(self._memories.versioned_scopes):
+            rewrite = self._memories.of(scope).versions.rewrite
+            refused = (
+                await _trying(matcher, asyncio.to_thread(rewrite, matcher.without_lines)) or refused
+            )
+        return refused
 
     async def _erase_files(
         self, matcher: TextMatcher, found: Sequence[Occurrence], known: Collection[Path]

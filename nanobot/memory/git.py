@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -144,6 +144,20 @@ class Repository:
             yield found
             tip = found.parent
 
+    def branches(self) -> list[str]:
+        """The names of all branches, in order."""
+        with self._translated():
+            return sorted(path.name for path in (self.path / "refs/heads").iterdir())
+
+    def changes(
+        self, commits: Iterable[Commit], tree: str = ""
+    ) -> Iterator[tuple[Commit, dict[str, str]]]:
+        """Each of these commits, which follow one another, with what it changed (see `changed`);
+        `tree` is that of the commit before them."""
+        for commit in paced(commits):
+            yield commit, dict(self.changed(tree, commit.tree))
+            tree = commit.tree
+
     def changed(self, before: str, after: str) -> Iterator[tuple[str, str]]:
         """The paths in which two trees differ, each with the id of its later content, empty where
         the file is gone; an empty id of a tree is an empty tree."""
@@ -208,20 +222,21 @@ class Repository:
 
         The new repository is built beside the old one and put in its place.
         """
-        changed, parent, tree = 0, "", ""
+        changed, parent = 0, ""
         with self._translated():
             shutil.rmtree(self._new, ignore_errors=True)
             build(self._new, self.branch)
         new = Repository(self._new, durable=False)
-        for number, commit in enumerate(paced(reversed(list(paced(self.chain(self.tip()))))), 1):
+        commits = reversed(list(paced(self.chain(self.tip()))))
+        for number, (commit, blobs) in enumerate(self.changes(commits), 1):
             message = redact_message(commit.message)
             touched = message != commit.message
             files: dict[str, bytes | None] = {}
-            for path, blob in self.changed(tree, commit.tree):
+            for path, blob in blobs.items():
                 content = self.content(blob) if blob else None
                 files[path] = content if content is None else redact_content(content)
                 touched = touched or files[path] != content
-            parent, tree = new.store(parent, files, message, commit.when), commit.tree
+            parent = new.store(parent, files, message, commit.when)
             changed += touched
             if number % PACK_EVERY == 0:
                 new.pack()

@@ -1,6 +1,6 @@
 """Every version of the long-term files: who changed what, why, and how to undo it.
 
-`GitStore` keeps the files of all scopes in one repository in the state folder, outside the agent's
+`GitStore` keeps the files of one scope in a repository in the state folder, outside the agent's
 reach; a repository that the person keeps in the workspace is not looked at. Invariants:
 
 - a version holds the change of one writer: what a person edited by hand is committed as theirs
@@ -8,10 +8,14 @@ reach; a repository that the person keeps in the workspace is not looked at. Inv
 - the first version of a scope holds its files as they were found, and is no one's change;
 - an intent is on the disk before each write, so that a crash at any step attributes the change
   rightly; at most one is open;
-- version N is the Nth commit of this device's branch, even after erasing or a sync.
+- a version has the number that its commit names, for good, also after erasing or a sync. Numbers
+  count up from 1; they have gaps where earlier versions of nanobot kept other scopes in the same
+  repository (see `repositories`).
 
-Everything here blocks. A lock of its own orders threads, a lock on a file beside the repository
-orders processes; both are released when their holder ends.
+Everything here blocks. A lock of its own orders the threads of a scope, one on a file beside the
+repository its processes; scopes do not wait for each other. All who work on versions share
+`versions.lock`: who holds it alone, a backup, finds every repository at rest. The system releases
+the locks of a process that ends.
 """
 
 from __future__ import annotations
@@ -19,14 +23,15 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from difflib import unified_diff
+from operator import attrgetter
 from pathlib import Path
 
 from loguru import logger
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.clock import Clock
@@ -37,7 +42,9 @@ from nanobot.memory.files import text_of
 from nanobot.memory.git import PACK_EVERY, Commit, Damaged, Repository, blob_id
 from nanobot.memory.guard import summary_of_change
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import merge, split
+from nanobot.memory.lines import merge
+from nanobot.memory.lines import split as split_lines
+from nanobot.memory.repositories import is_split, repository_of, split
 from nanobot.memory.version import (
     Author,
     Change,
@@ -52,6 +59,7 @@ from nanobot.memory.version import (
 from nanobot.security.paths import Root
 from nanobot.tasks import paced
 
+_EVERY_LOCK = "versions.lock"
 _LIMIT = 10_000_000
 _BATCH = 32
 """How many versions are read at once at most, while others wait; opening the repository takes time,
@@ -59,24 +67,35 @@ too."""
 
 
 class GitStore:
-    """The versions in the folder `repository` of the files in `work_tree`, the workspace.
+    """The versions, in the state folder `state`, of the files of one scope in `work_tree`, the
+    workspace.
 
-    The repository is made by the first version. Synchronous and thread-safe: callers on the event
-    loop use `asyncio.to_thread`. Paths are relative to the workspace; a `prefix` is that of a
-    scope (`people/x/`), empty for the owner's. After `pack_every` versions their objects become one
+    `prefix` is that of the scope (`people/x/`), empty for the owner's; paths are relative to the
+    workspace. The repository is made by the first version. Synchronous and thread-safe: callers on
+    the event loop use `asyncio.to_thread`. After `pack_every` versions their objects become one
     file. Raises `StorageError` where the disk refuses or the repository is damaged.
     """
 
     def __init__(
-        self, repository: Path, work_tree: Root, clock: Clock, *, pack_every: int = PACK_EVERY
+        self,
+        state: Path,
+        work_tree: Root,
+        clock: Clock,
+        prefix: str = "",
+        *,
+        pack_every: int = PACK_EVERY,
     ) -> None:
-        self.repository = Repository(repository)
-        self._intent = repository / "intent.json"
+        path = repository_of(state, prefix)
+        self.repository = Repository(path)
+        self.prefix = prefix
+        self._intent = path / "intent.json"
+        self._state = state
         self._work_tree = work_tree
         self._clock = clock
         self._pack_every = pack_every
         self._lock = threading.RLock()
         self._depth = 0
+        self._is_recovered = False
         self._versions: list[Version] = []
         self._line_times: dict[str, tuple[str, dict[str, datetime]]] = {}
         self._recorded_at: tuple[str, dict[str, str]] = ("", {})
@@ -84,12 +103,13 @@ class GitStore:
     # Writing
 
     def recover(self) -> None:
-        """Finish what a process that died left half done; at start, before anything else.
+        """Finish what a process that died left half done, before anything else: for the owner's at
+        start; of another scope, the first work on it does it.
 
         A damaged repository is set aside and a new one begins: versions are for looking back, and
         memory must not stop for them.
         """
-        if not self.repository.path.parent.exists():
+        if not self._state.exists():
             return
         with self.locked():
             try:
@@ -102,6 +122,17 @@ class GitStore:
                 with storage_errors(path):
                     path.rename(aside)
                 logger.error("{}; it is now {}, and new versions begin", error, aside.name)
+            self._is_recovered = True
+
+    def split(self) -> None:
+        """Give the other scopes their part of a repository that was for all of them, where that was
+        not done yet; called on the owner's store. See `repositories`."""
+        if is_split(self._state):
+            return
+        self.recover()
+        with self.locked():
+            if not is_split(self._state):
+                split(self._state)
 
     def write(
         self, path: str, before: bytes | None, after: bytes, change: Change, put: Callable[[], None]
@@ -109,19 +140,18 @@ class GitStore:
         """Let `put` write the file and make that a version; return its number.
 
         `before` is the present content, `after` what `put` will have written. What a person changed
-        in the same scope becomes versions of theirs first. Where `put` raises, there is no version.
+        becomes versions of theirs first. Where `put` raises, there is no version.
         A change that rests on history entries is a version even if it changes no line, so that the
         entries count as applied; another one that changes nothing has the number 0.
         """
         with self.locked():
             self.repository.create()
             self._settle()
-            scope = scope_of(path) or ""
-            self.record_hand_edits(scope)
+            self.record_hand_edits()
             if before == after and not change.cursors:
                 put()
                 return 0
-            message, now = self._message(change, scope), self._clock.now()
+            message, now = self._message(change), self._clock.now()
             parent = self.repository.tip()
             intent = {"path": path, "before": _sha(before), "after": _sha(after), "parent": parent}
             intent |= {"message": message, "when": now.isoformat()}
@@ -133,26 +163,26 @@ class GitStore:
                 raise
             return self._commit({path: after}, message, now)
 
-    def record_hand_edits(self, prefix: str = "", author: Author = "you") -> tuple[int, ...]:
-        """Make versions of what was changed in a scope since the last one, by a person or by the
-        `author` given; their numbers.
+    def record_hand_edits(self, author: Author = "you") -> tuple[int, ...]:
+        """Make versions of what was changed since the last one, by a person or by the `author`
+        given; their numbers.
 
         Where the scope has no versions, its files as they stand become the first.
         """
         with self.locked():
             files = dict[str, bytes | None]()
-            for path in (prefix + name for name in TRACKED):
+            for path in (self.prefix + name for name in TRACKED):
                 try:
                     files[path] = self._current(path)
                 except ToolError as error:  # a link must not keep the others from being written
                     logger.warning("{} is not kept in the versions: {}", path, error)
-            if any(belongs(path, prefix) for path in self._recorded()):
+            if any(belongs(path, self.prefix) for path in self._recorded()):
                 numbers = [self._record(path, files[path], author) for path in files]
                 return tuple(filter(None, numbers))
             found = {path: content for path, content in files.items() if content is not None}
             if not found:
                 return ()
-            message = self._message(Change("start", "the files as they were"), prefix)
+            message = self._message(Change("start", "the files as they were"))
             return (self._commit(found, message, self._clock.now()),)
 
     def rewrite(self, redact: Callable[[str], str]) -> int:
@@ -183,8 +213,7 @@ class GitStore:
     @contextmanager
     def sync_lock(self) -> Iterator[None]:
         """Excludes other syncs and the replacement of the history; writing goes on."""
-        path = self.repository.path
-        with locked(path.with_name(f"{path.name}.syncing"), wait=True):
+        with locked(self._lock_file("syncing"), wait=True):
             yield
 
     @contextmanager
@@ -192,16 +221,25 @@ class GitStore:
         """Excludes other threads and processes from the versions; the outermost one closes the
         repository's files."""
         with self._lock, ExitStack() as stack:
-            path = self.repository.path
             if not self._depth:
-                stack.enter_context(locked(path.with_name(f"{path.name}.lock"), wait=True))
+                own = self._lock_file("lock")
+                stack.enter_context(locked(self._state / _EVERY_LOCK, wait=True, shared=True))
+                stack.enter_context(locked(own, wait=True))
                 stack.callback(self.repository.close)
                 self.repository.finish_rewrite()
             self._depth += 1
             try:
+                if self.prefix and self._depth == 1 and not self._is_recovered:
+                    self.recover()
                 yield
             finally:
                 self._depth -= 1
+
+    def _lock_file(self, kind: str) -> Path:
+        """A file for a lock beside the repository, whose folder is there for the split only."""
+        if self.prefix and not is_split(self._state):
+            GitStore(self._state, self._work_tree, self._clock).split()
+        return self.repository.path.with_name(f"{self.repository.path.name}.{kind}")
 
     def _settle(self) -> None:
         """Give the change of an open intent to whom it belongs, where there is one to be read."""
@@ -228,10 +266,11 @@ class GitStore:
         if content is not None:
             before = self.repository.content(recorded) if recorded else b""
             summary = summary_of_change(name, text_of(before), text_of(content))
-        message = self._message(Change(author, summary), scope_of(path) or "")
+        message = self._message(Change(author, summary), scope_of(path))
         return self._commit({path: content}, message, self._clock.now())
 
-    def _message(self, change: Change, scope: str) -> str:
+    def _message(self, change: Change, scope: str | None = None) -> str:
+        scope = self.prefix if scope is None else scope
         return CommitMessage(change, self.tip_number() + 1, scope).text
 
     def _commit(self, files: Mapping[str, bytes | None], message: str, when: datetime) -> int:
@@ -262,7 +301,8 @@ class GitStore:
     # Reading
 
     def versions(self) -> Sequence[Version]:
-        """All of them, oldest first. They are read once in a process, and then what is new."""
+        """All of this repository, oldest first. They are read once in a process, and then what is
+        new."""
         with self.locked():
             known, new = self._versions, list[Commit]()
             last, tip = known[-1].commit if known else "", self.repository.tip()
@@ -275,37 +315,43 @@ class GitStore:
             else:
                 known = []  # the first time, or another history
             tree = self.repository.commit(last).tree if known and new else ""
-            self._versions = list(known)
-            for number, commit in enumerate(paced(reversed(new)), len(known) + 1):
-                blobs = dict(self.repository.changed(tree, commit.tree))
-                said, tree = CommitMessage.parse(commit.message), commit.tree
+            self._versions, number = list(known), known[-1].number if known else 0
+            for commit, changed in self.repository.changes(reversed(new), tree):
+                said = CommitMessage.parse(commit.message)
+                number = max(number + 1, said.number)  # it has none where a person committed it
+                blobs = {path: blob for path, blob in changed.items() if belongs(path, self.prefix)}
                 version = Version(number, commit.id, commit.when, said.scope, said.change, blobs)
                 self._versions.append(version)
             return self._versions
 
-    def log(self, prefix: str = "", limit: int = 20) -> list[Version]:
-        """The newest versions of a scope, newest first; those of one run are one."""
+    def at(self, number: int) -> Version | None:
+        """The newest version whose number is not above `number`."""
+        versions = self.versions()
+        found = bisect_right(versions, number, key=attrgetter("number"))
+        return versions[found - 1] if found else None
+
+    def log(self, limit: int = 20) -> list[Version]:
+        """The newest versions of the scope, newest first; those of one run are one."""
         versions, found = self.versions(), list[Version]()
         for version in reversed(versions):
             if len(found) == limit:
                 break
-            if version.is_in(prefix) and (run := _run(version, versions))[-1] == version:
+            if version.is_in(self.prefix) and (run := _run(version, versions))[-1] == version:
                 found.append(_joined(run))
         return found
 
-    def version(self, number: int, prefix: str = "") -> Version:
+    def version(self, number: int) -> Version:
         """One version, with those of its run. Raises `UnknownVersion`, for one of another scope as
         well."""
-        return _joined(self._run(number, prefix))
+        return _joined(self._run(number))
 
-    def diff(self, number: int, prefix: str = "") -> str:
-        """What a version changed in a scope, as a unified diff of all its files."""
+    def diff(self, number: int) -> str:
+        """What a version changed, as a unified diff of all its files."""
         lines: list[str] = []
-        for version in self._run(number, prefix):
+        for version in self._run(number):
             for path in version.paths:
-                if belongs(path, prefix):
-                    old, new = map(split, self._texts(version.number, path))
-                    lines += unified_diff(old, new, f"a/{path}", f"b/{path}", lineterm="")
+                old, new = map(split_lines, self._texts(version.number, path))
+                lines += unified_diff(old, new, f"a/{path}", f"b/{path}", lineterm="")
         return "".join(f"{line}\n" for line in lines)
 
     def lineage(self, path: str) -> Iterator[VersionSnapshot]:
@@ -340,26 +386,26 @@ class GitStore:
         self._line_times[path] = newest, times
         return times
 
-    def applied_cursors(self, prefix: str = "") -> frozenset[int]:
-        """The history entries of a scope on which a version rests."""
-        inside = (one.change.cursors for one in self.versions() if one.is_in(prefix))
+    def applied_cursors(self) -> frozenset[int]:
+        """The history entries of the scope on which a version rests."""
+        inside = (one.change.cursors for one in self.versions() if one.is_in(self.prefix))
         return frozenset(cursor for cursors in inside for cursor in cursors)
 
-    def plan_undo(self, number: int, prefix: str = "") -> Revert:
+    def plan_undo(self, number: int) -> Revert:
         """What undoes a version and keeps all that was changed since; writes nothing."""
         wanted: dict[str, str] = {}
         conflicts: list[str] = []
-        run = self._run(number, prefix)
+        run = self._run(number)
         for path in dict.fromkeys(path for one in run for path in one.paths):
-            if belongs(path, prefix):
-                steps = [self._texts(one.number, path) for one in run if path in one.blobs]
-                wanted[path], disputed = _undone(text_of(self._current(path)), steps)
-                conflicts += [f"{path}: {conflict}" for conflict in disputed]
+            steps = [self._texts(one.number, path) for one in run if path in one.blobs]
+            wanted[path], disputed = _undone(text_of(self._current(path)), steps)
+            conflicts += [f"{path}: {conflict}" for conflict in disputed]
         return self._revert(wanted, conflicts)
 
-    def plan_restore(self, number: int, prefix: str = "") -> Revert:
-        """What brings the files of a scope back to what they were after a version."""
-        return self._revert({prefix + name: self._text(number, prefix + name) for name in TRACKED})
+    def plan_restore(self, number: int) -> Revert:
+        """What brings the files back to what they were after a version."""
+        paths = (self.prefix + name for name in TRACKED)
+        return self._revert({path: self._text(number, path) for path in paths})
 
     def tip_number(self) -> int:
         """The number of the newest version, 0 for none."""
@@ -372,12 +418,12 @@ class GitStore:
         texts = {path: text for path, text in wanted.items() if text != now[path]}
         return Revert(texts, {path: now[path] for path in texts}, tuple(conflicts))
 
-    def _run(self, number: int, prefix: str) -> list[Version]:
+    def _run(self, number: int) -> list[Version]:
         """A version and those of its run. Raises `UnknownVersion`."""
-        versions = self.versions()
-        if not 0 < number <= len(versions) or not versions[number - 1].is_in(prefix):
+        version = self.at(number)
+        if version is None or version.number != number or not version.is_in(self.prefix):
             raise UnknownVersion(number)
-        return _run(versions[number - 1], versions)
+        return _run(version, self.versions())
 
     def _texts(self, number: int, path: str) -> tuple[str, str]:
         """What a version found in a file, and what it made of it."""
@@ -387,34 +433,10 @@ class GitStore:
         """What stood in a file after a version; empty for no file."""
         with self.locked():  # so that nothing is erased between the two
             versions = self.versions()
-            blobs = (versions[at].blobs.get(path) for at in range(number - 1, -1, -1))
+            upto = bisect_right(versions, number, key=attrgetter("number"))
+            blobs = (versions[at].blobs.get(path) for at in range(upto - 1, -1, -1))
             blob = next((blob for blob in blobs if blob is not None), "")
             return text_of(self.repository.content(blob)) if blob else ""
-
-
-class Newest(Struct, frozen=True):
-    """The newest version: its number, its time, and how many files there are."""
-
-    number: int
-    when: datetime
-    files: int
-
-
-def read_newest(path: Path) -> Newest | None:
-    """The newest version in a repository, every file of it read; None where there is none. Changes
-    nothing. Raises `StorageError` for what is damaged."""
-    repository = Repository(path)
-    try:
-        tip = repository.tip()
-        if not tip:
-            return None
-        newest = repository.commit(tip)
-        files = dict(repository.changed("", newest.tree))
-        for blob in set(files.values()):
-            repository.content(blob)
-        return Newest(CommitMessage.parse(newest.message).number, newest.when, len(files))
-    finally:
-        repository.close()
 
 
 def _run(version: Version, versions: Sequence[Version]) -> list[Version]:
@@ -451,7 +473,7 @@ def _undone(text: str, steps: Sequence[tuple[str, str]]) -> tuple[str, tuple[str
 
 
 def _lines(text: str) -> set[str]:
-    return {line.strip() for line in split(without_importance(text)) if line.strip()}
+    return {line.strip() for line in split_lines(without_importance(text)) if line.strip()}
 
 
 def _sha(content: bytes | None) -> str:

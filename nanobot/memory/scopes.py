@@ -20,16 +20,18 @@ from msgspec import Struct
 from nanobot.bus.events import TERMINAL, Address, InboundMessage
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
+from nanobot.memory.documents import OTHER_SCOPE
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryLog
 from nanobot.memory.pending import NotifyHeld, Pending
 from nanobot.memory.recall import FactUses, Recall
+from nanobot.memory.repositories import repositories
 from nanobot.memory.store import MemoryStore
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue, stem_of
 
 OWNER = "owner"
-_SCOPE = re.compile(r"(?:people|groups)/(?!\.)[A-Za-z0-9.@+_%-]{1,200}")
+_SCOPE = re.compile(OTHER_SCOPE)
 
 
 def is_scope(name: str) -> bool:
@@ -139,8 +141,7 @@ class Memory(Struct, frozen=True):
     """What is remembered for one scope.
 
     `prefix` is where its files lie in the workspace; `root` is that folder, for the file tools of a
-    turn that serves the scope. It exists once something was written. `versions` is None where
-    changes are not kept.
+    turn that serves the scope. It exists once something was written.
     """
 
     scope: str
@@ -150,15 +151,15 @@ class Memory(Struct, frozen=True):
     history: HistoryLog
     pending: Pending
     recall: Recall
-    versions: GitStore | None = None
+    versions: GitStore
 
 
 class Memories:
     """The memory of every scope.
 
-    `workspace` must be the root that the tools write through; `template` is the text of each file
-    before anything was learned. No folder is made before something is written. `versions` is None
-    where changes need not be kept. `quiesce` is given a scope, and entered around the replacing of
+    `workspace` must be the root that the tools write through; the versions lie in the folder
+    `state`. `template` is the text of each file before anything was learned. No folder is made
+    before something is written. `quiesce` is given a scope, and entered around the replacing of
     its rule files. `notify_held` shows what waits in a scope to its person. `budget` is the room
     for a prompt in tokens, `uses` what is noted down to choose which facts stand in one.
     """
@@ -166,9 +167,9 @@ class Memories:
     def __init__(
         self,
         workspace: Root,
+        state: Path,
         clock: Clock,
         template: Mapping[str, str] | None = None,
-        versions: GitStore | None = None,
         quiesce: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
         notify_held: NotifyHeld | None = None,
         *,
@@ -179,7 +180,7 @@ class Memories:
         self._notify_held = notify_held
         self._clock = clock
         self._template = template or {}
-        self._versions = versions
+        self._state = state
         self._quiesce = quiesce
         self.forgotten = 0
         """Grows whenever something left memory for good: what was read of it before is out of
@@ -205,12 +206,23 @@ class Memories:
             found += filter(is_scope, names)
         return found
 
+    def versioned_scopes(self) -> list[str]:
+        """The scopes that have versions, the owner first; their files may be gone. Blocks."""
+        return [prefix.rstrip("/") or OWNER for prefix in repositories(self._state)]
+
     def folders(self) -> list[tuple[str, Path]]:
         """Each scope that has anything on disk, and the folder of its memory."""
         return [(scope, self.of(scope).root.path / "memory") for scope in self.existing_scopes()]
 
     def recover(self) -> None:
-        """Finish what a crash cut short in the history of each scope. Blocks; for the start."""
+        """Finish what a crash cut short in the owner's versions and in the history of each scope,
+        and what is left of an earlier format of the versions. Blocks; for the start."""
+        try:
+            versions = self.of(OWNER).versions
+            versions.recover()
+            versions.split()
+        except NanobotError as error:
+            logger.error("the versions cannot be recovered: {} {}", error, error.hint)
         for scope in self.existing_scopes():
             try:
                 self.of(scope).history.recover()
@@ -219,16 +231,17 @@ class Memories:
 
     def _make(self, scope: str) -> Memory:
         prefix = prefix_of(scope)
+        versions = GitStore(self._state, self._workspace, self._clock, prefix)
         store = MemoryStore(
             self._workspace,
             self._clock,
             self._template,
             prefix=prefix,
-            versions=self._versions,
+            versions=versions,
             quiesce=partial(self._quiesce, scope) if self._quiesce else nullcontext,
         )
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
         pending = Pending(store, scope, self._notify_held)
         recall = Recall(store, scope, self._budget, self._uses)
-        return Memory(scope, prefix, root, store, history, pending, recall, self._versions)
+        return Memory(scope, prefix, root, store, history, pending, recall, versions)

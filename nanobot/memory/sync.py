@@ -1,7 +1,8 @@
 """`memory sync`: one memory on several devices, through a git repository that all of them reach.
 
-Every device pushes a branch of its own and no other, so nothing there is overwritten. It fetches
-the others' branches and merges their newest texts into its own files, three-way and line by line;
+For each scope, every device pushes a branch of its own and no other, so nothing there is
+overwritten; a scope other than the owner's has its branches below its name. A device fetches the
+others' branches and merges their newest texts into its own files, three-way and line by line;
 a merge that changes nothing makes no version. Writers never wait for the network.
 
 The base of a merge is the last state that both devices know: our version that the other one has
@@ -13,12 +14,14 @@ history is complete on that device.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+from urllib.parse import quote, unquote
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
 from nanobot.memory.files import text_of
@@ -42,7 +45,7 @@ _SSH = (
     " -oServerAliveInterval=10 -oServerAliveCountMax=3"
 )
 _SCHEMES = ("ssh://", "git+ssh://", "http://", "https://", "file://")
-_DEVICE = re.compile(r"refs/heads/(device-[0-9a-f]{8})")
+_DEVICE = re.compile(r"refs/heads/(|[^/]+/[^/]+/)(device-[0-9a-f]{8})")
 _LIMIT = 10_000_000
 _HINT = (
     "Nothing was lost. Check the address (a folder, ssh:// or https:// with a bare git repository; "
@@ -62,12 +65,14 @@ class SyncFailed(NanobotError):
 class SyncResult(Struct, frozen=True):
     """What a sync brought: the versions it made here, from these other devices.
 
-    `conflicts` says where two devices changed the same line; what either wrote was kept.
+    `others` has the versions of the other scopes. `conflicts` says where two devices changed the
+    same line; what either wrote was kept.
     """
 
     numbers: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
+    others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @contextmanager
@@ -103,19 +108,28 @@ def _remote(
         raise SyncFailed(address, reason) from error
 
 
-def fetch(address: str, repository: Path, seconds: float = _TRANSFER_SECONDS) -> dict[str, str]:
-    """Get every device's branch into the repository here, and nothing else; return their tips."""
-    found: dict[str, ObjectID] = {}
+def fetch(
+    address: str, repository: Path, prefix: str = "", seconds: float = _TRANSFER_SECONDS
+) -> dict[str, dict[str, str]]:
+    """Get the branches that every device has of the scope with this prefix into the repository
+    here, and nothing else; the tips of all scopes that are there, by prefix and device."""
+    found: dict[str, dict[str, ObjectID]] = {}
     with _remote(address, repository, seconds) as (client, path, ours):
 
         def wanted(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
             del depth
-            matches = ((_DEVICE.fullmatch(ref.decode("utf-8", "replace")), ref) for ref in refs)
-            found.update({match[1]: refs[ref] for match, ref in matches if match})
-            return [tip for tip in set(found.values()) if tip not in ours.object_store]
+            for ref, tip in refs.items():
+                match = _DEVICE.fullmatch(ref.decode("utf-8", "replace"))
+                if match and (scope := _prefix_of(match[1])) is not None:
+                    found.setdefault(scope, {})[match[2]] = tip
+            tips = set(found.get(prefix, {}).values())
+            return [tip for tip in tips if tip not in ours.object_store]
 
         client.fetch(path, ours, wanted)
-    return {device: tip.decode() for device, tip in found.items()}
+    return {
+        scope: {device: tip.decode() for device, tip in tips.items()}
+        for scope, tips in found.items()
+    }
 
 
 def _push(address: str, repository: Path, branch: str, tip: str) -> None:
@@ -150,6 +164,9 @@ def _resolved(address: str, branch: str) -> str:
     return str(folder)
 
 
+Tips = Mapping[str, str]
+"""The newest commit of each device."""
+
 Write = Callable[[str, str | None, str, Change], int]
 """Puts a merged text into the file of that path where the expected text (None: no file) still
 stands, from any thread; returns the number of the version."""
@@ -158,27 +175,53 @@ Hides = Callable[[str, str], bool]
 """Whether a line of the file of that path was forgotten here, and is not taken over."""
 
 
-def sync(store: GitStore, address: str, write: Write, hides: Hides) -> SyncResult:
-    """Fetch, merge and push the versions of a store. Blocks. Raises `SyncFailed`, and what `write`
-    raises."""
+def sync(
+    store_of: Callable[[str], GitStore],
+    prefixes: Iterable[str],
+    address: str,
+    write: Write,
+    hides: Hides,
+) -> SyncResult:
+    """Fetch, merge and push the versions of the owner, of the scopes with these prefixes, and of
+    those that are there only. Blocks. Raises `SyncFailed`, and what `write` raises."""
+    owner = store_of("")
+    with owner.locked():
+        owner.repository.create()
+        branch = owner.repository.branch
+    address = _resolved(address.strip(), branch)
+    result, there = _sync_scope(owner, address, None, write, hides)
+    others, conflicts = dict[str, tuple[int, ...]](), list(result.conflicts)
+    for prefix in sorted({*prefixes, *there} - {""}):
+        found, _ = _sync_scope(store_of(prefix), address, there.get(prefix, {}), write, hides)
+        conflicts += found.conflicts
+        if found.numbers:
+            others[prefix.rstrip("/")] = found.numbers
+    return replace(result, others=others, conflicts=tuple(conflicts))
+
+
+def _sync_scope(
+    store: GitStore, address: str, known: Tips | None, write: Write, hides: Hides
+) -> tuple[SyncResult, Mapping[str, Tips]]:
+    """Sync one scope; what it brought, and all that is there. Nothing is asked of the other side
+    where what is `known` to be there is what is here."""
     repository, conflicts = store.repository, list[str]()
     with store.sync_lock():
         with store.locked():
             repository.create()
-            paths = (path for version in store.versions() for path in version.paths)
-            for prefix in sorted({scope_of(path) or "" for path in paths} | {""}):
-                store.record_hand_edits(prefix)
+            store.record_hand_edits()
             branch = repository.branch
-        address = _resolved(address.strip(), branch)
-        tips = fetch(address, repository.path)
+            if known == {name: repository.tip(name) for name in repository.branches()}:
+                return SyncResult(), {}
+        there = fetch(address, repository.path, store.prefix)
+        tips = there.get(store.prefix, {})
         with store.locked():
             own = _own_branch(store, branch, tips)
             others = {device: tip for device, tip in sorted(tips.items()) if device != own}
-            ours = _texts(repository, repository.tip())
+            ours = _texts(store, repository.tip())
             merged = dict(ours)
             for device, tip in others.items():
-                base = _texts(repository, _base(store, device, tip, own))
-                for path, text in sorted(_texts(repository, tip).items()):
+                base = _texts(store, _base(store, device, tip, own))
+                for path, text in sorted(_texts(store, tip).items()):
                     mine = merged.get(path, "")
                     theirs = _without_forgotten(path, text, mine, hides)
                     result = merge(base.get(path, ""), mine, theirs)
@@ -198,18 +241,19 @@ def sync(store: GitStore, address: str, write: Write, hides: Hides) -> SyncResul
                 repository.set_tip(tip, device)
             tip = repository.tip()
         if tip:
-            _push(address, repository.path, own, tip)
-    return SyncResult(tuple(numbers), tuple(others), tuple(conflicts))
+            _push(address, repository.path, f"{_folder_of(store.prefix)}{own}", tip)
+    return SyncResult(tuple(numbers), tuple(others), tuple(conflicts)), there
 
 
-def _own_branch(store: GitStore, branch: str, tips: Mapping[str, str]) -> str:
+def _own_branch(store: GitStore, branch: str, tips: Tips) -> str:
     """The branch to push. Where the one there is of a twin, made of a copy or a backup of this
     home, that is another device from now on, and this one gets a new name."""
     if branch not in tips:
         return branch
-    repository, ours = store.repository, store.versions()
+    repository = store.repository
     there, number = repository.commit(tips[branch]), _number(repository, tips[branch])
-    if 0 < number <= len(ours) and ours[number - 1].when == there.when:
+    ours = store.at(number)
+    if ours and ours.number == number and ours.when == there.when:
         return branch  # this device's own; after erasing with another id
     own = new_branch()
     repository.set_tip(repository.tip(), own)
@@ -223,17 +267,18 @@ def _base(store: GitStore, device: str, tip: str, own: str) -> str:
     theirs = [(one.id, CommitMessage.parse(one.message)) for one in repository.chain(tip)]
     merges_there = (said.change.merged for _, said in theirs)
     merged_there = next((merges[own] for merges in merges_there if own in merges), 0)
-    merged_here = max((one.number for one in versions if device in one.change.merged), default=0)
-    if 0 < merged_there <= len(versions) and merged_there >= merged_here:
-        return versions[merged_there - 1].commit
+    merged_here = next((one for one in reversed(versions) if device in one.change.merged), None)
+    ours, newest_here = store.at(merged_there), merged_here.number if merged_here else 0
+    if ours and newest_here <= merged_there <= versions[-1].number:
+        return ours.commit
     seen, there = repository.tip(device), {commit for commit, _ in theirs}
-    ours = [version.commit for version in versions]
-    if seen in ours and seen not in there:  # a twin's, whom we have not met: ours alone
-        return next((commit for commit in reversed(ours) if commit in there), "")
+    commits = [version.commit for version in versions]
+    if seen in commits and seen not in there:  # a twin's, whom we have not met: ours alone
+        return next((commit for commit in reversed(commits) if commit in there), "")
     if seen or not merged_here:
         return seen
     # An erasure took our copy of its branch; which of its versions we merged is still said.
-    upto = versions[merged_here - 1].change.merged[device]
+    upto = merged_here.change.merged[device]
     return next((commit for commit, said in theirs if said.number == upto), "")
 
 
@@ -248,11 +293,25 @@ def _number(repository: Repository, commit: str) -> int:
     return CommitMessage.parse(repository.commit(commit).message).number
 
 
-def _texts(repository: Repository, commit: str) -> dict[str, str]:
-    """The texts of a commit; another device has no say in any file but the tracked ones."""
+def _texts(store: GitStore, commit: str) -> dict[str, str]:
+    """The texts of the scope in a commit; another device has no say in any file but the tracked
+    ones."""
     if not commit:
         return {}
+    repository = store.repository
     files = repository.changed("", repository.commit(commit).tree)
-    tracked = {path: blob for path, blob in files if scope_of(path) is not None}
+    tracked = {path: blob for path, blob in files if scope_of(path) == store.prefix}
     contents = {path: repository.content(blob) for path, blob in tracked.items()}
     return {path: text_of(text) for path, text in contents.items() if len(text) <= _LIMIT}
+
+
+def _folder_of(prefix: str) -> str:
+    """What the branches of a scope are called before the device's name: a ref allows less than a
+    scope does."""
+    return quote(prefix).replace(".", "%2E")
+
+
+def _prefix_of(folder: str) -> str | None:
+    """The prefix of the scope with such branches; None where there is none."""
+    prefix = unquote(folder)
+    return prefix if scope_of(f"{prefix}USER.md") == prefix else None

@@ -18,7 +18,7 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
-from nanobot.memory.documents import TRACKED
+from nanobot.memory.documents import OTHER_SCOPE, TRACKED
 from nanobot.memory.lines import Operation
 
 Author = Literal["start", "consolidate", "dream", "agent", "you", "restore", "forget", "sync"]
@@ -71,7 +71,7 @@ class UnknownVersion(NanobotError):
 class Version(Struct, frozen=True):
     """One change of long-term files. `commit` is its id in hex, `when` is aware, `scope` the prefix
     of the scope it was made in. `blobs` has the id of the new content of each file that it changed,
-    empty where the file went."""
+    empty where the file went; files of other scopes are not among them."""
 
     number: int
     commit: str
@@ -96,8 +96,9 @@ class Version(Struct, frozen=True):
         return tuple(self.blobs)
 
     def is_in(self, prefix: str) -> bool:
-        """Whether it concerns the scope with this prefix; an empty prefix is the owner's."""
-        return self.scope == prefix or any(belongs(path, prefix) for path in self.blobs)
+        """Whether it is one of the scope with this prefix, in whose repository it is; an empty
+        prefix is the owner's."""
+        return self.scope == prefix or bool(self.blobs)
 
 
 class VersionSnapshot(Struct, frozen=True):
@@ -119,7 +120,7 @@ class Revert(Struct, frozen=True):
     conflicts: tuple[str, ...] = ()
 
 
-_PATH = re.compile(r"((?:people|groups)/[^/]+/)?(.+)", re.DOTALL)
+_PATH = re.compile(rf"({OTHER_SCOPE}/)?(.+)", re.DOTALL)
 
 
 def scope_of(path: str) -> str | None:

@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from nanobot.errors import NanobotError, UnknownSession
 from nanobot.memory.digests import DigestLine, digest_path, is_month, month_of
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
-from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.importance import importance_mark, without_importance
@@ -174,11 +173,8 @@ class Explanation(Struct, frozen=True):
 class Explainer:
     """Answers `/memory why`."""
 
-    def __init__(
-        self, memories: Memories, versions: GitStore, sessions: SessionManager, scopes: Scopes
-    ) -> None:
-        self._memories, self._versions = memories, versions
-        self._sessions, self._scopes = sessions, scopes
+    def __init__(self, memories: Memories, sessions: SessionManager, scopes: Scopes) -> None:
+        self._memories, self._sessions, self._scopes = memories, sessions, scopes
 
     async def why(self, text: str, scope: str, asker: str = "") -> Explanation:
         """Where the lines that say `text` come from; the best few. `asker` as for `attributed`."""
@@ -202,7 +198,7 @@ class Explainer:
     def _given(self, memory: Memory, line: FactLine) -> str:
         """Who gave a line the importance that it has, also when it was worded otherwise."""
         mark, now = importance_mark(line.text), line.text.strip()
-        for snapshot in self._versions.lineage(memory.prefix + line.path):
+        for snapshot in memory.versions.lineage(memory.prefix + line.path):
             before, after = ({one.strip() for one in split(text) if importance_mark(one) == mark}
                              for text in (snapshot.before, snapshot.after))  # fmt: skip
             if now in after and now not in before:
@@ -238,7 +234,7 @@ class Explainer:
         """The versions that worded `line` so, or a wording that it replaced; with `removed` from
         where it was last taken out."""
         wording = without_importance(line).strip()
-        for snapshot in self._versions.lineage(memory.prefix + path):
+        for snapshot in memory.versions.lineage(memory.prefix + path):
             before, after = _lines(snapshot.before), _lines(snapshot.after)
             if removed:
                 gone = (one for one in before - after if _bare(one) == _bare(wording))
@@ -283,7 +279,7 @@ class Explainer:
         """The change that held a line back until the person accepted it; None where none did."""
         if version.author != "you" or not version.summary.startswith(CONFIRMED):
             return None
-        for snapshot in self._versions.lineage(memory.prefix + PENDING):
+        for snapshot in memory.versions.lineage(memory.prefix + PENDING):
             came = _lines(snapshot.after) - _lines(snapshot.before)
             if any(_bare(waiting.partition(": ")[2]) == _bare(line) for waiting in came):
                 return snapshot.version.change
@@ -358,11 +354,10 @@ def note_lines(memory: Memory) -> Iterator[FactLine]:
     """The entries of all daily notes, each with all its lines, and the lines of all digests."""
     store = memory.store
     for path in (*map(note_path, store.note_days()), *map(digest_path, store.digest_months())):
-        yield from entries_in(memory, path)
+        yield from _blocks(memory, path)
 
 
-def entries_in(memory: Memory, path: str) -> Iterator[FactLine]:
-    """The entries of one file, each with all its lines."""
+def _blocks(memory: Memory, path: str) -> Iterator[FactLine]:
     for number, block in numbered_blocks(memory.store.read(path)):
         yield FactLine(path, number, block)
 
@@ -379,7 +374,7 @@ def _noted(memory: Memory, change: Change, line: str) -> NoteSource | None:
     if found is None or not found.note:
         return None
     is_digest = is_month(found.note)
-    lines = entries_in(memory, f"memory/{found.note}.md")
+    lines = _blocks(memory, f"memory/{found.note}.md")
     best = _alike(words(line), lines, 1 if is_digest else _MOST_SAID)
     behind = _notes_behind(memory, found.note, best[0]) if is_digest and best else ()
     return NoteSource(found.note, (*best, *behind))
@@ -390,7 +385,7 @@ def _notes_behind(memory: Memory, month: str, line: FactLine) -> tuple[FactLine,
     digested = DigestLine.of(line.text, month)
     wanted, found = words(digested.text), list[FactLine]()
     for day in digested.days:
-        found += _alike(wanted, entries_in(memory, note_path(day)), 1)
+        found += _alike(wanted, _blocks(memory, note_path(day)), 1)
     return tuple(found)
 
 

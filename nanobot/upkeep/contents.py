@@ -55,14 +55,17 @@ UNFINISHED = ".restore-under-way.json"
 """In a home whose entries are changing places with those of a backup (see `restoring`)."""
 
 _MIXED = {"", "logs", "state", "workspace"}
+_MIXED |= {"state/versions", "state/versions/groups", "state/versions/people"}
 _TOGETHER = re.compile(
-    r"sessions|state/(memory\.git|channels)|workspace/(memory|people|groups)"  # folders
+    r"sessions|state/(memory\.git|versions/(people|groups)/.+\.git|channels)"  # folders
+    r"|workspace/(memory|people|groups)"
     r"|[^/]+|state/[^/]+\.json|workspace/[^/]+\.md"  # files
 )
-_LINKED = ("sessions/", "state/memory.git/", "state/channels/")
+_LINKED = ("sessions/", "state/memory.git/", "state/versions/", "state/channels/")
 _OUT = re.compile(
     r"backups|before-restore-[^/]*|\.restoring-[^/]*|\.restore-under-way\.json"
-    r"|state/(backup|backup\.lock|gateway\.(lock|sock)|memory\.git\.(lock|syncing))"
+    r"|state/(backup|backup\.lock|gateway\.(lock|sock)|versions\.lock)"
+    r"|state/(memory|versions/.+)\.git\.(lock|syncing)"
     r"|state/(catalogue|index)\.db[^/]*|state/journal\.db(-wal|-shm|-journal|\.before-[^/]*)?"
     r"|logs/(?!audit)[^/]*"
 )

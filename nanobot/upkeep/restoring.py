@@ -33,8 +33,8 @@ from nanobot.clock import Clock
 from nanobot.cron.job import decoded
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import replace_file, sync_folder
-from nanobot.memory.gitstore import read_newest
 from nanobot.memory.history import HISTORY, HistoryLog
+from nanobot.memory.repositories import read_newest, repositories
 from nanobot.security.paths import Root
 from nanobot.session.manager import conversations_in
 from nanobot.upkeep.archive import Progress, Unpacked, unpack
@@ -49,8 +49,8 @@ _NEEDED = ("state/", "sessions/", "workspace/memory/", "workspace/people/", "wor
 
 class HomeContents(Struct, frozen=True):
     """What a home holds. `waiting` messages and parts of replies are under way, `failed` ones are
-    set aside; `history` are its entries of consolidated conversation; `troubles` is what cannot be
-    used, and why."""
+    set aside; `versions` are those of the owner's memory, `history` the entries of consolidated
+    conversation of all; `troubles` is what cannot be used, and why."""
 
     conversations: int = 0
     messages: int = 0
@@ -86,10 +86,12 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
     troubles += [str(one.error) for one in conversations if one.error]
     people, groups = workspace.glob("people/*/"), workspace.glob("groups/*/")
     others = sorted(f"{path.relative_to(workspace)}/" for path in (*people, *groups))
+    places = repositories(home / "state")
+    numbers = {prefix: attempt(_versions, path) for prefix, path in places.items()}
     found = HomeContents(
         conversations=len(conversations),
         messages=sum(one.messages for one in conversations),
-        versions=attempt(_versions, home / "state" / "memory.git"),
+        versions=numbers.get("", 0),
         history=sum(attempt(_history, workspace, scope, clock) for scope in ("", *others)),
         jobs=attempt(_jobs, jobs) if jobs else 0,
         waiting=counts.received + counts.working + counts.outbox_pending,
@@ -100,7 +102,7 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
 
 
 def _versions(path: Path) -> int:
-    """The versions of memory, once the newest is read with everything in it."""
+    """The number of the newest version, once it is read with everything in it."""
     newest = read_newest(path)
     return newest.number if newest else 0
 

@@ -45,7 +45,7 @@ from nanobot.upkeep.contents import (
 OPERATION = "backup.snapshot"
 _MOST_COPIED = 8 << 20
 """Bytes of the largest file that is copied while the journal stands still."""
-_LIST, _JOURNAL, _MEMORY_LOCK = "snapshot.json", "journal.db", "state/memory.git.lock"
+_LIST, _JOURNAL, _MEMORY_LOCK = "snapshot.json", "journal.db", "state/versions.lock"
 
 
 class Snapshot(Struct, frozen=True):

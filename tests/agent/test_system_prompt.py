@@ -32,7 +32,8 @@ def workspace(tmp_path: Path) -> Path:
 
 def sources_of(workspace: Path, budget: int = 128_000) -> tuple[ScopedSources, MemoryStore]:
     template = load_template(template_folder())
-    memories = Memories(Root(workspace), FakeClock(), template, budget=budget)
+    state = workspace.parent / "state"
+    memories = Memories(Root(workspace), state, FakeClock(), template, budget=budget)
     skills = SkillsLoader(Root(workspace), MemoryState())
     scopes = Scopes(lambda _, __: False)
     sources = ScopedSources(memories, scopes, skills, ToolRegistry(), budget=budget)

@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Path:
     connect(home / "state" / "index.db").close()
     path, text = "memory/MEMORY.md", b"- Likes tea.\n"
     file = home / "workspace" / path
-    versions = GitStore(home / "state" / "memory.git", Root(home / "workspace"), clock)
+    versions = GitStore(home / "state", Root(home / "workspace"), clock)
     versions.write(path, None, text, Change("you", "new"), lambda: _put(file, text))
     return home
 

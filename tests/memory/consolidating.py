@@ -9,7 +9,6 @@ from pathlib import Path
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import ConsolidationLimits, PromptGauge
 from nanobot.memory.documents import LONG_TERM, install_template, load_template, template_folder
-from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.messages import Message, ToolCall
@@ -58,19 +57,15 @@ class Home:
     model: Provider
     limits: ConsolidationLimits = field(default_factory=lambda: ConsolidationLimits(budget=3_000))
     clock: FakeClock = field(default_factory=FakeClock)
-    versioned: bool = False
     notices: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         workspace = self.folder / "workspace"
         install_template(template_folder(), workspace)
         template = load_template(template_folder())
-        self.versions: GitStore | None = None
-        if self.versioned:
-            repository = self.folder / "state" / "memory.git"
-            self.versions = GitStore(repository, Root(workspace), self.clock)
-            self.versions.recover()
-        self.memories = Memories(Root(workspace), self.clock, template, self.versions)
+        state = self.folder / "state"
+        self.memories = Memories(Root(workspace), state, self.clock, template)
+        self.memories.recover()
         self.memory = self.altered(self.memories.of(OWNER))
         self.sessions = self.session_manager()
         self.size = PlainPromptSize()
@@ -104,7 +99,7 @@ class Home:
         await self.sessions.close()
 
     def again(self, model: Provider) -> Home:
-        return Home(self.folder, model, self.limits, self.clock, self.versioned)
+        return Home(self.folder, model, self.limits, self.clock)
 
     async def talk(self, *said: str, key: str = KEY, origin: str = "", words: int = 0) -> Session:
         """Turns that are done: what the person said, and an answer to each."""

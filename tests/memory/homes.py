@@ -118,16 +118,16 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
     catalogue = SessionCatalogue(folder / "sessions", clock, state / "catalogue.db")
     sessions = SessionManager(JsonlStore(catalogue, clock), clock, live_limit=0)
     journal = SqliteJournal(state / "journal.db", clock)
-    versions = GitStore(state / "memory.git", root, clock)
-    versions.recover()
-    memories = Memories(root, clock, {}, versions)
+    memories = Memories(root, state, clock)
+    memories.recover()
+    versions = memories.of("owner").versions
     sources = Sources(
         catalogue,
         lambda key, _: SCOPES.of_session(key, {}),
         memories.folders,
     )
     index = MemoryIndex(state / "index.db", sources, clock)
-    explainer = Explainer(memories, versions, sessions, SCOPES)
+    explainer = Explainer(memories, sessions, SCOPES)
     forgetter = Forgetter(memories, explainer, sessions, SCOPES, clock)
     eraser = Eraser(
         folder,
@@ -135,7 +135,6 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
         sessions=sessions,
         journal=journal,
         memories=memories,
-        versions=versions,
         forgetter=forgetter,
         rebuild_index=index.rebuild,
     )

@@ -17,7 +17,6 @@ from nanobot.memory.documents import LONG_TERM, install_template, load_template,
 from nanobot.memory.dream import Dream, DreamReport
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
-from nanobot.memory.gitstore import GitStore
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.search import Sources
@@ -80,9 +79,8 @@ class Owned:
         root = Root(workspace)
         self.workspace = workspace
         self.scopes = Scopes(owned_by("telegram:1"), [["telegram:1", "fake:2"]])
-        self.versions = GitStore(folder / "state" / "memory.git", root, self.clock)
         template = load_template(template_folder())
-        self.memories = Memories(root, self.clock, template, self.versions)
+        self.memories = Memories(root, folder / "state", self.clock, template)
         self.sessions = SessionManager.in_folder(folder / "sessions", self.clock)
         self.journal = SqliteJournal(folder / "state" / "journal.db", self.clock)
         self.index = MemoryIndex(
@@ -185,7 +183,7 @@ class Owned:
         await self.journal.close()
 
     def _service(self) -> MemoryService:
-        explainer = Explainer(self.memories, self.versions, self.sessions, self.scopes)
+        explainer = Explainer(self.memories, self.sessions, self.scopes)
         forgetter = Forgetter(self.memories, explainer, self.sessions, self.scopes, self.clock)
         eraser = Eraser(
             self.folder,
@@ -193,7 +191,6 @@ class Owned:
             sessions=self.sessions,
             journal=self.journal,
             memories=self.memories,
-            versions=self.versions,
             forgetter=forgetter,
             rebuild_index=self.index.rebuild,
         )
@@ -205,5 +202,4 @@ class Owned:
             explainer=explainer,
             forgetter=forgetter,
             eraser=eraser,
-            versions=self.versions,
         )

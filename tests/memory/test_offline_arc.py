@@ -12,7 +12,6 @@ import pytest
 from nanobot.memory.dream import Dream
 from nanobot.memory.dream.learning import DreamLimits
 from nanobot.memory.dream.state import DreamReport
-from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.messages import Message
@@ -42,8 +41,8 @@ class Arc:
             (self.workspace / path).parent.mkdir(parents=True, exist_ok=True)
             (self.workspace / path).write_text(text)
         root = Root(self.workspace)
-        self.versions = GitStore(folder / "memory.git", root, self.clock)
-        self.memory = (memories := Memories(root, self.clock, TEMPLATE, self.versions)).of(OWNER)
+        memories = Memories(root, folder / "state", self.clock, TEMPLATE)
+        self.memory = memories.of(OWNER)
         self._dream = Dream(
             provider=OfflineModel(self.clock),
             memories=memories,
@@ -121,7 +120,7 @@ async def test_a_new_value_retires_the_old_one_and_can_be_undone(arc: Arc) -> No
     assert [(day, "blue" in line) for day, line in arc.memory.store.retired()] == [
         (date(2026, 3, 3), True)
     ]
-    undone = arc.versions.plan_undo(report.versions[-1], "")
+    undone = arc.memory.versions.plan_undo(report.versions[-1])
     assert "blue" in undone.texts.get("USER.md", "") + undone.texts.get("memory/retired.md", "")
 
 

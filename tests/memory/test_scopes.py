@@ -123,7 +123,7 @@ def test_a_strangers_id_stays_inside_its_folder(
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     scope = SCOPES.of_message(message("telegram", "9", sender), "", {})
-    memory = Memories(Root(workspace), clock).of(scope)
+    memory = Memories(Root(workspace), workspace.parent / "state", clock).of(scope)
     asyncio.run(memory.store.append_today("hello"))
     (made,) = tmp_path.rglob("2026-11-21.md")
     people, name, folder, _ = made.relative_to(workspace).parts
@@ -141,13 +141,13 @@ def test_any_sender_has_the_name_of_one_folder(channel: str, sender: str, group:
 @pytest.mark.parametrize("name", ["", "people", "people/", "people/..", "people/a/b", "x/y", "/"])
 def test_what_is_no_scope_has_no_memory(tmp_path: Path, clock: StoppedClock, name: str) -> None:
     with pytest.raises(ValueError, match="is not a scope"):
-        Memories(Root(tmp_path), clock).of(name)
+        Memories(Root(tmp_path), tmp_path / "state", clock).of(name)
 
 
 async def test_memories_are_apart_and_their_folders_made_by_the_first_write(
     workspace: Path, clock: StoppedClock
 ) -> None:
-    memories = Memories(Root(workspace), clock)
+    memories = Memories(Root(workspace), workspace.parent / "state", clock)
     assert memories.existing_scopes() == [OWNER]
     person = memories.of("people/telegram_7")
     assert memories.of("people/telegram_7") is person
@@ -171,7 +171,7 @@ async def test_a_folder_of_a_scope_that_is_a_link_is_not_followed(
     outside.mkdir()
     (workspace / "people").mkdir()
     (workspace / "people/telegram_7").symlink_to(outside)
-    memories = Memories(Root(workspace), clock)
+    memories = Memories(Root(workspace), workspace.parent / "state", clock)
     with pytest.raises(Exception, match="links are not followed"):
         await memories.of("people/telegram_7").store.append_today("x")
     assert list(outside.iterdir()) == []

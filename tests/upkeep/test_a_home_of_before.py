@@ -81,7 +81,7 @@ async def test_what_was_said_and_learned_is_all_there(home: Path) -> None:
     assert {key.replace(":", "_") for key in keys} == set(raw)
     memory = (home / "workspace" / "memory" / "MEMORY.md").read_text()
     assert all(f"- {fact}" in memory for fact in FACTS)
-    versions = GitStore(home / "state" / "memory.git", Root(home / "workspace"), FakeClock())
+    versions = GitStore(home / "state", Root(home / "workspace"), FakeClock())
     assert {one.author for one in versions.log()} >= {"start", "agent", "dream"}
     await sessions.close()
 

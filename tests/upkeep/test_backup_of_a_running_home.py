@@ -161,7 +161,7 @@ async def test_memory_and_its_versions_are_of_the_same_moment(home: Path, tmp_pa
     """However quickly somebody writes memory: in a backup no change lacks its version."""
     made_home(home)
     memory = home / "workspace/memory/MEMORY.md"
-    versions = GitStore(home / "state/memory.git", Root(home / "workspace"), SystemClock())
+    versions = GitStore(home / "state", Root(home / "workspace"), SystemClock())
     begun, ended = threading.Event(), threading.Event()
 
     def write_memory() -> None:
@@ -194,5 +194,5 @@ async def test_memory_and_its_versions_are_of_the_same_moment(home: Path, tmp_pa
     for number in range(4):
         new = tmp_path / str(number)
         assert restore(tmp_path / f"{number}.tar.gz", new, None, SystemClock()).found.versions > 0
-        there = GitStore(new / "state/memory.git", Root(new / "workspace"), SystemClock())
+        there = GitStore(new / "state", Root(new / "workspace"), SystemClock())
         assert there.record_hand_edits() == ()

@@ -278,7 +278,7 @@ async def _write(memory: Memory, write: Write, run: str, report: DreamReport) ->
 def _version_of(memory: Memory, write: Write) -> int:
     """The version that made this change already, 0 where none did. Blocks."""
     path, steps = memory.prefix + write.path, set(write.operations)
-    for version in memory.versions.log(memory.prefix, _LATELY) if memory.versions else ():
+    for version in memory.versions.log(_LATELY):
         made = steps <= set(version.change.operations)
         if version.author == "dream" and path in version.paths and made:
             return version.number

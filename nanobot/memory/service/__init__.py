@@ -26,13 +26,21 @@ from nanobot.memory.guard import without_list_mark
 from nanobot.memory.importance import HIGHEST, Importance, with_mark, without_importance
 from nanobot.memory.lines import lines_of
 from nanobot.memory.recall import PERSON
-from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_group, is_scope
+from nanobot.memory.scopes import (
+    OWNER,
+    Memories,
+    Memory,
+    Scopes,
+    is_group,
+    is_scope,
+    prefix_of,
+)
 from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.search.tool import looked_up
+from nanobot.memory.search.tool import looked_up, retired_matching
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report
-from nanobot.memory.sync import sync
+from nanobot.memory.sync import SyncResult, sync
 from nanobot.memory.version import Change, Version, scope_of
 from nanobot.memory.why import Explainer, only_match
 from nanobot.memory.why import lines_of as explained_lines
@@ -96,10 +104,9 @@ class MemoryService:
         explainer: Explainer,
         forgetter: Forgetter,
         eraser: Eraser,
-        versions: GitStore,
     ) -> None:
         self._memories, self._scopes, self._index = memories, scopes, index
-        self._dream, self._explainer, self._versions = dream, explainer, versions
+        self._dream, self._explainer = dream, explainer
         self._forgetter, self._eraser = forgetter, eraser
 
     def table(self) -> dict[str, Operation]:
@@ -142,7 +149,7 @@ class MemoryService:
             await memory.store.record_hand_edits()
         except StorageError as error:  # what is remembered is in the files all the same
             problem = error.for_people()
-        versions = () if problem else await asyncio.to_thread(self._versions.versions)
+        versions = () if problem else await asyncio.to_thread(memory.versions.versions)
         overview = await asyncio.to_thread(_overview, memory, versions)
         overview.problem = problem or overview.problem
         overview.history["unread"] = await asyncio.to_thread(self._dream.unread, scope)
@@ -156,11 +163,13 @@ class MemoryService:
     async def search(self, query: Query, scope: str, asker: str = "") -> Report:
         """What was said and written down about it, in this scope and those it may read. `asker` is
         the origin of the words of who asks, by which they are called "you"."""
-        query = replace(query, scopes=self._scopes.readable(self.memory(scope).scope))
+        memory = self.memory(scope)
+        query = replace(query, scopes=self._scopes.readable(scope))
         result = await self._index.search(query)
         for owner, facts in looked_up(result).items():
             await asyncio.to_thread(self.memory(owner).recall.note_use, facts)
-        return views.search_report(query, result, asker)
+        retired = retired_matching(query.text, await asyncio.to_thread(memory.store.retired))
+        return views.search_report(query, result, retired, asker)
 
     async def why(self, text: str, scope: str, asker: str = "") -> Report:
         """Where a remembered line comes from: its version, its history entry, what was said.
@@ -170,35 +179,35 @@ class MemoryService:
 
     async def log(self, number: int | None, scope: str) -> Report:
         """What a change did, or the latest one; with its lines."""
-        memory, versions = await self._recorded(scope), self._versions
+        versions = (await self._recorded(scope)).versions
 
         def read() -> Report:
             if number is not None:
-                version = versions.version(number, memory.prefix)
-            elif latest := versions.log(memory.prefix, 1):
+                version = versions.version(number)
+            elif latest := versions.log(1):
                 version = latest[0]
             else:
                 return views.versions_report([])
-            return views.version_report(version, versions.diff(version.number, memory.prefix))
+            return views.version_report(version, versions.diff(version.number))
 
         return await asyncio.to_thread(read)
 
     async def learned_in(self, session: str, since: datetime, scope: str) -> list[Version]:
         """What a conversation changed since then, as far as it can be undone; newest first."""
-        prefix, versions = self.memory(scope).prefix, self._versions
+        versions = self.memory(scope).versions
         since = since.replace(microsecond=0)  # versions know whole seconds
 
         def read() -> list[Version]:
-            found = versions.log(prefix, _LOG_LENGTH)
+            found = versions.log(_LOG_LENGTH)
             mine = (one for one in found if one.change.session == session and one.when >= since)
-            return [version for version in mine if versions.plan_undo(version.number, prefix).texts]
+            return [version for version in mine if versions.plan_undo(version.number).texts]
 
         return await asyncio.to_thread(read)
 
     async def versions(self, scope: str) -> Report:
         """The latest changes, newest first."""
         memory = await self._recorded(scope)
-        found = await asyncio.to_thread(self._versions.log, memory.prefix, _LOG_LENGTH)
+        found = await asyncio.to_thread(memory.versions.log, _LOG_LENGTH)
         return views.versions_report(found)
 
     async def restore(self, number: int, scope: str, *, to: bool = False) -> Report:
@@ -208,15 +217,16 @@ class MemoryService:
         What cannot be undone, because it has changed since, is left and said. Raises
         `UnknownVersion`, and `NanobotError` for the version that holds the files as they were.
         """
-        memory, versions = await self._recorded(scope), self._versions
-        version = await asyncio.to_thread(versions.version, number, memory.prefix)
+        memory = await self._recorded(scope)
+        versions = memory.versions
+        version = await asyncio.to_thread(versions.version, number)
         number = version.number
         if version.author == "start" and not to:
             raise NanobotError(
                 f"version {number} holds the files as they were: there is nothing to undo"
             )
         plan = versions.plan_restore if to else versions.plan_undo
-        revert = await asyncio.to_thread(plan, number, memory.prefix)
+        revert = await asyncio.to_thread(plan, number)
         tip = await asyncio.to_thread(versions.tip_number)
         summary = f"back to version {number}" if to else f"undo change {number}"
         change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
@@ -312,6 +322,9 @@ class MemoryService:
         loop = asyncio.get_running_loop()
         forgotten: dict[str, Forgotten] = {}
 
+        def store_of(prefix: str) -> GitStore:
+            return self.memory(prefix.rstrip("/") or OWNER).versions
+
         def memory_with(path: str) -> Memory:
             return self.memory((scope_of(path) or "").rstrip("/") or OWNER)
 
@@ -326,8 +339,11 @@ class MemoryService:
             known = forgotten.setdefault(memory.scope, Forgotten(memory.root))
             return known.hides_line(line)
 
-        result = await asyncio.to_thread(sync, self._versions, remote, write, hides)
-        return views.sync_report(remote, result)
+        def synced() -> SyncResult:
+            prefixes = [prefix_of(scope) for scope in self._memories.versioned_scopes()]
+            return sync(store_of, prefixes, remote, write, hides)
+
+        return views.sync_report(remote, await asyncio.to_thread(synced))
 
     async def _restore_given(self, given: _Given) -> Report:
         """`version` is the one to undo, `to` the one to go back to."""

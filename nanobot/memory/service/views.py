@@ -24,6 +24,7 @@ from nanobot.memory.lines import is_heading
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
+from nanobot.memory.search.results import Retired
 from nanobot.memory.sync import SyncResult
 from nanobot.memory.version import TAGS, Author, Version
 from nanobot.messages import attributed
@@ -157,10 +158,12 @@ def _size(file: FileView) -> str:
     return f"- {file.path}: {size}{changed}"
 
 
-def search_report(query: Query, result: SearchResult, asker: str = "") -> Report:
-    """The hits, best first, each with what was said around it. `asker` is who reads it, as for
-    `attributed`."""
-    lines = list[str]()
+def search_report(
+    query: Query, result: SearchResult, retired: Sequence[Retired], asker: str = ""
+) -> Report:
+    """The hits, best first, each with what was said around it; before them what is past. `asker` is
+    who reads it, as for `attributed`."""
+    lines = [f"- no longer true since {day}: {shortened(line, _LINE)}" for day, line in retired]
     known = {hit.passage.id for hit in result.hits}
     for hit in result.hits:
         lines += _hit(hit, known, asker)
@@ -172,7 +175,9 @@ def search_report(query: Query, result: SearchResult, asker: str = "") -> Report
         | {"score": round(hit.score, 4), "before": hit.before, "after": hit.after}
         for hit in result.hits
     ]
-    return Report.of("\n".join(lines), hits=hits, terms=result.terms)
+    past = [{"day": str(day), "line": line} for day, line in retired]
+    text = "\n".join(lines)
+    return Report.of(text, hits=hits, terms=result.terms, retired=past)
 
 
 def _hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:
@@ -245,7 +250,8 @@ def sync_report(remote: str, result: SyncResult) -> Report:
     """What came from other devices, and what could not be merged."""
     news = "no other device has been there yet"
     if result.devices:
-        changes = counted(len(result.numbers), "change") if result.numbers else "nothing new"
+        count = len(result.numbers) + sum(map(len, result.others.values()))
+        changes = counted(count, "change") if count else "nothing new"
         news = f"{changes} came from {counted(len(result.devices), 'other device')}"
     lines = [f"Memory is in sync with {shortened(remote, 200)}: {news}."]
     if result.conflicts:
@@ -254,6 +260,7 @@ def sync_report(remote: str, result: SyncResult) -> Report:
     return Report.of(
         "\n".join(lines),
         versions=result.numbers,
+        others=result.others,
         devices=result.devices,
         conflicts=result.conflicts,
     )

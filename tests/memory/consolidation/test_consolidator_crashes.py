@@ -96,7 +96,7 @@ class WatchedHome(Home):
         root = Root(self.folder / "workspace")
         history = WatchedHistory(root, self.clock)
         template = load_template(template_folder())
-        store = WatchedStore(root, self.clock, template, versions=self.versions)
+        store = WatchedStore(root, self.clock, template, versions=memory.versions)
         history.moments = store.moments = self.moments
         return replace(memory, history=history, store=store)
 
@@ -106,12 +106,9 @@ class WatchedHome(Home):
         return sessions
 
 
-@pytest.mark.parametrize("versioned", [True, False])
-async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(
-    tmp_path: Path, versioned: bool
-) -> None:
+async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     model = ScriptedModel(*[learns("likes tea")] * 3)
-    home = WatchedHome(tmp_path / "home", model, versioned=versioned, copies=tmp_path / "copies")
+    home = WatchedHome(tmp_path / "home", model, copies=tmp_path / "copies")
     home.write_long_term(MEMORY)
     session = await home.talk(*(f"message {n}" for n in range(10)), words=200)
     await home.consolidator.maybe_consolidate_by_tokens(session, NEXT)
@@ -128,7 +125,7 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(
     for number, name in enumerate(home.moments.names):
         model = ScriptedModel(author=learns("likes tea"))
         copy = tmp_path / "copies" / str(number)
-        after = Home(copy, model, clock=home.clock, versioned=versioned)
+        after = Home(copy, model, clock=home.clock)
         await after.consolidator.recover()
         await after.background.drain(5)
         committed = name != "before the entry"
@@ -161,11 +158,11 @@ async def test_what_a_person_took_out_before_the_next_start_does_not_come_back(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel(learns("likes tea"))
-    home = WatchedHome(tmp_path / "home", model, versioned=True, copies=tmp_path / "copies")
+    home = WatchedHome(tmp_path / "home", model, copies=tmp_path / "copies")
     await home.consolidator.compact(await home.talk("I like tea"))
     await home.close()
     number = home.moments.names.index("after the changes")
-    after = Home(tmp_path / "copies" / str(number), ScriptedModel(), versioned=True)
+    after = Home(tmp_path / "copies" / str(number), ScriptedModel())
     assert "- likes tea" in after.long_term
     after.write_long_term(MEMORY)
     await after.consolidator.recover()
@@ -355,7 +352,7 @@ async def test_changes_that_an_editor_kept_out_are_made_later(tmp_path: Path) ->
 
 
 async def test_what_a_version_already_holds_counts_as_carried_out(tmp_path: Path) -> None:
-    home = Home(tmp_path, ScriptedModel(learns("likes tea")), versioned=True)
+    home = Home(tmp_path, ScriptedModel(learns("likes tea")))
     await home.consolidator.compact(await home.talk("I like tea"))
     mark = tmp_path / "workspace" / "memory" / ".applied"
     assert mark.read_text() == "1\n"

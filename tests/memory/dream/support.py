@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from nanobot.memory.dream import Dream, DreamLimits, DreamReport
-from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.messages import Message
@@ -45,18 +44,14 @@ def page(text: str) -> Message:
 class World:
     """One workspace. `talk` and `remembers` are how it comes to have something to dream about."""
 
-    def __init__(self, folder: Path, clock: FakeClock, *, versioned: bool = False) -> None:
+    def __init__(self, folder: Path, clock: FakeClock) -> None:
         self.clock = clock
         self.workspace = folder / "workspace"
         self.state = MemoryState()
         self.workspace.mkdir(exist_ok=True)
-        self.versions: GitStore | None = None
-        if versioned:
-            root = Root(self.workspace)
-            self.versions = GitStore(folder / "memory.git", root, clock)
-            self.versions.recover()
         self.conversations: dict[str, list[Message]] = {}
-        self.memories = Memories(Root(self.workspace), clock, {}, self.versions)
+        self.memories = Memories(Root(self.workspace), folder / "state", clock)
+        self.memories.recover()
         self.told: list[DreamReport] = []
         self.troubles: list[str] = []
 
@@ -142,8 +137,7 @@ class World:
 
     def restarted(self) -> World:
         """The same files, as another process finds them."""
-        versioned = self.versions is not None
-        again = World(self.workspace.parent, self.clock, versioned=versioned)
+        again = World(self.workspace.parent, self.clock)
         again.conversations, again.state = self.conversations, self.state
         return again
 

@@ -216,7 +216,7 @@ def test_a_line_of_a_persons_own_needs_no_days() -> None:
 async def test_the_offline_model_condenses_and_promotes_what_recurs(
     tmp_path: Path, clock: FakeClock
 ) -> None:
-    world = World(tmp_path, clock, versioned=True)
+    world = World(tmp_path, clock)
     for day in (3, 5, 12):
         world.write(f"memory/2026-09-{day:02}.md", "- 10:00 ran along the river\n- 11:00 tea\n")
     dream, _ = world.dream(provider=OfflineModel(clock))

@@ -219,7 +219,7 @@ async def test_the_schedule_outlives_an_unexpected_error(world: World) -> None:
                 raise KeyError("something that no code expects")
             return super().existing_scopes()
 
-    world.memories = Breaking(Root(world.workspace), world.clock, {}, None)
+    world.memories = Breaking(Root(world.workspace), world.workspace.parent / "state", world.clock)
     world.clock.jump(2 * 24 * HOUR)
     watched = Watched(world)
     async with running(world, watched.dream):

@@ -18,12 +18,11 @@ LIVES = "Lives in Porto since May 2026"
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(tmp_path, FakeClock(START), versioned=True)
+    return World(tmp_path, FakeClock(START))
 
 
 def versions_of(world: World) -> GitStore:
-    assert world.versions is not None
-    return world.versions
+    return world.memory().versions
 
 
 async def moved(world: World) -> int:

@@ -157,7 +157,7 @@ async def test_all_else_stays_and_goes_on_and_versions_keep_their_numbers(home: 
     assert story == "Once there was\n[erased], [erased].\n"
     assert len((home.folder / "logs" / "nanobot.log").read_text().splitlines()) == 2
     assert await home.learn("- Likes coffee") > 0
-    assert home.versions.record_hand_edits("") == ()
+    assert home.versions.record_hand_edits() == ()
     left = await home.journal.leftovers()
     assert [item.message.content for item in left.entries] == ["/forget --erase [erased]"]
 

@@ -135,9 +135,9 @@ async def test_the_lines_can_be_brought_back_by_a_restore(home: RealHome) -> Non
     assert isinstance(versions, list)
     (number,) = versions
     assert isinstance(number, int)
-    assert home.versions.version(number, "").author == "forget"
+    assert home.versions.version(number).author == "forget"
     assert f"--version {number}" in report.text
-    assert ANN in home.versions.plan_undo(number, "").texts["memory/MEMORY.md"]
+    assert ANN in home.versions.plan_undo(number).texts["memory/MEMORY.md"]
 
 
 async def test_only_what_has_versions_is_said_to_come_back(home: RealHome) -> None:

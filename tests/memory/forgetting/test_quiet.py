@@ -75,7 +75,6 @@ async def test_a_dream_cut_short_in_any_scope_does_not_write_back_what_was_erase
             sessions=home.sessions,
             journal=home.journal,
             memories=home.memories,
-            versions=home.versions,
             forgetter=forgetting(home, dream),
             rebuild_index=home.index.rebuild,
         )

@@ -31,7 +31,7 @@ def facts(lines: list[str]) -> str:
 
 @pytest.fixture
 def versions(tmp_path: Path, workspace: Path, clock: StoppedClock) -> GitStore:
-    return GitStore(tmp_path / "state" / "memory.git", Root(workspace), clock)
+    return GitStore(tmp_path / "state", Root(workspace), clock)
 
 
 @pytest.fixture
@@ -62,13 +62,14 @@ async def test_each_write_has_a_number_and_its_change(
 
 
 async def test_a_person_scope_has_versions_of_its_own(
-    workspace: Path, clock: StoppedClock, versions: GitStore
+    tmp_path: Path, workspace: Path, clock: StoppedClock
 ) -> None:
     prefix = "people/telegram_7/"
+    versions = GitStore(tmp_path / "state", Root(workspace), clock, prefix)
     store = MemoryStore(Root(workspace), clock, prefix=prefix, versions=versions)
     number = await write(store, FACTS[:1])
-    assert [version.number for version in versions.log(prefix)] == [number]
-    assert versions.version(number, prefix).paths == (f"{prefix}{MEMORY}",)
+    assert [version.number for version in versions.log()] == [number]
+    assert versions.version(number).paths == (f"{prefix}{MEMORY}",)
 
 
 async def test_a_retirement_is_explained_by_versions_of_both_files(
@@ -159,6 +160,6 @@ async def test_ages_are_the_same_after_many_versions_and_for_a_new_process(
         clock.time += timedelta(days=1)
         await write(store, [*FACTS, f"- the counter stands at {number}"])
         ages = store.fact_ages(MEMORY)
-    again = GitStore(tmp_path / "state" / "memory.git", Root(workspace), clock)
+    again = GitStore(tmp_path / "state", Root(workspace), clock)
     assert MemoryStore(Root(workspace), clock, versions=again).fact_ages(MEMORY) == ages
     assert (ages[FACTS[0]], ages["- the counter stands at 39"]) == (39, 0)

@@ -61,7 +61,11 @@ class Desk:
         self.workspace = workspace
         self.shown: list[tuple[str, str, list[str]]] = []
         self.memories = Memories(
-            root, clock, load_template(template_folder()), notify_held=self._notify_held
+            root,
+            workspace.parent / "state",
+            clock,
+            load_template(template_folder()),
+            notify_held=self._notify_held,
         )
         self.undo = Undo()
         self.messages_read: tuple[Message, ...] = ()

@@ -18,12 +18,14 @@ import pytest
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.memory.git import Damaged, Repository
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.sync import SyncFailed, SyncResult, fetch, sync
-from nanobot.memory.version import Change
+from nanobot.memory.repositories import repositories
+from nanobot.memory.sync import SyncFailed, SyncResult, Write, fetch, sync
+from nanobot.memory.version import Author, Change, CommitMessage, scope_of
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock
 
 FILE = "memory/MEMORY.md"
+FRIEND = "people/telegram_7/"
 START = "# Memory\n\n- lives in Ulm\n- likes tea\n"
 
 
@@ -36,26 +38,42 @@ class Device:
         self.root.create()
         self.state = folder / name / "state"
         self.clock = FakeClock()
-        self.store = GitStore(self.state / "memory.git", self.root, self.clock)
+        self._stores: dict[str, GitStore] = {}
+        self.store = self.store_of("")
 
-    def sync(self, forgotten: str = "nothing") -> SyncResult:
-        return sync(self.store, self.remote, self.merged, lambda path, line: forgotten in line)
+    def store_of(self, prefix: str) -> GitStore:
+        """The versions of a scope."""
+        new = GitStore(self.state, self.root, self.clock, prefix)
+        return self._stores.setdefault(prefix, new)
+
+    def sync(self, forgotten: str = "nothing", write: Write | None = None) -> SyncResult:
+        def hides(path: str, line: str) -> bool:
+            return forgotten in line
+
+        scopes = repositories(self.state)
+        return sync(self.store_of, scopes, self.remote, write or self.merged, hides)
 
     def merged(self, path: str, expected: str | None, text: str, change: Change) -> int:
         """Write what a sync merged."""
         place = self.root.place(path)
         before = None if expected is None else expected.encode()
         put = partial(place.write_bytes, text.encode(), expected=before)
-        return self.store.write(path, before, text.encode(), change, put)
+        store = self.store_of(scope_of(path) or "")
+        return store.write(path, before, text.encode(), change, put)
 
     def edit(self, text: str, path: str = FILE) -> None:
         self.root.place(path).write_bytes(text.encode())
 
     def write(self, text: str) -> int:
-        place = self.root.place(FILE)
+        return self.write_for("", text)
+
+    def write_for(self, prefix: str, text: str) -> int:
+        """Write the long-term facts of that scope."""
+        place = self.root.place(f"{prefix}{FILE}")
         before = place.read_bytes(100_000)
         put = partial(place.write_bytes, text.encode(), expected=before)
-        return self.store.write(FILE, before, text.encode(), Change("agent"), put)
+        store = self.store_of(prefix)
+        return store.write(place.relative, before, text.encode(), Change("agent"), put)
 
     def add(self, line: str) -> None:
         self.write(f"{self.text()}{line}\n")
@@ -166,12 +184,54 @@ def test_other_scopes_come_along_and_other_files_have_no_say(
     for path in (theirs, "evil.sh", "people/x/y/USER.md"):
         place = one.root.place(path)
         put = partial(place.write_bytes, b"- x\n", expected=None)
-        one.store.write(path, None, b"- x\n", Change("agent"), put)
+        store = one.store_of(scope_of(path) or "")
+        store.write(path, None, b"- x\n", Change("agent"), put)
     one.sync()
     two.sync()
     assert two.text(theirs) == "- x\n"
     assert two.root.place("evil.sh").stat() is None
     assert two.root.place("people/x").stat() is None
+
+
+def test_a_friends_changes_have_numbers_and_branches_of_their_own(
+    devices: tuple[Device, Device],
+) -> None:
+    one, two = devices
+    for line in ("- has a dog", "- speaks Danish"):
+        one.add(line)
+    one.write_for(FRIEND, "- jam\n")
+    one.sync()
+    result = two.sync()
+    assert (result.numbers, result.others) == ((2,), {"people/telegram_7": (1,)})
+    assert two.sync() == SyncResult((), result.devices)
+    branches = {path.parent.name for path in Path(one.remote).rglob("device-*")}
+    assert branches == {"heads", "telegram_7"}
+
+
+def test_devices_whose_versions_were_split_go_on_from_their_last_sync(tmp_path: Path) -> None:
+    one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
+    said: list[Author] = ["agent", "sync"]
+    for device, author in zip((one, two), said, strict=True):
+        repository = Repository(device.state / "memory.git")
+        repository.create()
+        for number, path in enumerate((FILE, f"{FRIEND}{FILE}"), 1):
+            device.edit(START, path)
+            message = CommitMessage(Change(author), number, scope_of(path) or "").text
+            files, parent = {path: START.encode()}, repository.tip()
+            repository.set_tip(repository.store(parent, files, message, device.clock.now()))
+        repository.close()
+    for device, other in ((one, two), (two, one)):
+        there = other.state / "memory.git"
+        tips = fetch(str(there), device.state / "memory.git")[""]
+        branch = Repository(there).branch
+        Repository(device.state / "memory.git").set_tip(tips[branch], branch)
+    one.write_for(FRIEND, f"{START}- has a dog\n")
+    two.write_for(FRIEND, START.replace("- likes tea\n", ""))
+    for device in (one, two, one):
+        assert device.sync().conflicts == ()
+    merged = START.replace("- likes tea\n", "- has a dog\n")
+    assert one.text(f"{FRIEND}{FILE}") == two.text(f"{FRIEND}{FILE}") == merged
+    assert one.text() == two.text() == START
 
 
 def test_other_branches_of_the_shared_repository_are_not_fetched(
@@ -270,7 +330,7 @@ def test_a_file_that_changes_during_the_merge_is_not_overwritten(
         raise WriteConflict(path)
 
     with pytest.raises(WriteConflict):
-        sync(two.store, two.remote, edited_meanwhile, lambda path, line: False)
+        two.sync(write=edited_meanwhile)
     two.sync()
     assert two.facts == {"- lives in Ulm", "- likes tea", "- has a dog", "- by hand"}
 

@@ -35,11 +35,13 @@ class Home:
         self.clock = FakeClock()
         self.root = Root(folder / "workspace")
         self.root.create()
-        self.repository = folder / "state" / "memory.git"
+        self.state = folder / "state"
+        self.repository = self.state / "memory.git"
         self.store = self.new()
+        self.theirs = self.new("people/telegram_7/")
 
-    def new(self) -> GitStore:
-        return GitStore(self.repository, self.root, self.clock)
+    def new(self, prefix: str = "") -> GitStore:
+        return GitStore(self.state, self.root, self.clock, prefix)
 
     def edit(self, text: str, path: str = FILE) -> None:
         self.root.place(path).write_bytes(text.encode())
@@ -52,7 +54,8 @@ class Home:
         before = place.read_bytes(100_000)
         change = change or Change("agent")
         put = partial(place.write_bytes, text.encode(), expected=before)
-        return self.store.write(path, before, text.encode(), change, put)
+        store = self.theirs if path.startswith(self.theirs.prefix) else self.store
+        return store.write(path, before, text.encode(), change, put)
 
 
 @pytest.fixture
@@ -89,21 +92,22 @@ def test_a_write_is_a_version_that_says_who_why_and_on_what_evidence(home: Home)
     assert "+- likes tea" in home.store.diff(number)
 
 
-def test_numbers_count_up_and_each_scope_sees_its_own(home: Home) -> None:
-    assert [home.write("- a\n"), home.write("- b\n", path=THEIRS), home.write("- c\n")] == [1, 2, 3]
-    assert [version.number for version in home.new().log()] == [3, 1]
-    assert [version.number for version in home.store.log("people/telegram_7/")] == [2]
+def test_each_scope_has_numbers_of_its_own(home: Home) -> None:
+    written = [home.write(f"- {n}\n", path=path) for n, path in enumerate([FILE, THEIRS] * 2)]
+    assert [*written, home.write("- c\n")] == [1, 1, 2, 2, 3]
+    assert [version.number for version in home.new().log()] == [3, 2, 1]
+    assert [version.number for version in home.theirs.log()] == [2, 1]
     assert [version.number for version in home.store.log(limit=1)] == [3]
-    for number, prefix in ((0, ""), (4, ""), (2, ""), (1, "people/telegram_7/")):
+    for number, store in ((0, home.store), (4, home.store), (0, home.theirs), (3, home.theirs)):
         with pytest.raises(UnknownVersion):
-            home.store.version(number, prefix)
+            store.version(number)
 
 
 def test_a_change_is_shown_and_undone_in_its_own_scope_only(home: Home) -> None:
     number = home.write("- theirs\n", path=THEIRS)
     with pytest.raises(UnknownVersion):
         home.store.diff(number)
-    assert "+- theirs" in home.store.diff(number, "people/telegram_7/")
+    assert "+- theirs" in home.theirs.diff(number)
 
 
 def test_a_hand_edit_is_the_persons_and_comes_before_the_agents_write(home: Home) -> None:
@@ -199,7 +203,7 @@ def test_applied_cursors_are_those_of_the_scope_even_where_no_line_changed(home:
     home.write("- a\n", Change("consolidate", cursors=(9,)), THEIRS)
     home.write("- a\n", Change("consolidate", cursors=(10,)), THEIRS)
     assert home.new().applied_cursors() == {1, 2, 3}
-    assert home.store.applied_cursors("people/telegram_7/") == {9, 10}
+    assert home.theirs.applied_cursors() == {9, 10}
     assert home.write("- a\n") == 0
 
 
@@ -327,7 +331,7 @@ def test_a_repository_of_the_persons_own_is_left_alone(home: Home) -> None:
 
 
 def test_many_versions_are_packed_and_read_as_before(home: Home) -> None:
-    home.store = GitStore(home.repository, home.root, home.clock, pack_every=10)
+    home.store = GitStore(home.state, home.root, home.clock, pack_every=10)
     for number in range(1, 26):
         home.write(f"- {number}\n", Change("agent", cursors=(number,)))
     assert len(list((home.repository / "objects/pack").glob("*.pack"))) == 2

@@ -60,7 +60,7 @@ def added(line: str, at: float) -> str | object:
 
 def authors(home: Path) -> dict[str, str]:
     """Whose version brought each line that stands there now."""
-    store = GitStore(home / "state/memory.git", Root(home / "workspace"), SystemClock())
+    store = GitStore(home / "state", Root(home / "workspace"), SystemClock())
     store.record_hand_edits()
     found: dict[str, str] = {}
     for snapshot in store.lineage(FILE):

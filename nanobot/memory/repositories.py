@@ -1,0 +1,153 @@
+"""Where the versions lie: a repository for each scope, and the split of the one that was for all.
+
+The owner's is `memory.git` in the state folder, those of the others are below `versions`. Earlier
+versions of nanobot kept the files of all scopes in the owner's, with one numbering; the folder
+`versions` says that this is over. Its making is the split:
+
+- One rename puts it in place with all repositories in it: after a crash before that, the split
+  begins again.
+- The owner's repository stays as it is, byte for byte: the commits that people were shown are still
+  found there.
+- A version keeps its number, which people were shown as well; new ones go on from the highest of
+  their scope.
+- Branches of other devices are split alike: devices that split the same branch come to the same
+  commits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from loguru import logger
+from msgspec import Struct
+
+from nanobot.io import storage_errors, sync_folder
+from nanobot.memory.git import PACK_EVERY, Commit, Damaged, Repository, build
+from nanobot.memory.version import CommitMessage, belongs, scope_of
+from nanobot.tasks import paced
+
+_OWNERS, _OTHERS = "memory.git", "versions"
+_NAMED = re.compile(r"(.+)\.git(?:\.old)?")
+"""A repository, also one that is being replaced."""
+
+
+def repository_of(state: Path, prefix: str) -> Path:
+    """Where the repository of the scope with this prefix lies, in the state folder `state`."""
+    return state / _OTHERS / f"{prefix.rstrip('/')}.git" if prefix else state / _OWNERS
+
+
+def repositories(state: Path) -> dict[str, Path]:
+    """The prefix of each scope that has versions, with the place of its repository; the owner's
+    first. Blocks."""
+    found = {"": state / _OWNERS} if os.path.lexists(state / _OWNERS) else {}
+    for path in sorted((state / _OTHERS).glob("*/*")):
+        if name := _NAMED.fullmatch(path.name):
+            prefix = f"{path.parent.name}/{name[1]}/"
+            if _is_prefix(prefix):
+                found[prefix] = repository_of(state, prefix)
+    return found
+
+
+def is_split(state: Path) -> bool:
+    """Whether scopes have repositories of their own; one system call."""
+    return (state / _OTHERS).exists()
+
+
+def split(state: Path) -> None:
+    """Give the other scopes what the owner's repository has of theirs. The caller excludes all who
+    work on versions.
+
+    Where an old version is damaged, the other scopes begin anew. Raises `StorageError`.
+    """
+    others, new = state / _OTHERS, state / f"{_OTHERS}.new"
+    with storage_errors(others):
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(mode=0o700)
+        try:
+            if _split(Repository(state / _OWNERS), new):
+                logger.info("the versions of other scopes than the owner's are in {} now", others)
+                os.sync()
+        except Damaged as error:
+            logger.error("{}; new versions begin for other scopes than the owner's", error)
+            shutil.rmtree(new)
+            new.mkdir(mode=0o700)
+        new.rename(others)
+        sync_folder(state)
+
+
+def _split(whole: Repository, target: Path) -> int:
+    """Write the other scopes' repositories into the folder `target`; how many there are."""
+    parts: dict[str, Repository] = {}
+    for branch in whole.branches() if whole.tip() else ():
+        tips, commits = dict[str, str](), reversed(list(paced(whole.chain(whole.tip(branch)))))
+        for number, (commit, blobs) in enumerate(whole.changes(commits), 1):
+            for prefix in _scopes(commit, blobs):
+                if prefix not in parts:
+                    parts[prefix] = _made(target / f"{prefix.rstrip('/')}.git", whole.branch)
+                files = {
+                    path: whole.content(blob) if blob else None
+                    for path, blob in blobs.items()
+                    if belongs(path, prefix)
+                }
+                parent = tips.get(prefix, "")
+                tips[prefix] = parts[prefix].store(parent, files, commit.message, commit.when)
+            if number % PACK_EVERY == 0:
+                _pack(parts)
+        for prefix, tip in tips.items():
+            parts[prefix].set_tip(tip, branch)
+    _pack(parts)
+    whole.close()
+    return len(parts)
+
+
+def _scopes(commit: Commit, blobs: Mapping[str, str]) -> set[str]:
+    """The prefixes of the scopes, but the owner's, that a commit concerns."""
+    said = CommitMessage.parse(commit.message).scope
+    found = {scope_of(path) for path in blobs} | {said if _is_prefix(said) else ""}
+    return {prefix for prefix in found if prefix}
+
+
+def _is_prefix(prefix: str) -> bool:
+    return bool(prefix) and scope_of(f"{prefix}USER.md") == prefix
+
+
+def _made(path: Path, branch: str) -> Repository:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    build(path, branch)
+    return Repository(path, durable=False)
+
+
+def _pack(parts: Mapping[str, Repository]) -> None:
+    for part in parts.values():
+        part.pack()
+        part.close()
+
+
+class Newest(Struct, frozen=True):
+    """The newest version: its number, its time, and how many files there are."""
+
+    number: int
+    when: datetime
+    files: int
+
+
+def read_newest(path: Path) -> Newest | None:
+    """The newest version in a repository, every file of it read; None where there is none. Changes
+    nothing. Raises `StorageError` for what is damaged."""
+    repository = Repository(path)
+    try:
+        tip = repository.tip()
+        if not tip:
+            return None
+        newest = repository.commit(tip)
+        files = dict(repository.changed("", newest.tree))
+        for blob in set(files.values()):
+            repository.content(blob)
+        return Newest(CommitMessage.parse(newest.message).number, newest.when, len(files))
+    finally:
+        repository.close()
