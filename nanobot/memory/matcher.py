@@ -13,11 +13,13 @@ afterwards says so. Pure.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from unicodedata import normalize
 
 from nanobot.errors import NanobotError
 from nanobot.memory.files import redacted_json
 from nanobot.memory.lines import blocks_of
+from nanobot.tasks import paced
 
 ERASED = "[erased]"
 
@@ -27,6 +29,7 @@ LEAST = 3
 LONGEST = 4096
 """Characters that an occurrence may take, with all its blanks and escapes."""
 
+_PIECE = 256 * 1024
 _WHOLE_WORD = 6
 
 _SLASHES = r"(?<!\\)\\+"
@@ -82,7 +85,7 @@ class TextMatcher:
 
     def is_in(self, text: str) -> bool:
         """Whether it stands in a text."""
-        return self._may_be_in(text) and self._pattern.search(normalize("NFC", text)) is not None
+        return self._may_be_in(text) and any(True for _ in self._found(normalize("NFC", text)))
 
     def redact(self, text: str) -> str:
         """A stored text without it: JSON, lines of JSON, or plain."""
@@ -100,8 +103,9 @@ class TextMatcher:
         """A text without it, whatever it means."""
         if not self._may_be_in(text):
             return text
-        redacted, found = self._pattern.subn(ERASED, normalize("NFC", text))
-        return redacted if found else text
+        normal = normalize("NFC", text)
+        redacted = self._replaced(normal, lambda _: ERASED)
+        return text if redacted == normal else redacted
 
     def blot(self, text: str) -> str:
         """The same with as many bytes of UTF-8 as before."""
@@ -110,7 +114,7 @@ class TextMatcher:
             length = len(found[0].encode("utf-8", "surrogateescape"))
             return ERASED[:length].ljust(length, "*")
 
-        return self._pattern.sub(blotted, text)
+        return self._replaced(text, blotted)
 
     def without_lines(self, text: str) -> str:
         """A file of facts without the lines in which it stands, wholly or in part, and without
@@ -118,13 +122,32 @@ class TextMatcher:
         if not self.is_in(text):
             return text
         text = normalize("NFC", text)
-        spans = [found.span() for found in self._pattern.finditer(text)]
+        spans = [found.span() for found in self._found(text)]
         kept, end = list[str](), 0
         for block in blocks_of(text):
             start, end = end, end + len(block)
             if not any(first < end and last > start for first, last in spans):
                 kept.append(block)
         return "".join(kept)
+
+    def _replaced(self, text: str, put: Callable[[re.Match[str]], str]) -> str:
+        pieces, end = list[str](), 0
+        for found in self._found(text):
+            pieces += [text[end : found.start()], put(found)]
+            end = found.end()
+        return "".join([*pieces, text[end:]])
+
+    def _found(self, text: str) -> Iterator[re.Match[str]]:
+        """All occurrences, looked for piece by piece: over a large file one call would hold up
+        every other thread for seconds."""
+        end = 0
+        for start in paced(range(0, len(text), _PIECE)):
+            following, most = start + _PIECE, start + _PIECE + 4 * LONGEST
+            found = self._pattern.search(text, max(start, end), most)
+            while found and found.start() < following:
+                yield found
+                end = found.end()
+                found = self._pattern.search(text, end, most)
 
     def _may_be_in(self, text: str) -> bool:
         """Rules most texts out cheaply."""

@@ -49,6 +49,16 @@ def test_a_long_text_loses_every_one_and_nothing_else(places: list[int], filler:
     assert redacted == "".join(pieces)
 
 
+@pytest.mark.parametrize("at", range(BLOCK - 16, BLOCK + 3, 2))
+def test_nothing_is_left_and_nothing_else_goes_at_the_edge_of_a_piece(at: int) -> None:
+    before, after = "." * at, f" {SECRET}!" + "." * BLOCK + f"\n{SECRET}"
+    redacted = TextMatcher(SECRET).redact_plain(f"{before}{SECRET}{after}")
+    assert redacted == f"{before}{ERASED}{after.replace(SECRET, ERASED)}"
+    short = f"{before}x{SECRET[:3]} {SECRET[:3]}x {SECRET[:3]} {SECRET[:3]}"
+    redacted = TextMatcher(SECRET[:3]).redact_plain(short)
+    assert redacted == f"{before}x{SECRET[:3]} {SECRET[:3]}x {ERASED} {ERASED}"
+
+
 def test_a_large_log_keeps_its_length(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "nanobot.log"
     path.parent.mkdir()
