@@ -15,12 +15,11 @@ leaves while it archives: it is not indexed twice.
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import NamedTuple
 from zlib import crc32
 
@@ -56,7 +55,6 @@ SEGMENT_MOST = 60
 """No segment has more turns."""
 
 _BATCH = 4_096
-_AMENDS = re.compile(rb'"(?:retract|mark)"')
 _PASSAGE = (
     "INSERT INTO passage (id, stream, segment, seq, moment, role, asks, hash, first, last,"
     " original, speaker, origin, turn, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -194,10 +192,10 @@ class IndexIngest:
             passed = min(len(list(same)), len(known.numbers), len(files) - 1)
             after = known.numbers[passed - 1] if passed else 0
         rest, numbers = files[passed:], known.numbers[:passed]
-        raw_lines = (raw for file in rest for raw in lines_of(file, start) if _AMENDS.search(raw))
-        amending = list(map(decode, raw_lines))
-        gone = [one for one in amending if isinstance(one, Retraction)]
-        marks = [one for one in amending if isinstance(one, Mark)]
+        raw_lines = chain.from_iterable(lines_of(file, start) for file in rest)
+        others = [decode(raw) for raw in raw_lines if b'"_type"' in raw]  # no messages
+        gone = [one for one in others if isinstance(one, Retraction)]
+        marks = [one for one in others if isinstance(one, Mark)]
         for one in gone:
             self._db.execute(
                 "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
@@ -220,7 +218,7 @@ class IndexIngest:
                     in_order = in_order and reader.number >= number
                     number = max(number, reader.number)
                     read, mark = read + len(raw) if raw.endswith(b"\n") else 0, crc32(raw, mark)
-                can_pass = can_pass and in_order and not amending
+                can_pass = can_pass and in_order and not (gone or marks)
                 if can_pass:
                     numbers.append(number)
 
@@ -233,21 +231,21 @@ class IndexIngest:
             return
         if any(one.last > number for one in gone):
             read = 0
-        if not (start or passed):  # all marks that there are come now
-            self._db.execute("UPDATE passage SET kept = 0 WHERE stream = ? AND kept", (id,))
-        self._db.executemany(
-            "UPDATE passage SET kept = ? WHERE stream = ? AND seq = ?",
-            ((one.kept, id, min(one.seq, NUMBER_LIMIT)) for one in marks),
-        )
+        if gone or marks or not in_order:
+            numbers = []
+        self._mark(id, marks, are_all=not (start or passed))
         self._db.execute(
             "UPDATE stream SET position = ?, metadata = coalesce(?, metadata) WHERE id = ?",
-            (
-                json.dumps(
-                    _Position(numbers if in_order and not amending else [], number, read, mark)
-                ),
-                reader.metadata,
-                id,
-            ),
+            (json.dumps(_Position(numbers, number, read, mark)), reader.metadata, id),
+        )
+
+    def _mark(self, stream: int, marks: Iterable[Mark], *, are_all: bool) -> None:
+        """Take in marks to keep, in their order; `are_all`: there are no others."""
+        if are_all:
+            self._db.execute("UPDATE passage SET kept = 0 WHERE stream = ? AND kept", (stream,))
+        self._db.executemany(
+            "UPDATE passage SET kept = ? WHERE stream = ? AND seq = ?",
+            ((one.kept, stream, min(one.seq, NUMBER_LIMIT)) for one in marks),
         )
 
     def _new_entries(
