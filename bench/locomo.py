@@ -194,7 +194,7 @@ async def by_index(home: Path, conversation: Conversation) -> list[Answer]:
         SessionCatalogue(home / "sessions", FakeClock()), scope_of=lambda key, metadata: "owner"
     )
     index = MemoryIndex(home / "state" / "index.db", sources, FakeClock(end))
-    tool = SearchMemory(index, lambda scope: (scope,), lambda scope: ())
+    tool = SearchMemory(index, lambda scope: (scope,))
     caller = TurnContext("locomo", "asking", "locomo:asking", "turn")
     try:
         answers = []

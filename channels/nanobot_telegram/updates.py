@@ -36,8 +36,7 @@ from telegram import (
 )
 
 from nanobot.bus.events import InboundMessage, Media, Quote
-from nanobot.channel import Chat, Sender
-from nanobot.channel.reactions import KEEP, NO_LONGER, asks_to_keep
+from nanobot.channel import KEEP, NO_LONGER, Chat, Sender, asks_to_keep
 from nanobot.text import one_line, valid_unicode
 from nanobot_telegram.content import (
     Me,

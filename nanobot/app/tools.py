@@ -217,7 +217,6 @@ class Toolbox:
             SearchMemory(
                 memory.index,
                 base.scopes.readable,
-                lambda scope: memory_of(scope).store.retired(),
                 lambda scope, facts: memory_of(scope).recall.note_use(facts),
                 recall.results,
                 min(recall.characters, window // 3),

@@ -8,7 +8,7 @@ each a function with an entry point of its own; it brings those that make sense 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -49,6 +49,22 @@ class Chat(Struct, frozen=True):
 
 
 Admission = Literal["allowed", "refused"]
+
+
+KEEP, NO_LONGER = "/note", "/note --undo"
+"""What a reaction says that asks to keep the message it is on, or that does so no longer, as typed
+in reply to it. An adapter sets `unanswered`, so that it gets no answer. Every other reaction is a
+note that asks for nothing."""
+
+_KEEPING = frozenset("✍📌⭐")
+"""Telegram offers the first of these; WhatsApp takes any."""
+_VARIANTS = dict.fromkeys((0xFE0F, *range(0x1F3FB, 0x1F400)))
+"""The request for a coloured sign, and the colours of a hand."""
+
+
+def asks_to_keep(reactions: Iterable[str]) -> bool:
+    """Whether one of these emoji does."""
+    return any(emoji.translate(_VARIANTS) in _KEEPING for emoji in reactions)
 
 
 class MenuEntry(Struct, frozen=True):

@@ -39,7 +39,7 @@ from nanobot.io import FileState, lstate_of
 from nanobot.memory.documents import ALL_FACTS, PENDING
 from nanobot.memory.files import Redact
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.lines import blocks_of, numbered_blocks
+from nanobot.memory.lines import blocks_of
 from nanobot.memory.matcher import LEAST
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.store import MemoryStore
@@ -48,6 +48,7 @@ from nanobot.memory.why import (
     Explainer,
     FactLine,
     SourceMessage,
+    entries_in,
     excerpt,
     lines_of,
     matching_lines,
@@ -157,8 +158,7 @@ def _hashes(salt: bytes, found: Iterable[str]) -> frozenset[str]:
 
 def _entries_of(memory: Memory) -> Iterator[FactLine]:
     """The entries of notes, of digests and of what waits to be confirmed, with all their lines."""
-    for number, block in numbered_blocks(memory.store.read(PENDING)):
-        yield FactLine(PENDING, number, block)
+    yield from entries_in(memory, PENDING)
     yield from note_lines(memory)
 
 
@@ -325,6 +325,10 @@ class Forgetter:
         lines = matching_lines(text, list(lines_of(memory)))
         facts, evidence = self._facts(memory, text, lines)
         lines += [line for line in _entries_of(memory) if _states(facts, line.text)]
+        by_hand = (
+            line for path in memory.store.files_by_hand() for line in entries_in(memory, path)
+        )
+        lines += [line for line in by_hand if _states(facts, redact(line.text))]
         messages = list(self._messages(scope, facts))
         entries = [one for one in paced(memory.history.entries()) if _entry_states(one, facts)]
         if not (lines or evidence or messages or entries):

@@ -122,7 +122,7 @@ class Pending:
 
     async def pending(self) -> list[PendingFact]:
         """What waits, the oldest first."""
-        return [fact for _, fact in _blocks(self._store.read(PENDING)) if fact]
+        return [fact for _, fact in pending_blocks(self._store.read(PENDING)) if fact]
 
     async def add(
         self,
@@ -142,7 +142,7 @@ class Pending:
         new: dict[str, PendingFact] = {}
 
         def extended(text: str) -> str:
-            waiting = {fact.what for _, fact in _blocks(text) if fact}
+            waiting = {fact.what for _, fact in pending_blocks(text) if fact}
             fresh = {fact.what: fact for fact in facts if fact.what not in waiting}
             room = max(0, MOST_WAITING - len(waiting))
             new.clear()
@@ -194,7 +194,7 @@ class Pending:
         gone = {fact.as_text() for fact in chosen}
 
         def without(text: str) -> str:
-            blocks = _blocks(text)
+            blocks = pending_blocks(text)
             return "".join(b for b, fact in blocks if fact is None or fact.as_text() not in gone)
 
         if chosen:
@@ -213,7 +213,7 @@ def _one_line(text: str) -> str:
     return " ".join(without_importance(text).split())
 
 
-def _blocks(text: str) -> list[tuple[str, PendingFact | None]]:
+def pending_blocks(text: str) -> list[tuple[str, PendingFact | None]]:
     """The file in blocks of lines, each with the fact that it is, if it is one."""
     numbers = count(1)
     found = ((block, _read(block)) for block in blocks_of(text))

@@ -133,6 +133,10 @@ class MemoryStore:
         """The months that have a digest, in order. Blocks."""
         return sorted(filter(None, map(month_of, self._names())))
 
+    def files_by_hand(self) -> list[str]:
+        """The paths of files that somebody put beside the notes, in order. Blocks."""
+        return sorted(f"memory/{name}" for name in filter(is_by_hand, self._names()))
+
     def facts(self, path: str) -> list[str]:
         """The facts that a document states beyond its template."""
         return guard.fact_lines(self.read(path), self.template_of(path))
@@ -160,15 +164,10 @@ class MemoryStore:
         One that stands again (its retirement was undone) is none, whatever the file still lists.
         """
         try:
-            found = _retired_in(self.read(RETIRED))
-            texts = (self.read(path) for path in FACTS) if found else ()
-            remaining = {
-                guard.without_list_mark(line) for text in texts for line in guard.fact_lines(text)
-            }
+            return retired_in(self.read(RETIRED), map(self.read, FACTS))
         except NanobotError as error:
             logger.warning("{} cannot be read: {}", RETIRED, error)
             return []
-        return [(day, line) for day, line in found if line not in remaining]
 
     def unconfirmed_notes(self) -> str:
         """Those of the notes in a prompt that foreign content may have caused. A turn may have
@@ -295,7 +294,7 @@ class MemoryStore:
         return path
 
     async def rewrite(self, redact: Callable[[str], str]) -> int:
-        """Put every document and note through `redact`; return how many files changed.
+        """Put every document, note and digest through `redact`; return how many files changed.
 
         For taking something out for good: no guard, and no version is made of it.
         """
@@ -391,7 +390,7 @@ class MemoryStore:
         """Why too many facts would go, at once or since a week ago: small losses add up."""
         old, new, template = write.expected, write.text, self.template_of(write.path)
         since = self.today() - _BASELINE - timedelta(days=1)
-        retired = (line for day, line in _retired_in(self._read_now(RETIRED)) if day >= since)
+        retired = (line for day, line in retired_in(self._read_now(RETIRED)) if day >= since)
         excused = (*write.excused, *retired)
         reason = guard.refusal(old, new, template, excused=excused)
         if reason or not guard.lost_facts(old, new, template):
@@ -417,8 +416,8 @@ class MemoryStore:
         places = [self._root.place(self._prefix + path) for path in sorted(RULES)]
         folder = self._root.place(f"{self._prefix}memory")
         if folder.stat() is not None:
-            files = (entry.name for entry in folder.entries() if entry.kind == "file")
-            places += [folder.child(name) for name in files if name.endswith(".md")]
+            kept = (name for name in self._names() if name.endswith(".md") and not is_by_hand(name))
+            places += map(folder.child, kept)
         return sum(redact_file(place, redact) for place in places)
 
 
@@ -444,6 +443,13 @@ def _to_retire(before: str, after: str, retired: Sequence[str]) -> tuple[str, ..
 def note_path(day: date) -> str:
     """Where the notes of `day` lie."""
     return f"memory/{day.isoformat()}.md"
+
+
+def is_by_hand(name: str) -> bool:
+    """Whether a Markdown file in the folder of memory is none that nanobot keeps."""
+    if day_of(name) or month_of(name) or not name.lower().endswith(".md"):
+        return False
+    return not name.startswith(".") and f"memory/{name}" not in {*TRACKED, "memory/HISTORY.md"}
 
 
 def day_of(name: str) -> date | None:
@@ -473,8 +479,9 @@ def _with_retired(text: str, today: date, lines: Iterable[str]) -> str:
     return _with_lines(text if text.strip() else "# Retired facts\n\n", new) if new else text
 
 
-def _retired_in(text: str) -> list[tuple[date, str]]:
-    """The retired facts and the days of their retirement, in the order in which they stand."""
+def retired_in(text: str, facts: Iterable[str] = ()) -> list[tuple[date, str]]:
+    """The retired facts and the days of their retirement, in the order in which they stand; not
+    those that one of the files of `facts` states again."""
     found = []
     for line in split(text):
         if match := _RETIRED.fullmatch(line.strip()):
@@ -482,4 +489,5 @@ def _retired_in(text: str) -> list[tuple[date, str]]:
                 found.append((date.fromisoformat(match[1]), match[2]))
             except ValueError:
                 continue  # a day that no calendar has, typed by hand
-    return found
+    again = {guard.without_list_mark(line) for one in facts for line in guard.fact_lines(one)}
+    return [(day, line) for day, line in found if line not in again]

@@ -354,10 +354,11 @@ def note_lines(memory: Memory) -> Iterator[FactLine]:
     """The entries of all daily notes, each with all its lines, and the lines of all digests."""
     store = memory.store
     for path in (*map(note_path, store.note_days()), *map(digest_path, store.digest_months())):
-        yield from _blocks(memory, path)
+        yield from entries_in(memory, path)
 
 
-def _blocks(memory: Memory, path: str) -> Iterator[FactLine]:
+def entries_in(memory: Memory, path: str) -> Iterator[FactLine]:
+    """The entries of one file, each with all its lines."""
     for number, block in numbered_blocks(memory.store.read(path)):
         yield FactLine(path, number, block)
 
@@ -374,7 +375,7 @@ def _noted(memory: Memory, change: Change, line: str) -> NoteSource | None:
     if found is None or not found.note:
         return None
     is_digest = is_month(found.note)
-    lines = _blocks(memory, f"memory/{found.note}.md")
+    lines = entries_in(memory, f"memory/{found.note}.md")
     best = _alike(words(line), lines, 1 if is_digest else _MOST_SAID)
     behind = _notes_behind(memory, found.note, best[0]) if is_digest and best else ()
     return NoteSource(found.note, (*best, *behind))
@@ -385,7 +386,7 @@ def _notes_behind(memory: Memory, month: str, line: FactLine) -> tuple[FactLine,
     digested = DigestLine.of(line.text, month)
     wanted, found = words(digested.text), list[FactLine]()
     for day in digested.days:
-        found += _alike(wanted, _blocks(memory, note_path(day)), 1)
+        found += _alike(wanted, entries_in(memory, note_path(day)), 1)
     return tuple(found)
 
 

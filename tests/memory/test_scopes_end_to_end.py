@@ -15,6 +15,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel
 from tests.memory.attacking import ME, owned
+from tests.memory.search.talk import id_of
 from tests.support import running
 
 SECRET = "zanzibar"
@@ -53,7 +54,10 @@ def everything(home: Path) -> list[Reply]:
     ids = (
         "m:fake:1:1",
         "h:owner:1",
-        "n:owner:2026-03-02.md:1",
+        id_of("n:owner:2026-03-02", f"- 08:00 {SECRET} noted"),
+        id_of("f:owner:memory/MEMORY", f"Facts\n- The {SECRET} password is x1"),
+        id_of("f:owner:memory/pending", f"MEMORY.md: {SECRET} waits"),
+        id_of("f:owner:memory/retired", f"{SECRET} is over"),
         "m:fake:5:1",
         "h:people/fake_bob:1",
     )

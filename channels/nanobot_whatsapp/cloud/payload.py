@@ -28,7 +28,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.bus.events import Media, MediaKind, Quote
-from nanobot.channel.reactions import KEEP, NO_LONGER, asks_to_keep
+from nanobot.channel import KEEP, NO_LONGER, asks_to_keep
 from nanobot.text import one_line
 from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming
 from nanobot_whatsapp.people import Person, id_of, is_id, is_number, is_person

@@ -29,10 +29,9 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from nanobot.bus.events import Media, MediaKind, Quote
-from nanobot.channel import ChannelHost
+from nanobot.channel import KEEP, NO_LONGER, ChannelHost, asks_to_keep
 from nanobot.channel.documents import Quarantine
 from nanobot.channel.health import HealthReporter
-from nanobot.channel.reactions import KEEP, asks_to_keep
 from nanobot.clock import Backoff, Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.text import one_line
@@ -43,6 +42,7 @@ from nanobot_whatsapp.people import Person, id_of, is_group, is_id, is_number
 
 _ID_CHARACTERS = 256
 _MAX_NOTES = 20
+_TAKEN_AWAY = "none"
 _QUOTED_CHARACTERS = 16 * 1024
 _EXCERPT = 80
 _REF_CHARACTERS = 16 * 1024
@@ -126,6 +126,8 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received |
         raise Unreadable(f"unexpected: {where.rstrip('`') if found else 'a field'}") from None
     if not is_id(message.id):
         raise Unreadable("a message without an id")
+    if message.reaction and not (_wish(message) or (message.quote and message.quote.ours)):
+        return None  # what they think of a message of their own
     heard = _incoming(message, me or Me(), now)
     changes = heard.edits or heard.deletes
     if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
@@ -194,14 +196,16 @@ def _person(message: _Message, me: Me) -> Person:
     return Person(tuple(sorted(ids, key=lambda id: not is_number(id))), name)
 
 
-def _keeps(message: _Message) -> bool:
-    """Whether it is a wish to keep the message that it quotes."""
-    return bool(message.reaction) and asks_to_keep([message.reaction])
+def _wish(message: _Message) -> str:
+    """The command that a reaction stands for, if any; which one was taken away is not said."""
+    if message.reaction == _TAKEN_AWAY:
+        return NO_LONGER
+    return KEEP if message.reaction and asks_to_keep([message.reaction]) else ""
 
 
 def _text(message: _Message, me: Me) -> str:
-    if _keeps(message):
-        return KEEP
+    if wish := _wish(message):
+        return wish
     return _without_mention(message.text, me) if message.mentions_me else message.text
 
 
@@ -216,7 +220,7 @@ def _without_mention(text: str, me: Me) -> str:
 
 def _quote(message: _Message, person: Person) -> Quote | None:
     quote = message.quote
-    if quote is None or (message.reaction and not _keeps(message)):
+    if quote is None or (message.reaction and not _wish(message)):
         return None
     sender = id_of(quote.sender)
     name = person.name if sender in person.ids and person.name else sender
@@ -245,7 +249,7 @@ def _media(item: _Media | None) -> Media | None:
 
 def _notes(message: _Message, media: Media | None) -> tuple[str, ...]:
     notes = list(message.notes[:_MAX_NOTES])
-    if message.reaction and not _keeps(message):
+    if message.reaction and not _wish(message):
         to = f" to “{message.quote.text[:_EXCERPT]}”" if message.quote else ""
         notes.append(f"reaction{to}: {message.reaction}")
     if message.media is not None and message.media.kind == "sticker":

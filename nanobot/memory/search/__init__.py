@@ -4,9 +4,10 @@ Here is what goes into a search and what comes out, and what the index needs fro
 
 Ids are stable: the same passage has the same id after every rebuild, so that a person or a model
 can name it tomorrow. `m:<session key>:<seq>` is a message, `h:<scope>:<cursor>` a history entry,
-`n:<scope>:<date>:<n>` a paragraph of a daily note or, with a month for a date, of its digest,
-`f:<scope>:<path>:<n>` a fact of a long-term file, `l:<path>:<n>` a passage of the library (the path
-is relative to the library).
+`n:<scope>:<date>:<sum>` a paragraph of a daily note or, with a month for a date, of its digest,
+`f:<scope>:<path>:<sum>` a passage of a file of memory, `l:<path>:<sum>` one of the library (the
+path is relative to the library). The sum is one of the passage's text: whatever is edited around
+it, the id names that text or nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.records import JsonValue
 
 Source = Literal["message", "history", "note", "memory", "library"]
+
+OWN_FILE = "file"
+"""The origin of what stands in a file that somebody put beside the files of memory."""
 
 
 class Query(Struct, frozen=True):
@@ -51,7 +55,8 @@ class Passage(Struct, frozen=True):
     document. `role` is empty for what is no message; `speaker` is the sender's name where one is
     known, else the role. `origin` is the message's (empty: their own words, or the model's), and
     `place` says where it stands in a way a person can follow: `telegram:1 #120`, `history 42`,
-    `2026-03-10.md:3`, `USER.md:12`, `library/book.pdf p. 3`. `kept`: the person marked it to keep.
+    `2026-03-10.md:3`, `USER.md:12`, `library/book.pdf p. 3`; for a fact that is not to be taken for
+    true also why. `kept`: the person marked it to keep.
     """
 
     id: str

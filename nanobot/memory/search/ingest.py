@@ -152,7 +152,7 @@ class IndexIngest:
                 else:
                     lines = ((entry.hash, entry) for entry in entries)
                     new = self._new_entries(id, lines, SessionReader())
-                    self._append(id, new, apart=source == "history")
+                    self._append(id, new, apart=source in ("history", "memory"))
                 stamps = (_stamps(files), id)
                 self._db.execute("UPDATE stream SET files = ? WHERE id = ?", stamps)
         except FileNotFoundError:  # moved just now: the next refresh sees where to

@@ -22,18 +22,19 @@ from msgspec.structs import replace
 
 from nanobot.io import FileState, lstate_of, opened
 from nanobot.memory.digests import digest_lines, first_of, month_of
-from nanobot.memory.documents import FACTS
+from nanobot.memory.documents import FACTS, PENDING, RETIRED
 from nanobot.memory.files import text_of
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.history import decode as decode_entry
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import numbered_blocks
+from nanobot.memory.lines import is_heading, numbered_blocks
+from nanobot.memory.pending import pending_blocks
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.search import Source, Sources
+from nanobot.memory.search import OWN_FILE, Source, Sources
 from nanobot.memory.search.library import documents, passages
-from nanobot.memory.store import day_of
-from nanobot.memory.taint import NOTE, is_unconfirmed
+from nanobot.memory.store import day_of, is_by_hand, retired_in
+from nanobot.memory.taint import NOTE, OTHERS, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, speaker_in
 from nanobot.security.paths import Place, Root
 from nanobot.session.records import SUFFIX, Foreign, Metadata, Retraction, decode, decode_fields
@@ -49,6 +50,7 @@ _LARGEST = 256 * 1024 * 1024
 _ENDS_ASKING = re.compile(r"[?？][^\w]*\Z")
 _MINUTE = re.compile(r"[-*] ((?:[01]\d|2[0-3]):[0-5]\d) ", re.ASCII)
 _NOTICES = {TURN_FAILED, TURN_STOPPED}
+_WAITS = ", waits for the person's word"
 _SEARCH = "search_memory"
 """The tool whose output is never indexed: it repeats what is."""
 
@@ -105,9 +107,16 @@ def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
     for name, file in inside.items():
         if day_of(name) or month_of(name):
             yield ("note", scope, name), (file,)
-    for path in FACTS:
-        if state := lstate_of(f"{root}/{path}"):
-            yield ("memory", scope, path), (SourceFile(root, path, state),)
+        elif name == PENDING.removeprefix("memory/") or is_by_hand(name):
+            yield ("memory", scope, well_formed(f"memory/{name}")), (file,)
+    states = ((path, lstate_of(f"{root}/{path}")) for path in FACTS)
+    facts = tuple(SourceFile(root, path, state) for path, state in states if state)
+    for file in facts:
+        yield ("memory", scope, file.name), (file,)
+    if retired := inside.get(
+        RETIRED.removeprefix("memory/")
+    ):  # what stands in the others again is true again
+        yield ("memory", scope, RETIRED), (retired, *facts)
 
 
 def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
@@ -252,7 +261,7 @@ def entries_of(
     elif source == "note":
         found = _note_passages(key, text_of(files[0].read()), zone)
     else:
-        found = _fact_passages(key, text_of(files[0].read()), template.get(key, ""))
+        found = _memory_passages(key, files, template.get(key, ""), zone)
     for entry in found:
         said = "\0".join((entry.text, entry.moment, entry.origin, entry.place))
         yield entry._replace(hash=line_hash(said.encode("utf-8", "replace")))
@@ -303,8 +312,44 @@ def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[IndexE
         yield IndexEntry(number, passage, moment, origin=origin, place=f"{name}:{line}")
 
 
+def _memory_passages(
+    path: str, files: Files, template: str, zone: tzinfo | None
+) -> Iterator[IndexEntry]:
+    """What a file of memory says: facts, facts that wait, facts that are no longer true, or, in a
+    file that somebody made by hand, anything."""
+    text, *others = (text_of(file.read()) for file in files)
+    if path == PENDING:
+        return _held_passages(text, zone)
+    if path == RETIRED:
+        return _past_passages(text, others, zone)
+    return _fact_passages(path, text, template)
+
+
 def _fact_passages(path: str, text: str, template: str) -> Iterator[IndexEntry]:
-    """The facts of the long-term file at `path`, beyond its template."""
-    for number, (line, passage) in enumerate(numbered_blocks(text), 1):
-        if fact_lines(passage, template):
-            yield IndexEntry(number, without_importance(passage), place=f"{path}:{line}")
+    """The facts in the file at `path` beyond its template, each under its heading."""
+    heading, origin = "", "" if path in FACTS else OWN_FILE
+    for number, (line, passage) in enumerate(numbered_blocks(text, headings=True), 1):
+        if is_heading(passage):
+            heading = f"{passage.strip('# ')}\n"
+        elif fact_lines(passage, template):
+            fact = f"{heading}{without_importance(passage)}"[:LONGEST_MESSAGE]
+            yield IndexEntry(number, fact, origin=origin, place=f"{path}:{line}")
+
+
+def _held_passages(text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
+    """The facts that wait for the person's word; each has an origin, so that none is trusted."""
+    for number, (block, fact) in enumerate(pending_blocks(text), 1):
+        if fact:
+            moment = datetime.combine(fact.day, time(), zone).isoformat()
+            origin, place = ",".join(fact.origins) or OTHERS, f"{PENDING} {fact.number}{_WAITS}"
+            yield IndexEntry(number, fact.shown, moment, origin=origin, place=place)
+        elif block.strip() and not is_heading(block):
+            text = block.strip()
+            yield IndexEntry(number, text, origin=OTHERS, place=f"{PENDING}{_WAITS}")
+
+
+def _past_passages(text: str, facts: Sequence[str], zone: tzinfo | None) -> Iterator[IndexEntry]:
+    """The facts that are no longer true, each with the day on which it was retired."""
+    for number, (day, line) in enumerate(retired_in(text, facts), 1):
+        moment = datetime.combine(day, time(), zone).isoformat()
+        yield IndexEntry(number, line, moment, place=f"{RETIRED}, no longer true since {day}")

@@ -15,14 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import date
 
 from nanobot.memory.search import Hit, Passage, Query, SearchResult
 from nanobot.memory.wording import words
 from nanobot.text import shortened
-
-Retired = tuple[date | str, str]
-"""The day on which a fact was retired, and its line."""
 
 Shown = tuple[str, Sequence[Passage]]
 """A text, and the passages of which it shows anything."""
@@ -30,7 +26,7 @@ Shown = tuple[str, Sequence[Passage]]
 _FRAME = 300
 """Characters kept for the first line and the last."""
 
-_PASSAGE, _NEIGHBOUR, _RETIRED = 700, 250, 300
+_PASSAGE, _NEIGHBOUR = 700, 250
 _REPEATED = 0.7
 """The share of a reply's words that stand in its message, from which on it repeats that."""
 
@@ -38,21 +34,18 @@ _KINDS = {"history": "summary", "note": "note", "memory": "fact", "library": "do
 _LINE_END = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
-def results_text(
-    query: Query, result: SearchResult, retired: Sequence[Retired], most: int
-) -> Shown:
-    """The hits, after the retired facts that speak of the same, in at most `most` characters."""
-    past = _retired_text(retired, min(_RETIRED, most // 30))
+def results_text(query: Query, result: SearchResult, most: int) -> Shown:
+    """The hits, in at most `most` characters."""
     if not result.hits:
-        return "\n\n".join([_miss(query, result), *past]), ()
+        return _miss(query, result), ()
     first = query.skip + 1
-    page = _Page(result, first, max(most // 2, most - _FRAME - sum(map(len, past))))
+    page = _Page(result, first, most - _FRAME)
     last = query.skip + page.count
     head = f"Results {first} to {last} for {_quoted(query.text)}, [{first}] the best:"
     tail = "around=<id> reads on. Not it? Search again with other words."
     if result.left or page.count < len(result.hits):
         tail = f"More: the same query with more={last + 1}. {tail}"
-    return "\n\n".join([head, *past, *page.groups(), tail]), tuple(page.shown.values())
+    return "\n\n".join([head, *page.groups(), tail]), tuple(page.shown.values())
 
 
 class _Page:
@@ -143,13 +136,6 @@ def around_text(id: str, passages: Sequence[Passage], most: int) -> Shown:
     head = f"Around {id}, in order:"
     tail = f"Before this: around={passages[0].id}. After this: around={passages[-1].id}."
     return "\n\n".join([head, *texts, tail]), passages
-
-
-def _retired_text(retired: Sequence[Retired], most: int) -> list[str]:
-    if not retired:
-        return []
-    lines = [f"  - retired {day}: {shortened(line, most)}" for day, line in retired]
-    return ["\n".join(["No longer true (retired from memory on the day given):", *lines])]
 
 
 def _who_when_where(passage: Passage) -> str:

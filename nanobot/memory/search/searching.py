@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from heapq import nlargest
 from typing import NamedTuple
+from zlib import crc32
 
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
@@ -47,8 +48,9 @@ class Readable(NamedTuple):
     key: str
     scope: str
 
-    def passage_id(self, seq: int) -> str:
-        """The id of a passage, the same after every rebuild."""
+    @property
+    def prefix(self) -> str:
+        """What the ids of its passages begin with."""
         match self.source:
             case "message" | "library":
                 name = self.key
@@ -56,7 +58,14 @@ class Readable(NamedTuple):
                 name = self.scope
             case _:
                 name = f"{self.scope}:{self.key.removesuffix('.md')}"
-        return f"{_PREFIX[self.source]}:{name}:{seq}"
+        return f"{_PREFIX[self.source]}:{name}:"
+
+    def passage_id(self, seq: int, text: str) -> str:
+        """The id of a passage, the same after every rebuild. What people edit has no numbers that
+        stay, so there it is a checksum of the text."""
+        if self.source in ("message", "history"):
+            return f"{self.prefix}{seq}"
+        return f"{self.prefix}{crc32(text.encode()):08x}"
 
 
 Streams = Mapping[int, Readable]
@@ -103,17 +112,21 @@ class Search:
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
         """A passage and what stands beside it; [] where `scopes` do not have it."""
-        prefix, _, number = id.rpartition(":")
-        if not number.isdecimal() or len(number) >= len(str(NUMBER_LIMIT)):
-            return []
-        seq, wanted = int(number), f"{prefix}:{int(number)}"
+        prefix, number = id[: id.rfind(":") + 1], id.rpartition(":")[2]
         streams = self._streams(scopes).values()
-        stream = next((one for one in streams if one.passage_id(seq) == wanted), None)
-        here = self._passages(stream, "seq = ?", seq) if stream else []
-        if stream is None or not here:
+        stream = next((one for one in streams if one.prefix == prefix), None)
+        if stream is None:
             return []
-        earlier, later = self._beside(stream, seq, max(before, 0), max(after, 0))
-        return [*earlier, *here, *later]
+        if stream.source in ("message", "history"):
+            known = number.isdecimal() and len(number) < len(str(NUMBER_LIMIT))
+            every = self._passages(stream, "seq = ?", int(number)) if known else []
+        else:
+            every = self._passages(stream, "seq > ? ORDER BY seq", 0)
+        here = next((one for one in every if one.id == id), None)
+        if here is None:
+            return []
+        earlier, later = self._beside(stream, here.seq, max(before, 0), max(after, 0))
+        return [*earlier, here, *later]
 
     def stats(self) -> IndexStats:
         """How much is indexed."""
@@ -249,7 +262,7 @@ def _passage(stream: Readable, row: _Row) -> Passage:
     elif last:
         place = f"{place} ({session} #{first}-{last})"
     return Passage(
-        id=stream.passage_id(seq),
+        id=stream.passage_id(seq, text),
         source=stream.source,
         scope=stream.scope,
         session=session,

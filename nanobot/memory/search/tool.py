@@ -2,28 +2,28 @@
 
 Invariants: only scopes that the caller may read are searched, by a hit, by a neighbour and by
 reading on from an id alike; a miss says what was looked for, so that "I don't know" is an honest
-answer; facts that were retired are shown as such. A result counts as trusted only where nothing in
-it came from elsewhere than this scope's own conversations.
+answer; facts that wait or are no longer true are shown as such. A result counts as trusted only
+where nothing in it came from elsewhere than this scope's own conversations.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from nanobot.errors import ToolError
+from nanobot.memory.documents import FACTS
 from nanobot.memory.search import Passage, Query, SearchResult
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.search.results import Retired, Shown, around_text, results_text
-from nanobot.memory.wording import words
+from nanobot.memory.search.results import Shown, around_text, results_text
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
-_RETIRED, _CONTEXT, _BEST = 5, 4, 3
+_CONTEXT, _BEST = 4, 3
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
 
 
@@ -54,13 +54,11 @@ _DESCRIPTION = (
 
 class SearchMemory(Tool, Struct, frozen=True):
     """Searches what the caller's scope may read. `readable` gives the scopes that a scope may read,
-    itself first; `retired` the retired facts of one, in a thread, since it reads a file. `note_use`
-    is told, in a thread, which facts of a scope were looked up. A call shows so many `results`
-    unless it says how many, in at most so many `characters`."""
+    itself first. `note_use` is told, in a thread, which facts of a scope were looked up. A call
+    shows so many `results` unless it says how many, in at most so many `characters`."""
 
     index: MemoryIndex
     readable: Callable[[str], tuple[str, ...]]
-    retired: Callable[[str], Sequence[Retired]]
     note_use: Callable[[str, Sequence[str]], None] = lambda _, __: None
     results: int = 20
     characters: int = 12_000
@@ -101,32 +99,19 @@ class SearchMemory(Tool, Struct, frozen=True):
             skip=max(0, arguments.more - 1),
         )
         result = await self.index.search(query)
-        if query.skip:
-            return results_text(query, result, (), self.characters)
-        for scope, facts in looked_up(result).items():
+        for scope, facts in ({} if query.skip else looked_up(result)).items():
             await asyncio.to_thread(self.note_use, scope, facts)
-        lists = [await asyncio.to_thread(self.retired, scope) for scope in scopes]
-        retired = retired_matching(query.text, (fact for facts in lists for fact in facts))
-        return results_text(query, result, retired, self.characters)
+        return results_text(query, result, self.characters)
 
 
 def looked_up(result: SearchResult) -> dict[str, list[str]]:
     """The facts of long-term files to which a search led, by scope: those of its best hits."""
     found: dict[str, list[str]] = {}
     for hit in result.hits[:_BEST]:
-        if hit.passage.source == "memory":
-            found.setdefault(hit.passage.scope, []).append(hit.passage.text)
+        passage = hit.passage
+        if passage.source == "memory" and passage.place.partition(":")[0] in FACTS:
+            found.setdefault(passage.scope, []).append(passage.text.rpartition("\n")[2])
     return found
-
-
-def retired_matching(text: str, retired: Iterable[Retired]) -> list[Retired]:
-    """The retired facts that share the most words with `text`, newest first of equals."""
-    asked = words(text)
-    scored = [(len(asked & words(line)), str(day), line) for day, line in retired]
-    most = max((score for score, _, _ in scored), default=0)
-    least = max(1, most, (len(asked) + 1) // 2)
-    found = sorted((item for item in scored if item[0] >= least), reverse=True)
-    return [(day, line) for _, day, line in found[:_RETIRED]]
 
 
 def _is_own(passage: Passage, scope: str) -> bool:

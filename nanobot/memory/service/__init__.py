@@ -37,7 +37,7 @@ from nanobot.memory.scopes import (
 )
 from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.search.tool import looked_up, retired_matching
+from nanobot.memory.search.tool import looked_up
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report
 from nanobot.memory.sync import SyncResult, sync
@@ -163,13 +163,11 @@ class MemoryService:
     async def search(self, query: Query, scope: str, asker: str = "") -> Report:
         """What was said and written down about it, in this scope and those it may read. `asker` is
         the origin of the words of who asks, by which they are called "you"."""
-        memory = self.memory(scope)
-        query = replace(query, scopes=self._scopes.readable(scope))
+        query = replace(query, scopes=self._scopes.readable(self.memory(scope).scope))
         result = await self._index.search(query)
         for owner, facts in looked_up(result).items():
             await asyncio.to_thread(self.memory(owner).recall.note_use, facts)
-        retired = retired_matching(query.text, await asyncio.to_thread(memory.store.retired))
-        return views.search_report(query, result, retired, asker)
+        return views.search_report(query, result, asker)
 
     async def why(self, text: str, scope: str, asker: str = "") -> Report:
         """Where a remembered line comes from: its version, its history entry, what was said.

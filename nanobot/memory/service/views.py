@@ -24,7 +24,6 @@ from nanobot.memory.lines import is_heading
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
-from nanobot.memory.search.results import Retired
 from nanobot.memory.sync import SyncResult
 from nanobot.memory.version import TAGS, Author, Version
 from nanobot.messages import attributed
@@ -158,12 +157,10 @@ def _size(file: FileView) -> str:
     return f"- {file.path}: {size}{changed}"
 
 
-def search_report(
-    query: Query, result: SearchResult, retired: Sequence[Retired], asker: str = ""
-) -> Report:
-    """The hits, best first, each with what was said around it; before them what is past. `asker` is
-    who reads it, as for `attributed`."""
-    lines = [f"- no longer true since {day}: {shortened(line, _LINE)}" for day, line in retired]
+def search_report(query: Query, result: SearchResult, asker: str = "") -> Report:
+    """The hits, best first, each with what was said around it. `asker` is who reads it, as for
+    `attributed`."""
+    lines = list[str]()
     known = {hit.passage.id for hit in result.hits}
     for hit in result.hits:
         lines += _hit(hit, known, asker)
@@ -175,9 +172,7 @@ def search_report(
         | {"score": round(hit.score, 4), "before": hit.before, "after": hit.after}
         for hit in result.hits
     ]
-    past = [{"day": str(day), "line": line} for day, line in retired]
-    text = "\n".join(lines)
-    return Report.of(text, hits=hits, terms=result.terms, retired=past)
+    return Report.of("\n".join(lines), hits=hits, terms=result.terms)
 
 
 def _hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:

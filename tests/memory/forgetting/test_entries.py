@@ -81,3 +81,20 @@ async def test_a_line_of_a_digest_goes_and_its_neighbours_stay(
     await take_out(home, "Zarnetka bank")
 
     assert digest.read_text() == "# 2026-09\n\n- Baked bread (09-04)\n"
+
+
+@pytest.mark.parametrize(
+    ("take_out", "left"), [(forget, ""), (erase, "The [erased] mill pays Ann.\n")]
+)
+async def test_a_file_beside_the_notes_is_reached(
+    home: RealHome, take_out: TakeOut, left: str
+) -> None:
+    own = home.folder / "workspace" / "memory" / "projects.md"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("# Work\n\nThe Zarnetka Qopuvi mill pays Ann.\nThe boat is green.\n")
+
+    await take_out(home, "Zarnetka Qopuvi")
+
+    assert own.read_text() == f"# Work\n\n{left}The boat is green.\n"
+    assert not [text for text in await home.finds("Zarnetka Qopuvi") if "Zarnetka" in text]
+    assert "Work\nThe boat is green." in await home.finds("which boat is green")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zlib import crc32
 
 from nanobot.clock import Clock
 from nanobot.io import FileOps
@@ -119,6 +120,11 @@ def scope_of(key: str, metadata: Mapping[str, JsonValue]) -> str:
 def ids(result: SearchResult) -> list[str]:
     """The ids of the hits, best first."""
     return [hit.passage.id for hit in result.hits]
+
+
+def id_of(document: str, text: str) -> str:
+    """The id of a passage of what people edit."""
+    return f"{document}:{crc32(text.encode()):08x}"
 
 
 async def find(index: MemoryIndex, text: str, *scopes: str) -> list[str]:

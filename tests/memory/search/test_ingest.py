@@ -20,7 +20,7 @@ from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.reading import SourceFile, lines_of
 from nanobot.messages import Role
 from nanobot.session.records import encode
-from tests.memory.search.talk import START, Home, everything, find, said
+from tests.memory.search.talk import START, Home, everything, find, id_of, said
 from tests.scratch import scratch
 
 
@@ -255,7 +255,7 @@ async def test_a_note_that_a_person_changed_is_read_anew(home: Home, index: Memo
     assert await find(index, "tiger") != []
     note.write_text("# 2026-03-01\n\n- 09:00 a zebra\n- 10:00 a horse\n")
     assert await find(index, "tiger") == []
-    assert (await find(index, "zebra"))[0] == "n:owner:2026-03-01:1"
+    assert (await find(index, "zebra"))[0] == id_of("n:owner:2026-03-01", "- 09:00 a zebra")
     note.unlink()
     assert await find(index, "zebra") == []
 
@@ -267,8 +267,9 @@ async def test_every_line_of_a_note_that_a_person_wrote_is_found(
     note.write_text(
         "# 2026-03-01\n\n## Plans for the boat\nPaint it\n#todo call Tom\n* buy\n  oil\n"
     )
-    for number, word in enumerate(("boat", "paint", "todo", "buy", "oil"), 1):
-        assert await find(index, word) == [f"n:owner:2026-03-01:{number}"]
+    lines = ("## Plans for the boat", "Paint it", "#todo call Tom", "* buy", "  oil")
+    for word, line in zip(("boat", "paint", "todo", "buy", "oil"), lines, strict=True):
+        assert await find(index, word) == [id_of("n:owner:2026-03-01", line)]
     assert (await index.stats()).notes == 5
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.memory.search import Query
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.session.records import JsonValue
-from tests.memory.search.talk import START, Home, find, said
+from tests.memory.search.talk import START, Home, find, id_of, said
 
 HALF = "A\ud83d"
 """A name that some program cut in the middle of an emoji."""
@@ -95,16 +96,18 @@ async def test_a_file_named_by_a_day_that_never_was_is_no_note(
     home: Home, index: MemoryIndex, name: str
 ) -> None:
     (home.memory / name).write_text("- 09:00 a tiger\n")
-    assert await find(index, "elephant tiger") == ["m:cli:direct:1"]
+    assert not (await index.search(Query("tiger", ("owner",), source="note"))).hits
 
 
 async def test_a_document_whose_name_is_not_utf8_is_found(home: Home, index: MemoryIndex) -> None:
     (home.library / LATIN).mkdir(parents=True)
     (home.library / f"{LATIN}.md").write_text("a tiger")
     (home.library / LATIN / "a.md").write_text("a tiger")
-    assert await find(index, "tiger") == ["l:caf\\udce9.md:1", "l:caf\\udce9/a.md:1"]
+    assert await find(index, "tiger") == [
+        id_of(f"l:caf\\udce9{name}.md", "a tiger") for name in ("", "/a")
+    ]
     (home.library / f"{LATIN}.md").unlink()
-    assert await find(index, "tiger") == ["l:caf\\udce9/a.md:1"]
+    assert await find(index, "tiger") == [id_of("l:caf\\udce9/a.md", "a tiger")]
 
 
 async def test_a_session_whose_name_is_not_utf8_is_found(home: Home, index: MemoryIndex) -> None:
@@ -134,12 +137,13 @@ async def test_a_byte_order_mark_hides_nothing(home: Home, index: MemoryIndex) -
     home.say("telegram:-5", said(1, "a tiger"), metadata={"sender": "7"})
     home.remember(1, "They spoke of a tiger.")
     note = home.memory / "2026-03-01.md"
-    note.write_text("- 09:00 (from tool:web_fetch, unconfirmed) a tiger\n")
+    noted = "- 09:00 (from tool:web_fetch, unconfirmed) a tiger"
+    note.write_text(f"{noted}\n")
     for path in (note, home.memory / "history.jsonl", home.file("telegram:-5")):
         path.write_bytes(mark + path.read_bytes())
-    assert sorted(await find(index, "tiger")) == ["h:owner:1", "n:owner:2026-03-01:1"]
+    assert sorted(await find(index, "tiger")) == ["h:owner:1", id_of("n:owner:2026-03-01", noted)]
     assert await find(index, "tiger", "people/telegram_7") == ["m:telegram:-5:1"]
-    (passage,) = await index.around("n:owner:2026-03-01:1", ("owner",))
+    (passage,) = await index.around(id_of("n:owner:2026-03-01", noted), ("owner",))
     assert passage.origin == "note"
 
 

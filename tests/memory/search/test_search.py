@@ -11,7 +11,7 @@ import pytest
 
 from nanobot.memory.search import Query
 from nanobot.memory.search.index import MemoryIndex
-from tests.memory.search.talk import START, Home, find, ids, said
+from tests.memory.search.talk import START, Home, find, id_of, ids, said
 
 OWNER = ("owner",)
 
@@ -64,10 +64,11 @@ async def test_history_notes_and_documents_are_found_with_their_place(
     ]
     assert (history.id, history.source) == ("h:owner:7", "history")
     assert history.place == "history 7 (cli:direct #1-9)"
-    assert (note.id, note.place) == ("n:owner:2026-03-01:1", "2026-03-01.md:3")
+    assert note.id == id_of("n:owner:2026-03-01", "- 09:15 bought a kettle\n  at the market")
+    assert note.place == "2026-03-01.md:3"
     assert note.when == START.replace(day=1, minute=15)
     assert "at the market" in note.text
-    assert document.id == "l:manual.md:1"
+    assert document.id == id_of("l:manual.md", document.text)
     assert document.place == "library/manual.md:1"
 
 
@@ -76,7 +77,8 @@ async def test_a_digest_is_found_by_line_and_by_the_days_it_names(
 ) -> None:
     (home.memory / "2026-02.md").write_text("# 2026-02\n\n- Ran in the park (02-03, 02-17)\n")
     (hit,) = (await index.search(Query("park", OWNER, source="note"))).hits
-    assert (hit.passage.id, hit.passage.place) == ("n:owner:2026-02:1", "2026-02.md:3")
+    assert hit.passage.id == id_of("n:owner:2026-02", hit.passage.text)
+    assert hit.passage.place == "2026-02.md:3"
     assert hit.passage.when == START.replace(month=2, day=3, hour=0)
     assert hit.passage.text == "- Ran in the park (02-03, 02-17)"
 
@@ -92,7 +94,8 @@ async def test_nothing_outside_the_scopes_is_found_shown_beside_or_read_on(
     result = await index.search(Query("safe code", guest, limit=50))
     shown = [p for hit in result.hits for p in (*hit.before, hit.passage, *hit.after)]
     assert {passage.session for passage in shown} == {"telegram:7"}
-    for id in ("m:cli:direct:1", "h:owner:1", "n:owner:2026-03-01:1"):
+    note = id_of("n:owner:2026-03-01", "- 09:15 safe code changed")
+    for id in ("m:cli:direct:1", "h:owner:1", note):
         assert await index.around(id, guest) == []
         assert await index.around(id, OWNER) != []
 

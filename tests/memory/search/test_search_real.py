@@ -52,7 +52,7 @@ class Home:
             library=self.library,
         )
         self.index = MemoryIndex(folder / "index.db", sources, self.clock)
-        self.tool = SearchMemory(self.index, self.scopes.readable, lambda scope: ())
+        self.tool = SearchMemory(self.index, self.scopes.readable)
         self.registry = ToolRegistry()
         self.registry.register(self.tool)
 

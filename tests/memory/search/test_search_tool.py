@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nanobot.errors import ToolError
 from nanobot.memory.search import Hit, Passage, Query, SearchResult, Source
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.search.tool import SearchArguments, SearchMemory, retired_matching
+from nanobot.memory.search.tool import SearchArguments, SearchMemory
 from nanobot.tooling import TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tooling.schema import parse_arguments
@@ -66,9 +66,8 @@ class Shelf(MemoryIndex):
         return [self.passages[at]] if inside else []
 
 
-def tool(shelf: Shelf, retired: Sequence[tuple[date | str, str]] = ()) -> SearchMemory:
-    facts = {"owner": retired}
-    return SearchMemory(shelf, lambda scope: (scope,), lambda scope: facts.get(scope, ()))
+def tool(shelf: Shelf) -> SearchMemory:
+    return SearchMemory(shelf, lambda scope: (scope,))
 
 
 TALK = (
@@ -211,18 +210,15 @@ async def test_reading_on_shows_a_stretch_in_order_with_the_ids_of_its_ends() ->
 
 async def test_nothing_of_another_scope_is_found_or_read_around() -> None:
     shelf = Shelf((*TALK, passage(9, "my boat is red", scope="people/telegram_7")))
-    found = await tool(shelf, [(date(2026, 1, 1), "the boat sank")])(
-        SearchArguments(query="boat"), GUEST
-    )
+    found = await tool(shelf)(SearchArguments(query="boat"), GUEST)
     assert "red" in found.text
     assert "Faro" not in found.text
-    assert "sank" not in found.text
     with pytest.raises(ToolError, match="there is nothing with the id 'm:owner:3'"):
         await tool(shelf)(SearchArguments(around="m:owner:3"), GUEST)
 
 
 async def test_another_scope_is_read_where_the_owner_allowed_it_but_not_trusted() -> None:
-    shared = SearchMemory(Shelf(TALK), lambda scope: (scope, "owner"), lambda scope: ())
+    shared = SearchMemory(Shelf(TALK), lambda scope: (scope, "owner"))
     result = await shared(SearchArguments(query="boat"), GUEST)
     assert "Faro" in result.text
     assert not result.trusted
@@ -262,8 +258,7 @@ async def test_found_text_cannot_pass_for_a_result_of_its_own() -> None:
 @pytest.mark.parametrize("text", ["word " * 2_000, "a\n" * 2_000])
 async def test_the_result_stays_within_its_budget(characters: int, text: str) -> None:
     shelf = Shelf([passage(n, f"boat number{n} {text}") for n in range(40)])
-    retired = [(WHEN.date(), f"- boat {n} {text}") for n in range(9)]
-    asked = replace(tool(shelf, retired), characters=characters)
+    asked = replace(tool(shelf), characters=characters)
     result = await asked(SearchArguments(query="boat " * 100), OWNER)
     assert "[1] 18:00 user" in result.text
     around = await asked(SearchArguments(around="m:owner:20"), OWNER)
@@ -276,31 +271,16 @@ async def test_a_long_passage_is_shown_where_the_words_are() -> None:
     assert "the boat is in Faro" in (await tool(shelf)(SearchArguments(query="faro"), OWNER)).text
 
 
-async def test_retired_facts_are_shown_as_such_with_their_day_also_after_a_miss() -> None:
-    retired = [
-        (date(2026, 1, 2), "- User's favourite colour is blue"),
-        (date(2026, 1, 3), "- The user lives in Lisbon"),
-    ]
-    result = await tool(Shelf(), retired)(SearchArguments(query="favourite colour"), OWNER)
-    assert "Nothing found" in result.text
-    assert "  - retired 2026-01-02: - User's favourite colour is blue" in result.text
-    assert "Lisbon" not in result.text
-
-
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        ("which colours", ["blue"]),
-        ("最喜欢的颜色", ["颜色"]),
-        ("the of and", []),
-        ("", []),
-    ],
-)
-def test_retired_facts_match_by_telling_words(asked: str, found: list[str]) -> None:
-    facts = [("2026-01-02", "the colour blue"), ("2026-01-03", "用户最喜欢的颜色是蓝色")]
-    lines = [line for _, line in retired_matching(asked, facts)]
-    assert len(lines) == len(found)
-    assert all(word in line for word, line in zip(found, lines, strict=True))
+async def test_a_fact_that_is_not_to_be_taken_for_true_says_so() -> None:
+    places = ("memory/retired.md, no longer true since 2026-01-02", "memory/pending.md 1, waits")
+    shelf = Shelf([
+        passage(1, "User's colour is blue", source="memory", place=places[0]),
+        passage(2, "User's colour is red", source="memory", place=places[1], origin="tool:x"),
+    ])  # fmt: skip
+    result = await tool(shelf)(SearchArguments(query="colour"), OWNER)
+    assert f"[1] {places[0]} · id=" in result.text
+    assert f"[2] {places[1]} · from tool:x · id=" in result.text
+    assert not result.trusted
 
 
 async def test_a_call_with_nothing_to_look_for_is_told_to_the_model() -> None:

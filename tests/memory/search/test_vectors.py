@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import ContextTooLong, ProviderRejected, ProviderUnavailable
-from tests.memory.search.talk import Home, find, said
+from tests.memory.search.talk import Home, find, id_of, said
 
 MEANINGS = [
     {"dog", "puppy", "hound"},
@@ -110,7 +110,7 @@ async def test_what_is_added_to_a_note_or_document_leaves_the_rest_alone(home: H
     document.write_text(f"{document.read_text()}\n# Garden\n\nThe fence is green.\n")
     await index.refresh()
     assert [text.split()[-1] for text in sorted(embedder.seen)] == ["green.", "horse"]
-    assert await find(index, "tiger") == ["n:owner:2026-03-01:1"]
+    assert await find(index, "tiger") == [id_of("n:owner:2026-03-01", "- 09:00 a tiger")]
     await index.close()
 
 

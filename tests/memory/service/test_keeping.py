@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import OutboundMessage, Quote
 from nanobot.bus.journal import Completion, Outgoing
-from nanobot.channel.reactions import KEEP, NO_LONGER
+from nanobot.channel import KEEP, NO_LONGER
 from nanobot.errors import CallRefused
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.taint import origins_of

@@ -67,7 +67,8 @@ export interface MessageEvent {
   readonly edits: string
   /** The id of the message that its sender took back, '' for none. */
   readonly deletes: string
-  /** What they marked the quoted message of ours with, '' if this is no such mark. */
+  /** What they marked the quoted message with, 'none' where they took the mark away, '' if this is
+   * no such mark. */
   readonly reaction: string
   /** The field of the protocol that holds a kind we cannot show, '' if there is none. */
   readonly unknown: string

@@ -26,6 +26,7 @@ import type { Spool } from './spool.js'
 const REMEMBERED = 4096
 const LONGEST_QUOTE = 4096
 const LONGEST_EMOJI = 32
+const TAKEN_AWAY = 'none'
 const LONGEST_NAME = 256
 /** Mentions that are looked at, and that are passed on. */
 const MOST_MENTIONS = 1024
@@ -230,7 +231,7 @@ export function translate(
   const alt = given.alt || otherId(sender, around.auth.otherOf(sender), own)
   const sentHere: SentHere = (id) => around.sent.messageTo(id, chat, group ? '' : alt)
   const inner = unwrapped(message)
-  const told = reactionIn(inner, sentHere) ?? toldIn(inner, sentHere)
+  const told = reactionIn(inner, sentHere, group) ?? toldIn(inner, sentHere)
   if (told === null) return null
   const { context, ...rest } = told
   const mentions = (context?.mentionedJid ?? []).slice(0, MOST_MENTIONS).map(bare).filter(Boolean)
@@ -274,13 +275,21 @@ function toldIn(message: proto.IMessage, sentHere: SentHere): Told | null {
   return content && { ...content, ...changes, quote, reaction: '' }
 }
 
-/** A reaction to something that we sent; null for any other, and for one that is taken away. */
-function reactionIn({ reactionMessage }: proto.IMessage, sentHere: SentHere): Told | null {
-  const [id, emoji] = [reactionMessage?.key?.id ?? '', reactionMessage?.text ?? '']
+/** A reaction put on a message or taken away; null for what is none, and in groups for one to what
+ * others wrote. */
+function reactionIn(
+  { reactionMessage }: proto.IMessage,
+  sentHere: SentHere,
+  group: boolean,
+): Told | null {
+  const { key, text: emoji } = reactionMessage ?? {}
+  const id = key?.id ?? ''
   const sent = sentHere(id)
-  if (emoji === '' || sent === undefined) return null
-  const quote = { id, sender: '', text: excerpt(sent).slice(0, LONGEST_QUOTE), ours: true }
-  return { ...NOTHING, edits: '', deletes: '', quote, reaction: emoji.slice(0, LONGEST_EMOJI) }
+  if (!isMessageId(id) || (group && !sent)) return null
+  const text = sent ? excerpt(sent).slice(0, LONGEST_QUOTE) : ''
+  const quote = { id, sender: '', text, ours: sent !== undefined }
+  const reaction = emoji ? emoji.slice(0, LONGEST_EMOJI) : TAKEN_AWAY
+  return { ...NOTHING, edits: '', deletes: '', quote, reaction }
 }
 
 interface Change {

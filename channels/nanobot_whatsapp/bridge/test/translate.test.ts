@@ -147,8 +147,7 @@ for (const [kind, message] of FILES) {
 }
 
 const NOTHING: readonly (readonly [string, proto.IMessage])[] = [
-  ['a reaction to what we did not send', { reactionMessage: { text: '+', key: { id: 'X' } } }],
-  ['a reaction taken away', { reactionMessage: { text: '', key: { id: '3EB0X' } } }],
+  ['a reaction to no message', { reactionMessage: { text: '+', key: { id: '' } } }],
   ['a vote', { pollUpdateMessage: {} }],
   ['a key', { senderKeyDistributionMessage: { groupId: GROUP } }],
   ['an album that announces its items', { albumMessage: { expectedImageCount: 2 } }],
@@ -169,6 +168,13 @@ test('a message that its sender took back is named', () => {
 test('a reaction to what we sent says what it is to', () => {
   const found = said({ reactionMessage: { text: '👍', key: { id: '3EB0X' } } })
   assert.deepEqual([found.reaction, found.quote?.text, found.text], ['👍', 'ours', ''])
+})
+
+test('a reaction in private to what we did not send, and one taken away, are told as well', () => {
+  const theirs = said({ reactionMessage: { text: '+', key: { id: 'X' } } })
+  assert.deepEqual([theirs.reaction, theirs.quote?.id, theirs.quote?.ours], ['+', 'X', false])
+  const gone = said({ reactionMessage: { text: '', key: { id: '3EB0X' } } })
+  assert.deepEqual([gone.reaction, gone.quote?.ours], ['none', true])
 })
 
 test('a kind that is not known here is named', () => {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.providers.port import Prompt, Reply
+from nanobot.session.records import Mark, decode
 from nanobot.testing import ScriptedModel, calls, says
 from tests.bus.support import rows
 from tests.channels.telegram.support import WatchedClock
@@ -154,6 +155,26 @@ async def test_what_was_deleted_is_not_answered_and_a_reaction_is_known_to_the_n
     said = str(model.prompts[1].messages)
     assert "PIN" not in said
     assert "reaction to an earlier message: 👍" in said
+
+
+async def test_a_reaction_marks_a_message_to_keep_and_starts_nothing(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
+) -> None:
+    model = ScriptedModel(author=repeat)
+    async with talking(tmp_path, graph, model, clock):
+        mine = graph.say("the key is under the mat")
+        await graph.received(1)
+        other = graph.say("I bought bread")
+        await graph.received(2)
+        for id, emoji in ((mine, "⭐"), (other, "📌"), (other, "")):
+            graph.react(id, emoji)
+        graph.say("bye")
+        assert len(await graph.received(3)) == 3
+    (file,) = (tmp_path / "sessions").glob("whatsapp_*.jsonl")
+    marks = [one for one in map(decode, file.read_bytes().splitlines()) if isinstance(one, Mark)]
+    assert [(mark.seq, mark.kept) for mark in marks] == [(1, True), (3, True), (3, False)]
+    assert len(model.prompts) == 3
+    assert "⭐" not in str(model.prompts[2].messages)
 
 
 async def test_what_the_disk_does_not_take_stays_at_meta_and_is_answered_later(

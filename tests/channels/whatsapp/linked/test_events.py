@@ -168,6 +168,12 @@ def test_a_reaction_that_keeps_a_message_of_ours_is_the_command_for_it() -> None
     one = heard(said("A1", "", reaction="📌", quote=ours))
     assert (one.text, one.quote, one.unanswered) == ("/note", Quote("Q1", "you", "before"), True)
     assert one.notes == ()
+    gone = heard(said("A1", "", reaction="none", quote=ours))
+    assert (gone.text, gone.unanswered, gone.notes) == ("/note --undo", True, ())
+    theirs = heard(said("A1", "", reaction="⭐", quote={**ours, "ours": False, "text": ""}))
+    assert (theirs.text, theirs.quote and theirs.quote.message_id) == ("/note", "Q1")
+    theirs_too = said("A1", "", reaction="👍", quote={**ours, "ours": False})
+    assert read(theirs_too, Me(**US), NOW) is None
     other = heard(said("A1", "", reaction="👍", quote=ours))
     assert (other.text, other.quote, other.notes) == ("", None, ("reaction to “before”: 👍",))
 

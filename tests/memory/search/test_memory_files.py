@@ -1,0 +1,136 @@
+"""Whatever stands in a file of memory is found: facts, facts that wait or are over, and files of
+one's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.memory.search import Passage, Query
+from nanobot.memory.search.index import MemoryIndex
+from tests.memory.search.talk import Home, id_of, said
+
+OWNER = ("owner",)
+GROUP = ("groups/telegram_-5", "owner")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+async def index(home: Home) -> AsyncIterator[MemoryIndex]:
+    made = home.index()
+    yield made
+    await made.close()
+
+
+async def found(index: MemoryIndex, text: str, scopes: tuple[str, ...] = OWNER) -> list[Passage]:
+    result = await index.search(Query(text, scopes, source="memory"))
+    return [hit.passage for hit in result.hits]
+
+
+async def test_a_fact_is_found_by_its_heading_as_well(home: Home, index: MemoryIndex) -> None:
+    (home.memory / "MEMORY.md").write_text("# Memory\n\n## Boat\n\n- Moored in Faro\n- Is green\n")
+    assert [one.text for one in await found(index, "where is my boat moored")] == [
+        "Boat\n- Moored in Faro",
+        "Boat\n- Is green",
+    ]
+
+
+async def test_a_held_fact_is_found_as_one_and_never_counts_as_said(
+    home: Home, index: MemoryIndex
+) -> None:
+    (home.memory / "pending.md").write_text(
+        "# Waiting for your word\n\n"
+        "- [2026-03-01] (from tool:web_fetch, person:7) -> MEMORY.md: - The boat is red\n"
+        "  instead of: - The boat is green\n"
+        "a line about a boat that nobody understands\n"
+    )
+    known, other = await found(index, "boat red")
+    assert known.origin == "tool:web_fetch,person:7"
+    assert known.text == "MEMORY.md: - The boat is red (instead of: - The boat is green)"
+    assert known.place == "memory/pending.md 1, waits for the person's word"
+    assert f"{known.when:%Y-%m-%d}" == "2026-03-01"
+    assert (other.place, other.origin) == (
+        "memory/pending.md, waits for the person's word",
+        "others",
+    )
+
+
+async def test_a_retired_fact_is_found_with_its_day_until_it_stands_again(
+    home: Home, index: MemoryIndex
+) -> None:
+    fact = home.memory / "MEMORY.md"
+    fact.write_text("- Owns a house\n")
+    (home.memory / "retired.md").write_text("# Retired facts\n\n- 2026-02-03: Owns a boat\n")
+    (past,) = await found(index, "boat")
+    assert (past.text, f"{past.when:%Y-%m-%d}") == ("Owns a boat", "2026-02-03")
+    assert past.place == "memory/retired.md, no longer true since 2026-02-03"
+    fact.write_text("- Owns a house\n- Owns a boat\n")
+    (again,) = await found(index, "boat")
+    assert again.place == "memory/MEMORY.md:2"
+
+
+async def test_a_file_of_ones_own_beside_them_is_found_and_counts_as_a_file(
+    home: Home, index: MemoryIndex
+) -> None:
+    (home.memory / "projects.md").write_text("# Garden\n\nThe pond needs a pump.\n")
+    (home.memory / "HISTORY.md").write_text("a pump in the history\n")
+    (passage,) = await found(index, "pump")
+    assert (passage.place, passage.origin) == ("memory/projects.md:3", "file")
+    assert passage.id == id_of("f:owner:memory/projects", passage.text)
+
+
+async def test_others_who_may_read_the_facts_see_none_of_these(
+    home: Home, index: MemoryIndex
+) -> None:
+    (home.memory / "MEMORY.md").write_text("- A boat\n")
+    (home.memory / "projects.md").write_text("A boat\n")
+    (home.memory / "retired.md").write_text("- 2026-02-03: Owned a boat\n")
+    (home.memory / "pending.md").write_text("- [2026-03-01] (from x) -> USER.md: - A boat\n")
+    assert [one.place for one in await found(index, "boat", GROUP)] == ["memory/MEMORY.md:1"]
+    assert len(await found(index, "boat")) == 4
+
+
+async def test_an_id_names_the_same_text_or_nothing_whatever_is_edited_around_it(
+    home: Home, index: MemoryIndex
+) -> None:
+    fact = home.memory / "MEMORY.md"
+    fact.write_text("- Owns a boat\n- Likes tea\n")
+    (tea,) = await found(index, "tea")
+    fact.write_text("- Likes rain\n- Owns a boat\n- Likes tea\n")
+    around = await index.around(tea.id, OWNER)
+    assert [one.text for one in around] == ["- Likes rain", "- Owns a boat", "- Likes tea"]
+    fact.write_text("- Likes rain\n- Owns a boat\n- Likes coffee\n")
+    assert await index.around(tea.id, OWNER) == []
+
+
+async def test_every_line_of_every_file_is_found_by_its_words_among_hundreds(
+    home: Home, index: MemoryIndex
+) -> None:
+    lines = [
+        f"The {colour} {thing} is new" for colour in COLOURS.split() for thing in THINGS.split()
+    ]
+    home.say("cli:direct", *(said(n, f"remember: {line}") for n, line in enumerate(lines[::2], 1)))
+    facts, user, past, held, own = (lines[part::5] for part in range(5))
+    memory = [f"- {one}" if n % 9 else f"\n## Part {n}\n\n- {one}" for n, one in enumerate(facts)]
+    waiting = [f"- [2026-03-01] (from x) -> MEMORY.md: - {one}" for one in held]
+    (home.memory / "MEMORY.md").write_text("\n".join(memory))
+    (home.memory.parent / "USER.md").write_text("\n".join(f"- {one}" for one in user))
+    (home.memory / "retired.md").write_text("\n".join(f"- 2026-02-03: {one}" for one in past))
+    (home.memory / "pending.md").write_text("\n".join(waiting))
+    (home.memory / "things.md").write_text("\n\n".join(f"# Mine\n\n{one}" for one in own))
+    missed = []
+    for line in lines:
+        hits = (await index.search(Query(line, OWNER, limit=3))).hits
+        found = [one.passage.text for one in hits if one.passage.source == "memory"]
+        missed += [] if any(line in text for text in found) else [line]
+    assert missed == []
+
+
+COLOURS = "amber black blue brown coral cyan gold green grey ivory lime navy olive pink red"
+THINGS = "boat bike lamp door desk kite sofa tent vase wall coat sled cup fan rug oven hat pen"
