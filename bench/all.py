@@ -50,6 +50,7 @@ BENCHES = (
     Bench("prompt_size"),
     Bench("search", quick=("--indexed", "50000")),
     Bench("locomo"),
+    Bench("languages"),
     Bench("markdown"),
     Bench("crossings", ("--short",), ("--short",)),  # a process for every command takes long
     Bench("soak", quick=("--warm-up", "1", "--minutes", "2")),

@@ -41,10 +41,10 @@ _VOCABULARY = 20_000
 
 
 def texts(total: int) -> Iterator[str]:
-    """`total` messages; word number n is about as frequent as 1/n."""
+    """`total` messages; word number n is about as frequent as 1/n. None is in a known language."""
     chance = random.Random(7)
     syllables = [c + v for c in "bcdfghklmnprst" for v in "aeiou"]
-    words = ["".join(chance.choices(syllables, k=chance.randint(1, 5))) for _ in range(_VOCABULARY)]
+    words = ["".join(chance.choices(syllables, k=chance.randint(2, 5))) for _ in range(_VOCABULARY)]
     weights = list(accumulate(1 / (n + 3) for n in range(_VOCABULARY)))
     for _ in range(total):
         yield " ".join(chance.choices(words, cum_weights=weights, k=chance.randint(10, 40)))

@@ -8,8 +8,9 @@ left here.
 
 A stream is what has one order of its own: a session with its archive, the history of a scope, a
 note, a document. Its `files` are their stamps as they were read, and `position` says how far those
-of a session were read. A passage's `id` is its stream's number times `PLACES` plus its place in the
-stream, so that a scope is a set of ranges. A turn is what a person says and the agent's replies to
+of a session were read; `languages` are those that its passages are in, the latest first. A
+passage's `id` is its stream's number times `PLACES` plus its place in the stream, so that a scope
+is a set of ranges. A turn is what a person says and the agent's replies to
 it: what begins one has a place divisible by `TURN`, so that neighbours in the talk differ by that,
 and the replies have the places that follow. The output of tools has places from `TOOLS_FROM` on,
 beside the talk, at the same distance. `segment` is the id of the first passage of a stretch of
@@ -39,7 +40,7 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS stream (
     id INTEGER PRIMARY KEY, source TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL,
     files TEXT NOT NULL DEFAULT '', position TEXT NOT NULL DEFAULT '[[]]',
-    metadata TEXT NOT NULL DEFAULT '{}',
+    metadata TEXT NOT NULL DEFAULT '{}', languages TEXT NOT NULL DEFAULT '',
     UNIQUE (source, scope, key)
 );
 CREATE TABLE IF NOT EXISTS passage (
@@ -51,7 +52,7 @@ CREATE TABLE IF NOT EXISTS passage (
 CREATE INDEX IF NOT EXISTS passage_seq ON passage (stream, seq);
 CREATE INDEX IF NOT EXISTS passage_segment ON passage (segment);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (
-    text, tokenize = 'porter unicode61 remove_diacritics 2'
+    text, tokenize = "porter unicode61 remove_diacritics 2 categories 'L* N* M* Co'"
 );
 CREATE VIEW IF NOT EXISTS passage_text AS
     SELECT passage.*, coalesce(original, words.text) AS text

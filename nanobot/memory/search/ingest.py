@@ -30,8 +30,8 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
+from nanobot.memory.search.analysis import language_of, prepared
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN, Interrupted
-from nanobot.memory.search.question import prepared
 from nanobot.memory.search.reading import (
     Files,
     IndexEntry,
@@ -292,10 +292,14 @@ class IndexIngest:
                 raise Interrupted
             # Only now: drawing the first one may take out what stood at the end.
             tail = tail or _Tail(self._db, stream)
+            languages = self._languages(stream)
             passages, words, speakers = [], [], set[str]()
             for entry in paced(batch):
                 id, segment = tail.next(entry, apart)
-                text, original = _stored(entry.text)
+                language = language_of(entry.text, languages[-1])
+                if language != languages[-1]:
+                    languages.append(language)
+                text, original = _stored(entry.text, language)
                 words.append((id, text))
                 named = (entry.speaker, entry.origin, entry.turn, entry.place)
                 speaker, *others = map(well_formed, named)
@@ -304,12 +308,25 @@ class IndexIngest:
                     id, stream, segment, entry.seq, entry.moment, entry.role, entry.asks,
                     entry.hash, entry.first, entry.last, original, speaker, *others,
                 ))  # fmt: skip
+            self._db.execute(
+                "UPDATE stream SET languages = ? WHERE id = ?",
+                (" ".join(dict.fromkeys(filter(None, reversed(languages)))), stream),
+            )
             self._db.executemany(_PASSAGE, passages)
             self._db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", words)
             self._db.executemany(
                 "INSERT OR IGNORE INTO speaker VALUES (?, ?)",
                 ((stream, name) for name in speakers - {"", "user", "assistant", "tool"}),
             )
+
+    def _languages(self, stream: int) -> list[str]:
+        """The languages of a stream, the latest last; of a new one, the latest of another."""
+        rows = self._db.execute(
+            "SELECT languages FROM stream WHERE languages > ''"
+            " ORDER BY id = ? DESC, id DESC LIMIT 1",
+            (stream,),
+        )
+        return ["", *reversed((rows.fetchone() or ("",))[0].split())]
 
 
 class _Tail:
@@ -357,12 +374,10 @@ def _stamps(files: Files) -> str:
     )
 
 
-def _stored(text: str) -> tuple[str, str | None]:
+def _stored(text: str, language: str) -> tuple[str, str | None]:
     """`text` as the full-text table takes it, and itself where that differs."""
-    if text.isascii():
-        return text, None
-    whole = text.encode("utf-8", "replace").decode()
-    spelled = prepared(whole)
+    whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
+    spelled = prepared(whole, language)
     return spelled, None if spelled == whole else whole
 
 

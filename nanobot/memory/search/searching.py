@@ -47,6 +47,7 @@ class Readable(NamedTuple):
     source: Source
     key: str
     scope: str
+    languages: Sequence[str]
 
     @property
     def prefix(self) -> str:
@@ -93,7 +94,7 @@ class Search:
         """What is found; `meaning` is the question's vector."""
         streams = self._searched(query)
         question = self._question(query, streams, today)
-        words = self._matching(question.words, streams, query)
+        words = self._matching(question, streams, query)
         scores = matches(question, words)
         most = _RANKED if query.role else _BEST
         own = dict(nlargest(most, scores.items(), key=lambda item: item[1]))
@@ -156,23 +157,24 @@ class Search:
     def _question(self, query: Query, streams: Streams, today: date) -> ParsedQuestion:
         rows = self.db.execute("SELECT stream, name FROM speaker")
         names = {name for stream, name in rows if stream in streams}
-        return parse(query.text, names, today, query.role)
+        languages = {one: None for stream in streams.values() for one in stream.languages}
+        return parse(query.text, names, today, query.role, tuple(languages))
 
     def _streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
         """The streams in `scopes`. Of all but the first, which asks, it is not to see who they are
         and what manner they like: no USER.md, no SOUL.md."""
         found = {}
-        rows = self.db.execute("SELECT id, source, key, scope, metadata FROM stream")
-        for id, source, key, scope, metadata in rows:
+        rows = self.db.execute("SELECT id, source, key, scope, languages, metadata FROM stream")
+        for id, source, key, scope, languages, metadata in rows:
             owner = self._scope_of(key, json.loads(metadata)) if source == "message" else scope
             if source == "memory" and key != LONG_TERM and owner not in scopes[:1]:
                 continue
             if owner in scopes:
-                found[id] = Readable(id, source, key, owner)
+                found[id] = Readable(id, source, key, owner, languages.split())
         return found
 
     def _matching(
-        self, words: Sequence[str], streams: Streams, query: Query
+        self, question: ParsedQuestion, streams: Streams, query: Query
     ) -> list[dict[int, float]]:
         """For each word the passages that hold it with their bm25, positive; the rarest word first.
 
@@ -190,19 +192,22 @@ class Search:
             dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
             where += f" AND EXISTS ({dated})"
 
-        def rows(columns: str, word: str) -> list[tuple[int, float]]:
+        def rows(columns: str, expression: str) -> list[tuple[int, float]]:
             return self.db.execute(
                 f"SELECT {columns} FROM words WHERE words MATCH ? AND {where}"  # noqa: S608 - ours
                 " ORDER BY rowid DESC LIMIT ?",
-                [f'"{word}"', *days, _RANKED],
+                [expression, *days, _RANKED],
             ).fetchall()
 
-        counts = {word: len(rows("rowid", word)) for word in words}
+        found = []
+        for word in question.words:
+            tried = ((len(rows("rowid", one)), one) for one in question.expressions(word))
+            found.append(next((one for one in tried if one[0]), (0, "")))
         kept: list[dict[int, float]] = []
-        for word in sorted(counts, key=lambda word: (counts[word], word)):
-            if kept and sum(map(len, kept)) + counts[word] > _RANKED:
+        for count, expression in sorted(filter(any, found)):
+            if kept and sum(map(len, kept)) + count > _RANKED:
                 break
-            kept.append(dict(rows("rowid, -bm25(words)", word)))
+            kept.append(dict(rows("rowid, -bm25(words)", expression)))
         return kept
 
     def _candidates(self, ids: Iterable[int], query: Query) -> dict[int, RankCandidate]:

@@ -1,0 +1,299 @@
+"""From text to the words that the full-text table holds, by script and language. Pure.
+
+SQLite's `porter unicode61` finds words where a language separates them: it folds case, drops
+diacritics of Latin letters and takes off English endings. All else is done here, before a text is
+stored, and in the same way to the words of a question:
+
+- Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese write no spaces (and Korean words carry
+  their particles). A run of them is spelled out as single characters and pairs: `東京都` becomes
+  `東 東京 京 京都 都`. A question of one character then matches it, one of two matches the pair,
+  and a longer one matches by the pairs that it shares. In the four last, what counts as a character
+  is a consonant with the vowels and tones around it.
+- A message in another language than English is stored as the stems of its words. Its language is
+  that whose function words and letters are in it (`language_of`), else that of the messages before.
+  A wrong guess does little harm: the words of a question are stemmed in every language that the
+  searched conversations are in, so that the same word meets itself.
+- Stems miss what changes within a word (Polish sąsiad, sąsiedzi), so a word of a question is also
+  looked for by its beginning.
+- German and its like join nouns: `Zahnarzttermin` is found by `Zahnarzt`, its beginning, and by
+  `Termin`, because a long word is stored backwards too, and the other way round because a long
+  word of a question is cut wherever both halves may be words. Only halves that the index holds
+  find anything; so its own words are the dictionary.
+
+English text in ASCII is stored as it is, which makes it cheap. Width and compatibility forms are
+unified (NFKC): `ＡＢＣ１２３` is `ABC123`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import chain, pairwise, zip_longest
+
+from nanobot.memory.search.languages import ENGLISH, LANGUAGES, Language
+
+_CJK = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u30fa\u30fc-\u30ff"
+    "\u3100-\u312f\u3131-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f"
+    "\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+_SYLLABIC = "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u1084\u1780-\u17d3\u17dc\u17dd"
+"""Thai, Lao, Burmese and Khmer."""
+
+_BEFORE = "\u0e40-\u0e44\u0ec0-\u0ec4"
+_BESIDE = (
+    "\u0e30-\u0e3a\u0e45\u0e47-\u0e4e\u0eb0-\u0ebc\u0ec8-\u0ece"
+    "\u102b-\u1038\u103a-\u103e\u1056-\u1059\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u1084"
+    "\u17b4-\u17d1\u17d3\u17dd"
+)
+_JOINED = "\u1039\u17d2"
+"""What is written before, after and around a consonant, and what joins the next one to it."""
+
+# Compiled at their first use, which `re` remembers: that takes time which a start does not have.
+_SYLLABLE = f"[{_BEFORE}]?.(?:[{_JOINED}].|[{_BESIDE}])*"
+_RUN = f"[{_CJK}]+|[{_SYLLABIC}]+"
+_KANA = re.compile(r"[\u3040-\u309f]+\Z")
+
+_SAMPLE = 200
+"""So many characters of a message show its language."""
+
+_TWINS = str.maketrans({
+    "ı": "i", "đ": "d", "ø": "o", "ł": "l", "ß": "ss", "æ": "ae", "œ": "oe", "ё": "е", "ς": "σ",
+    "ة": "ه", "ى": "ي", "ی": "ي", "ک": "ك", "ـ": "", "ँ": "ं", "़": "",
+    "ך": "כ", "ם": "מ", "ן": "נ", "ף": "פ", "ץ": "צ",
+})  # fmt: skip
+"""Letters that are written for each other, besides those that differ by a mark."""
+
+_MARKS = re.compile("(?<![\u0400-\u04ff])[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670]+")
+"""Accents (not the breve of й), and the vowel points of Hebrew and Arabic."""
+
+_BACKWARDS = {code: code + 0xE000 for code in range(ord("a"), ord("z") + 1)}
+"""To letters of private use, so that a word stored backwards is no other word."""
+
+_WORDS = {code: chr(code).lower() if chr(code).isalpha() else " " for code in range(128)}
+"""Leaves the words of ASCII text in lower case."""
+
+_ROOT = 3
+"""So many letters of a word remain where affixes and weak letters are taken out."""
+
+_PART, _COMPOUND, _LONGEST = 4, 7, 60
+"""Letters of a part of a compound, of a compound, and of the longest word that is stemmed."""
+
+
+def prepared(text: str, language: str = "") -> str:
+    """`text` as it is given to the full-text table."""
+    if language in ("", ENGLISH) and text.isascii():
+        return text
+    words = re.findall(_piece(text), _unified(text))
+    return " ".join([_stored(word, language) for word in words])
+
+
+def words_of(text: str, language: str = "") -> list[str]:
+    """The words of a question in order, lower case; runs without spaces as the keys that find
+    them."""
+    found: list[str] = []
+    for piece in re.findall(_piece(text), _lower(_unified(text), language)):
+        found.extend(_keys(piece) if re.match(_RUN, piece) else [piece])
+    return found
+
+
+def content_words(words: list[str], language: str = "") -> list[str]:
+    """`words` without stop words and repetitions; all of them where nothing else would be left."""
+    distinct = list(dict.fromkeys(words))
+    return [word for word in distinct if not is_stop_word(word, language)] or distinct
+
+
+def is_stop_word(word: str, language: str = "") -> bool:
+    """Whether a word of a question in `language` says nothing about what is looked for."""
+    return _folded(word) in _stop_words(language or ENGLISH)
+
+
+def language_of(text: str, likely: str = "") -> str:
+    """The language of `text`; `likely` unless another is twice as likely."""
+    sample = text[:_SAMPLE]
+    if sample.isascii():
+        tokens = set(sample.translate(_WORDS).split())
+        if _foreign_words().isdisjoint(tokens):
+            is_english = likely != ENGLISH and not _stop_words(ENGLISH).isdisjoint(tokens)
+            return ENGLISH if is_english else likely
+    else:
+        sample = _unified(sample).lower()
+        tokens = set(re.findall(_piece(sample), _folded(sample)))
+        tokens.update(letter for letter in set(sample) if letter > "\x7f")
+    evidence = _evidence()
+    counts, scores = defaultdict[str, int](int), defaultdict[str, float](float)
+    for names, count in Counter(evidence[token] for token in tokens & evidence.keys()).items():
+        for name in names:
+            counts[name] += count
+            scores[name] += count / len(names)
+    # One word alone may be anything ("take care"), and a few in a long text as well.
+    least = max(2, len(tokens) / 4)
+    shown = {name: score for name, score in scores.items() if counts[name] >= least}
+    best = max(shown.values(), default=0.0)
+    if 2 * shown.get(likely, 0.0) >= best:
+        return likely
+    return next(name for name in LANGUAGES if shown.get(name) == best)
+
+
+def expressions(word: str, language: str, others: Sequence[str]) -> Iterator[str]:
+    """What a word of a question in `language` matches in the full-text table, where there are
+    messages in `others` too. The next one is for where the index has nothing for the one before."""
+    terms, halves = [_term(_folded(word))], list[tuple[str, str]]()
+    if not re.match(_RUN, word):
+        terms += [_term(stemmed(word, other)) for other in others if other != ENGLISH]
+        known, stem = LANGUAGES.get(language), stemmed(word, language)
+        if known and language != ENGLISH and stem.isalpha():
+            terms += [_term(stem), *_beginning(stem)]
+            halves = _halves(word, stem, language) if known.compounds else []
+            if known.compounds and len(stem) >= _PART:
+                terms.append(f"{_term(stem[::-1].translate(_BACKWARDS))} *")
+    yield " OR ".join(dict.fromkeys((*terms, *(f"({one} AND {other})" for one, other in halves))))
+    if halves:
+        yield " OR ".join(dict.fromkeys(chain.from_iterable(halves)))
+
+
+def _term(word: str) -> str:
+    return f'"{word}"'
+
+
+def _beginning(stem: str) -> list[str]:
+    """The first three quarters of a stem, as a prefix."""
+    length = len(stem) - len(stem) // 4
+    return [f"{_term(stem[:length])} *"] if length >= _PART else []
+
+
+def _halves(word: str, stem: str, language: str) -> list[tuple[str, str]]:
+    """The two words that a compound may be made of, for each place where it may be cut."""
+    cuts = range(_PART, min(len(stem), _LONGEST) - _PART + 1)
+    return [(_term(stemmed(word[:cut], language)), _term(stem[cut:])) for cut in cuts]
+
+
+def stemmed(word: str, language: str) -> str:
+    """What the forms of `word` have in common."""
+    known = LANGUAGES.get(language)
+    word = _lower(word, language)
+    if known is None or len(word) > _LONGEST:
+        return _folded(word)
+    if known.stemmer:
+        return _folded(_stemmer(known.stemmer)(word))
+    return _root(_folded(word), known)
+
+
+def _root(word: str, known: Language) -> str:
+    """`word` without an ending, beginnings and weak letters."""
+    for ending in known.endings.split():
+        if word.endswith(ending) and len(word) - len(ending) >= _ROOT:
+            word = word.removesuffix(ending)
+            break
+    beginnings = tuple(known.beginnings.split())
+    while beginnings:
+        rest = next((word[len(b) :] for b in beginnings if word.startswith(b)), "")
+        if len(rest) < _ROOT:
+            break
+        word = rest
+    if known.weak:
+        strong = word[:1] + re.sub(f"[{known.weak}]", "", word[1:])
+        word = strong if len(strong) >= _ROOT else word
+    return word
+
+
+@lru_cache(maxsize=1 << 15)
+def _stored(piece: str, language: str) -> str:
+    """A word or a run as it is stored."""
+    if not piece.isascii() and re.match(_RUN, piece):
+        return " ".join(_singles_and_pairs(piece))
+    if language in ("", ENGLISH):
+        return piece if piece.isascii() else _folded(piece.lower())
+    stem = stemmed(piece, language)
+    if len(stem) >= _COMPOUND and LANGUAGES[language].compounds and stem.isalpha():
+        return f"{stem} {stem[: _COMPOUND - _PART - 1 : -1].translate(_BACKWARDS)}"
+    return stem
+
+
+def _units(run: str) -> list[str]:
+    """The characters of a run, each with what is written around it."""
+    return re.findall(_SYLLABLE, run, re.DOTALL)
+
+
+def _singles_and_pairs(run: str) -> Iterator[str]:
+    units = _units(run)
+    for unit, following in zip_longest(units, units[1:]):
+        yield unit
+        if following:
+            yield unit + following
+
+
+def _keys(run: str) -> list[str]:
+    """A character alone, or pairs; pairs of grammar only (hiragana) where there is nothing else."""
+    units = _units(run)
+    pairs = [one + other for one, other in pairwise(units)] or units
+    return [pair for pair in pairs if not _KANA.match(pair)] or pairs
+
+
+def _unified(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def _lower(text: str, language: str) -> str:
+    if language == "turkish":
+        text = text.replace("I", "ı").replace("İ", "i")
+    return text.lower()
+
+
+def _folded(word: str) -> str:
+    """A word in lower case without accents and points."""
+    if word.isascii():
+        return word
+    bare = _MARKS.sub("", unicodedata.normalize("NFD", word))
+    return unicodedata.normalize("NFC", bare).translate(_TWINS)
+
+
+@cache
+def _stemmer(name: str) -> Callable[[str], str]:
+    from Stemmer import Stemmer  # only where something is not in English
+
+    stem: Callable[[str], str] = Stemmer(name).stemWord
+    return stem
+
+
+@cache
+def _stop_words(language: str) -> frozenset[str]:
+    known = LANGUAGES.get(language)
+    return frozenset(map(_folded, known.words.split())) if known else frozenset()
+
+
+@cache
+def _evidence() -> dict[str, tuple[str, ...]]:
+    """The languages that a function word or a letter is of."""
+    found = defaultdict[str, set[str]](set)
+    for name, known in LANGUAGES.items():
+        for token in (*_stop_words(name), *_letters(known)):
+            found[token].add(name)
+    return {token: tuple(sorted(names)) for token, names in found.items()}
+
+
+@cache
+def _foreign_words() -> frozenset[str]:
+    """The function words of other languages that are not English as well."""
+    return frozenset(filter(str.isascii, _evidence())) - _stop_words(ENGLISH)
+
+
+def _letters(known: Language) -> Iterator[str]:
+    for letters in known.letters.split():
+        yield from map(chr, range(ord(letters[0]), ord(letters[-1]) + 1))
+
+
+def _piece(text: str) -> str:
+    """What a word of `text` is: a run, or letters with their marks, which `\\w` leaves out."""
+    return r"[^\W_]+" if text.isascii() else _any_piece()
+
+
+@cache
+def _any_piece() -> str:
+    codes = range(0x300, 0xE00)
+    marks = "".join(chr(code) for code in codes if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+    letters = f"[^\\W_{_CJK}{_SYLLABIC}]"
+    return f"{_RUN}|{letters}+(?:[{marks}\u0640]+{letters}*)*"
