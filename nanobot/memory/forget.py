@@ -325,10 +325,9 @@ class Forgetter:
         lines = matching_lines(text, list(lines_of(memory)))
         facts, evidence = self._facts(memory, text, lines)
         lines += [line for line in _entries_of(memory) if _states(facts, line.text)]
-        by_hand = (
-            line for path in memory.store.files_by_hand() for line in entries_in(memory, path)
-        )
-        lines += [line for line in by_hand if _states(facts, redact(line.text))]
+        for path in memory.store.files_by_hand():
+            by_hand = entries_in(memory, path)
+            lines += [line for line in by_hand if _states(facts, redact(line.text))]
         messages = list(self._messages(scope, facts))
         entries = [one for one in paced(memory.history.entries()) if _entry_states(one, facts)]
         if not (lines or evidence or messages or entries):

@@ -104,19 +104,18 @@ def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
     lines += [file for name, file in inside.items() if name == "history.jsonl"]
     if lines:
         yield ("history", scope, scope), tuple(lines)
-    for name, file in inside.items():
-        if day_of(name) or month_of(name):
-            yield ("note", scope, name), (file,)
-        elif name == PENDING.removeprefix("memory/") or is_by_hand(name):
-            yield ("memory", scope, well_formed(f"memory/{name}")), (file,)
     states = ((path, lstate_of(f"{root}/{path}")) for path in FACTS)
     facts = tuple(SourceFile(root, path, state) for path, state in states if state)
     for file in facts:
         yield ("memory", scope, file.name), (file,)
-    if retired := inside.get(
-        RETIRED.removeprefix("memory/")
-    ):  # what stands in the others again is true again
-        yield ("memory", scope, RETIRED), (retired, *facts)
+    for name, file in inside.items():
+        path = f"memory/{name}"
+        if day_of(name) or month_of(name):
+            yield ("note", scope, name), (file,)
+        elif path == RETIRED:  # what stands in the others again is true again
+            yield ("memory", scope, path), (file, *facts)
+        elif path == PENDING or is_by_hand(name):
+            yield ("memory", scope, well_formed(path)), (file,)
 
 
 def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
