@@ -4,7 +4,7 @@ it costs to begin one where much is remembered.
 Thirty turns within an epoch, a third of them with tool calls, one that changes memory. Every
 request must extend the one before byte for byte, tools first; what is not a common prefix is
 uncached. Then new chats begin by turns in an empty home and in one with 5,000 history entries, a
-year of notes and 375 facts, each with one message.
+year of notes and 375 facts, each with one message; and in one with more facts than a prompt holds.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from nanobot.testing.model import calls
 
 TURNS = 30
 CHATS, ROUNDS = 30, 7
+FACTS = 2_000
 
 
 class Recorder:
@@ -67,8 +68,8 @@ async def converse(home: Path) -> list[bytes]:
     return model.requests
 
 
-def remember(home: Path) -> None:
-    """What a year leaves behind."""
+def remember(home: Path, facts: int) -> None:
+    """What a year leaves behind, with so many facts."""
     memory, now = home / "workspace" / "memory", datetime.now().astimezone()
     memory.mkdir(parents=True)
     with (memory / "history.jsonl").open("wb") as history:
@@ -80,14 +81,14 @@ def remember(home: Path) -> None:
         day = (now - timedelta(days=ago)).date()
         lines = (f"- 12:{n:02} something that happened, number {n}\n" for n in range(20))
         (memory / f"{day}.md").write_text(f"# {day}\n\n" + "".join(lines))
-    for path, facts in ((memory / "MEMORY.md", 300), (home / "workspace" / "USER.md", 75)):
-        lines = (f"- Likes thing number {n} better, since 3 May 2025\n" for n in range(facts))
+    for path, count in ((memory / "MEMORY.md", facts), (home / "workspace" / "USER.md", 75)):
+        lines = (f"- Likes thing number {n} better, since 3 May 2025\n" for n in range(count))
         path.write_text("# Facts\n\n" + "".join(lines))
 
 
-async def first_turns(empty: Path, full: Path) -> float:
+async def first_turns(empty: Path, full: Path, facts: int = 300) -> float:
     """The CPU of a chat's first turn in the one home, as a share of that in the other."""
-    remember(full)
+    remember(full, facts)
     here, there = FakeChannel(), FakeChannel()
     async with gateway(empty, Instant(), here), gateway(full, Instant(), there):
         chats = numbers()
@@ -119,6 +120,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         requests = asyncio.run(converse(Path(folder) / "talk"))
         ratio = asyncio.run(first_turns(Path(folder) / "empty", Path(folder) / "full"))
+        large = asyncio.run(first_turns(Path(folder) / "bare", Path(folder) / "large", FACTS))
     count, counted_by = counter()
     pairs = list(pairwise(requests))
     broken = sum(not after.startswith(before) for before, after in pairs)
@@ -137,6 +139,7 @@ def main() -> None:
             "share uncached": uncached / total,
             "first request: system prompt and tools [tokens]": count(requests[0]),
             "a chat's first turn, a year remembered, against none (target <= 1.3)": ratio,
+            f"the same with {FACTS:,} facts, of which most have no room": large,
         },
     )
 

@@ -106,6 +106,8 @@ class Recall:
 
     def memory_part(self) -> str:
         """The `# Memory` part of a system prompt; empty while there is nothing to remember."""
+        if chosen := self._chosen_before(LONG_TERM):
+            return chosen
         whole, share = self._store.get_memory_context(), self._shares[LONG_TERM]
         size = estimate_tokens(whole)
         if size <= share:
@@ -113,16 +115,21 @@ class Recall:
         try:
             facts = self._store.learned_text(LONG_TERM)
             notes = min(size - estimate_tokens(facts), share // _NOTES_SHARE)
-            whole = self._store.get_memory_context(self._shown(LONG_TERM, share - notes))
+            whole = self._store.get_memory_context(self._selected(LONG_TERM, share - notes))
         except NanobotError as error:  # what it says instead of the text is short
             logger.warning("{}: nothing is chosen: {}", LONG_TERM, error)
-        if estimate_tokens(whole) <= share:
-            return whole
-        return cut_at_line(whole, share - estimate_tokens(_CUT), _CUT)
+        if estimate_tokens(whole) > share:
+            whole = cut_at_line(whole, share - estimate_tokens(_CUT), _CUT)
+        return self._keep(LONG_TERM, whole)
 
     def person_part(self) -> str:
         """What stands in USER.md. Raises `NanobotError`."""
-        return self._shown(PERSON, self._shares[PERSON])
+        if chosen := self._chosen_before(PERSON):
+            return chosen
+        text, share = self._store.learned_text(PERSON), self._shares[PERSON]
+        if estimate_tokens(text) <= share:
+            return text
+        return self._keep(PERSON, self._selected(PERSON, share))
 
     def related(self, path: str, about: Iterable[str], budget: int = MOST_SHOWN) -> str:
         """What a model that is to learn something is shown of a file, without marks: all, or the
@@ -201,6 +208,11 @@ class Recall:
 
         self._change(refreshed)
 
+    def forget_gone(self) -> None:
+        """Drop what is known of facts that do not stand any more. Blocks."""
+        keys = {_key(fact) for path in self._outgrown() for fact in self._store.facts(path)}
+        self._change(lambda known: {key: use for key, use in known.items() if key in keys})
+
     def _change(self, change: Callable[[Uses], Uses]) -> None:
         if self._uses is None:
             return
@@ -248,19 +260,30 @@ class Recall:
         facts = {without_importance(fact) for fact in self._store.facts(path)}
         return select_facts(text, facts, budget, weight)
 
-    def _shown(self, path: str, budget: int) -> str:
+    def _selected(self, path: str, budget: int) -> str:
         """As many facts of a file as have room, and where the others are."""
-        text = self._store.learned_text(path)
-        if estimate_tokens(text) <= budget:
-            return text
-        reasons = self._store.read(path), budget, self._known(), self._store.today()
-        if path not in self._chosen or self._chosen[path][0] != reasons:
-            room = budget - 2 * estimate_tokens(_MORE)  # and for the blank lines
-            selection = self._select(path, room, self._weigher(path))
-            more = counted(selection.left_out, "more fact is", "more facts are")
-            shown = f"{selection.text}\n\n{_MORE.format(more=more, path=path)}"
-            self._chosen[path] = reasons, shown
-        return self._chosen[path][1]
+        room = budget - 2 * estimate_tokens(_MORE)  # and for the blank lines
+        selection = self._select(path, room, self._weigher(path))
+        if not selection.left_out:
+            return selection.text
+        more = counted(selection.left_out, "more fact is", "more facts are")
+        return f"{selection.text}\n\n{_MORE.format(more=more, path=path)}"
+
+    def _chosen_before(self, path: str) -> str:
+        """What was chosen for the reasons that there are now; empty where nothing was."""
+        reasons, text = self._chosen.get(path, ((), ""))
+        return text if text and reasons == self._reasons(path) else ""
+
+    def _keep(self, path: str, text: str) -> str:
+        self._chosen[path] = self._reasons(path), text
+        return text
+
+    def _reasons(self, path: str) -> tuple[object, ...]:
+        """What a choice depends on."""
+        texts = list[str]()
+        with suppress(NanobotError):
+            texts += map(self._store.read, (path, self._store.today_path()))
+        return (*texts, self._known(), self._store.today())
 
 
 def _key(line: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.memory.forget import Forgetter
 from nanobot.memory.importance import Importance, with_mark
 from nanobot.memory.lines import Operation
 from nanobot.memory.recall import PERSON, FactUse, FactUses, weight_of
@@ -16,11 +17,12 @@ from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.search import Query
 from nanobot.memory.selection import select_facts
 from nanobot.memory.version import Change
+from nanobot.memory.why import Explainer
 from nanobot.providers.port import estimate_tokens
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
 from tests.doubles.state import MemoryState
-from tests.memory.homes import RealHome, living
+from tests.memory.homes import SCOPES, RealHome, living
 
 MEMORY = "memory/MEMORY.md"
 BUDGET = 16_000
@@ -57,14 +59,14 @@ class Large:
 
     def start(self) -> Memory:
         """As after a restart."""
-        memories = Memories(
+        self.memories = Memories(
             Root(self.home.folder / "workspace"),
             self.home.folder / "state",
             self.home.clock,
             budget=BUDGET,
             uses=FactUses(self.state),
         )
-        self.memory = memories.of(OWNER)
+        self.memory = self.memories.of(OWNER)
         return self.memory
 
     def mark(self, number: int, level: int) -> None:
@@ -172,6 +174,24 @@ async def test_nothing_is_noted_down_while_there_is_room(home: RealHome) -> None
     large.memory.recall.refresh()
     assert large.state.read("facts") is None
     assert large.memory.recall.memory_part() == f"# Memory\n\n## Long-term Memory\n\n{fact(1)}"
+
+
+async def test_why_and_search_note_down_what_they_led_to_and_forgetting_takes_it_out(
+    large: Large,
+) -> None:
+    home = large.home
+    memories = large.memories
+    explainer = Explainer(memories, home.sessions, SCOPES)
+    forgetter = Forgetter(memories, explainer, home.sessions, SCOPES, home.clock)
+
+    def used() -> int:
+        return sum(bool(one.used) for one in FactUses(large.state).load().get(OWNER, {}).values())
+
+    (found,) = (await explainer.why("number 0042", OWNER)).found
+    assert found.standing.startswith("found by search, the prompt has no room for it: importance 3")
+    assert used() == 1
+    await forgetter.apply(await forgetter.plan("number 0042", OWNER))
+    assert used() == 0
 
 
 async def test_what_does_not_stand_any_more_is_not_remembered_of(large: Large) -> None:

@@ -223,7 +223,8 @@ async def test_after_three_failures_the_model_is_left_alone_for_five_minutes(
 async def test_a_memory_larger_than_the_window_is_shown_in_part_and_kept_whole(
     tmp_path: Path,
 ) -> None:
-    model = ScriptedModel(author=lambda _: saves("Nothing new."))
+    update = "# Memory\n\n- Likes figs\n"
+    model = ScriptedModel(author=lambda _: saves("Nothing new.", update))
     home = Home(tmp_path, model)
     lines = [f"- fact {number} about the garden and the house" for number in range(600)]
     home.write_long_term("\n".join(["# Memory", *lines]) + "\n")
@@ -232,5 +233,5 @@ async def test_a_memory_larger_than_the_window_is_shown_in_part_and_kept_whole(
     await home.consolidator.maybe_consolidate_by_tokens(session)
     assert len(model.prompts[0].messages[1].text) < 12_000
     assert "- fact 0 about" not in model.prompts[0].messages[1].text
-    assert home.long_term == before
+    assert home.long_term == f"{before}- Likes figs\n"
     await home.close()

@@ -283,6 +283,23 @@ async def test_a_fact_that_is_not_to_be_taken_for_true_says_so() -> None:
     assert not result.trusted
 
 
+async def test_the_facts_that_a_search_led_to_are_noted_down_by_scope() -> None:
+    noted, place = list[tuple[str, Sequence[str]]](), "memory/MEMORY.md:3"
+    said, *facts = (
+        passage(1, "boat one"),
+        passage(2, "## Boats\nboat two", source="memory", place=place),
+        passage(3, "boat three", source="memory", scope="people/telegram_7", place="USER.md:1"),
+        passage(4, "boat four", source="memory", place=place),
+    )
+    search = SearchMemory(
+        Shelf((said, *facts)),
+        lambda scope: (scope, "people/telegram_7"),
+        lambda scope, lines: noted.append((scope, lines)),
+    )
+    await search(SearchArguments(query="boat"), OWNER)
+    assert noted == [("owner", ["boat two"]), ("people/telegram_7", ["boat three"])]
+
+
 async def test_a_call_with_nothing_to_look_for_is_told_to_the_model() -> None:
     with pytest.raises(ToolError, match="give a query"):
         await tool(Shelf())(SearchArguments(query="  "), OWNER)
