@@ -8,6 +8,7 @@ import json
 import shutil
 import sqlite3
 from abc import ABC, abstractmethod
+from hashlib import sha256
 from pathlib import Path
 
 from nanobot.bus.journal_file import SCHEMA, inspect_journal
@@ -16,6 +17,12 @@ from nanobot.bus.state import DOCUMENTS
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import home_lock
+from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.git import Repository
+from nanobot.memory.repositories import is_split
+from nanobot.memory.scopes import OWNER, Memories
+from nanobot.memory.version import Change, CommitMessage
+from nanobot.security.paths import Root
 from nanobot.upkeep.backups import (
     BackupOrder,
     backup_name,
@@ -31,6 +38,8 @@ from nanobot.upkeep.snapshot import BackupOperations
 _CLOCK = SystemClock("UTC")
 _LINE = '{"role": "user", "content": "%s", "seq": 1, "timestamp": "2026-03-02T09:00:00+00:00"}\n'
 _OLD = "nanobot-20260101T000000Z.tar.gz"
+
+_PREFIXES, _CHANGES = ("", "people/telegram_7/", "groups/telegram_-9/"), 4
 
 Tree = dict[str, bytes]
 
@@ -238,3 +247,61 @@ class Migrating(Deed):
         if over and len(kept) != 1:
             wrong.append(f"kept are {kept}")
         return wrong
+
+
+class Splitting(Deed):
+    """The first start where one repository has the versions of all scopes; the last change was cut
+    short before its version was made."""
+
+    name = "a split of versions"
+
+    def prepare(self) -> None:
+        repository = Repository(self.home / "state/memory.git")
+        repository.create()
+        for number, prefix in enumerate(_PREFIXES * _CHANGES, 1):
+            path, content = f"{prefix}{LONG_TERM}", b"- fact %d\n" % number
+            message = CommitMessage(Change("agent", f"change {number}"), number, prefix).text
+            parent, now = repository.tip(), _CLOCK.now()
+            if number == len(_PREFIXES) * _CHANGES:
+                before = (self.home / "workspace" / path).read_bytes()
+                texts = {"before": sha256(before), "after": sha256(content)}
+                intent = {"path": path, "parent": parent, "message": message}
+                intent |= {name: text.hexdigest() for name, text in texts.items()}
+                intent |= {"when": now.isoformat()}
+                repository.write_file("intent.json", json.dumps(intent).encode())
+            else:
+                repository.set_tip(repository.store(parent, {path: content}, message, now))
+            (self.home / "workspace" / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.home / "workspace" / path).write_bytes(content)
+        self._before = list(repository.chain(repository.tip()))
+        repository.close()
+
+    def do(self) -> None:
+        self._memories().recover()
+
+    def faults(self, *, over: bool) -> list[str]:
+        state = self.home / "state"
+        owners = Repository(state / "memory.git")
+        kept = list(owners.chain(owners.tip()))
+        owners.close()
+        wrong = [] if kept[-len(self._before) :] == self._before else ["the owner's are others"]
+        if not is_split(state):
+            return [*wrong, "it was not split"] if over else wrong
+        last = len(_PREFIXES) * _CHANGES
+        for first, prefix in enumerate(_PREFIXES, 1):
+            store = self._memories().of(prefix.rstrip("/") or OWNER).versions
+            numbers = list(range(first, last + 1, len(_PREFIXES)))
+            found = [one for one in store.versions() if one.is_in(prefix)]
+            if [one.number for one in found] != numbers:
+                wrong.append(f"{prefix or OWNER} has {[one.number for one in found]}")
+            elif [one.summary for one in found] != [f"change {number}" for number in numbers]:
+                wrong.append(f"a version of {prefix or OWNER} has another name")
+            elif f"+- fact {numbers[-1]}" not in store.diff(numbers[-1]):
+                wrong.append(f"the last version of {prefix or OWNER} has another text")
+            elif made := store.record_hand_edits():
+                wrong.append(f"{prefix or OWNER}: {made} were made the person's")
+        left = [path.name for path in state.glob("versions.*") if path.suffix != ".lock"]
+        return [*wrong, f"left are {left}"] if left else wrong
+
+    def _memories(self) -> Memories:
+        return Memories(Root(self.home / "workspace"), self.home / "state", _CLOCK)
