@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -30,7 +30,8 @@ from nanobot.tasks import paced
 
 if TYPE_CHECKING:
     from dulwich.object_store import DiskObjectStore
-    from dulwich.objects import ObjectID
+    from dulwich.objects import Commit as GitCommit
+    from dulwich.objects import ObjectID, ShaFile
 
 AnyObject = TypeVar("AnyObject")
 
@@ -39,7 +40,8 @@ _CONFIG = (
     b"\tlogAllRefUpdates = false\n\tfsyncObjectFiles = true\n"
 )
 _AUTHOR = b"Nanobot <nanobot@local>"
-_FILE = 0o100644
+_FILE, _FOLDER = 0o100644, 0o040000
+_PACK_BYTES = 256 * 1024
 _LEFTOVERS = ("*.lock", "tmp_pack_*", "*.nanobot-tmp", "*.new")
 
 
@@ -93,7 +95,7 @@ class Repository:
     def branch(self) -> str:
         """The name of this device's own branch."""
         absent = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-        with self._translated(), suppress(*absent):
+        with self.translated(), suppress(*absent):
             head = (self.path / "HEAD").read_bytes()
             if match := re.fullmatch(rb"ref: refs/heads/([\w.-]+)\s*", head):
                 return match[1].decode()
@@ -103,7 +105,7 @@ class Repository:
         """Make it where there is none, in one step, with a branch of a random name."""
         if os.path.lexists(self.path):
             return
-        with self._translated():
+        with self.translated():
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             shutil.rmtree(self._new, ignore_errors=True)
             build(self._new, new_branch())
@@ -114,7 +116,7 @@ class Repository:
         """The newest commit of a branch (this device's own one), empty for none."""
         if not os.path.lexists(self.path):
             return ""
-        with self._translated(), suppress(FileNotFoundError):
+        with self.translated(), suppress(FileNotFoundError):
             tip = (self.path / "refs/heads" / (branch or self.branch)).read_bytes()
             return tip.decode("utf-8", "replace").strip()
         return ""
@@ -146,7 +148,7 @@ class Repository:
 
     def branches(self) -> list[str]:
         """The names of all branches, in order."""
-        with self._translated():
+        with self.translated():
             return sorted(path.name for path in (self.path / "refs/heads").iterdir())
 
     def changes(
@@ -164,12 +166,18 @@ class Repository:
         from dulwich.diff_tree import tree_changes
 
         old, new = (_object_id(tree) if tree else None for tree in (before, after))
-        with self._translated():
+        with self.translated():
             for change in tree_changes(self.objects, old, new):
                 entry = change.new or change.old
                 if entry is not None and entry.path is not None:
                     path = entry.path.decode("utf-8", "surrogateescape")
                     yield path, change.new.sha.decode() if change.new and change.new.sha else ""
+
+    def folders(self, tree: str, parents: Collection[str]) -> dict[str, str]:
+        """The folders that lie directly in `parents` in a tree, such as `parent/name/`, with the
+        ids of their trees."""
+        inside = ((name, self._folders(id)) for name, id in self._folders(tree) if name in parents)
+        return {f"{parent}/{name}/": id for parent, names in inside for name, id in names}
 
     def content(self, blob: str) -> bytes:
         """The bytes of a file's content."""
@@ -184,12 +192,10 @@ class Repository:
         yet."""
         from dulwich.object_store import commit_tree_changes
         from dulwich.objects import Blob, Tree
-        from dulwich.objects import Commit as GitCommit
 
-        commit = GitCommit()
         base = self.commit(parent).tree if parent else ""
         changes: list[tuple[bytes, int | None, ObjectID | None]] = []
-        with self._translated():
+        with self.translated():
             for path, content in files.items():
                 name = path.encode("utf-8", "surrogateescape")
                 if content is None:
@@ -199,20 +205,14 @@ class Repository:
                 self.objects.add_object(blob)
                 changes.append((name, _FILE, blob.id))
             tree = _object_id(base) if base else Tree()
-            commit.tree = commit_tree_changes(self.objects, tree, changes)
-            commit.parents = [_object_id(parent)] if parent else []
-            commit.author = commit.committer = _AUTHOR
-            commit.author_time = commit.commit_time = int(when.timestamp())
-            offset = int((when.utcoffset() or timedelta()).total_seconds())
-            commit.author_timezone = commit.commit_timezone = offset // 60 * 60
-            commit.encoding = b"UTF-8"
-            commit.message = message.encode("utf-8", "backslashreplace")
+            changed = commit_tree_changes(self.objects, tree, changes)
+            commit = _new_commit(changed, parent, message, when)
             self.objects.add_object(commit)
         return commit.id.decode()
 
     def pack(self) -> None:
         """Put the loose objects into one file."""
-        with self._translated():
+        with self.translated():
             self.objects.pack_loose_objects()
 
     def rewrite(
@@ -223,7 +223,7 @@ class Repository:
         The new repository is built beside the old one and put in its place.
         """
         changed, parent = 0, ""
-        with self._translated():
+        with self.translated():
             shutil.rmtree(self._new, ignore_errors=True)
             build(self._new, self.branch)
         new = Repository(self._new, durable=False)
@@ -243,7 +243,7 @@ class Repository:
         new.set_tip(parent)
         new.close()
         self.close()
-        with self._translated():
+        with self.translated():
             os.sync()
             self.path.rename(self._old)
         self.finish_rewrite()
@@ -262,7 +262,7 @@ class Repository:
 
     def remove_leftovers(self) -> None:
         """Remove what a process that died left half done."""
-        with self._translated():
+        with self.translated():
             for pattern in _LEFTOVERS:
                 for path in self.path.rglob(pattern):
                     path.unlink(missing_ok=True)
@@ -275,7 +275,7 @@ class Repository:
 
     def write_file(self, name: str, content: bytes) -> None:
         """Replace a file of the repository itself, durably."""
-        with self._translated():
+        with self.translated():
             replace_file(self.path / name, content)
 
     @cached_property
@@ -289,8 +289,15 @@ class Repository:
             self.path / "objects", fsync_object_files=self._durable, shared_perm=mine
         )
 
+    def _folders(self, tree: str) -> list[tuple[str, str]]:
+        from dulwich.objects import Tree
+
+        entries = self._get(tree, Tree).items()
+        folders = (entry for entry in entries if entry.mode == _FOLDER and entry.path and entry.sha)
+        return [(one.path.decode("utf-8", "surrogateescape"), one.sha.decode()) for one in folders]
+
     def _get(self, identity: str, kind: type[AnyObject]) -> AnyObject:
-        with self._translated(identity):
+        with self.translated(identity):
             found = self.objects[_object_id(identity)]
             if not isinstance(found, kind):
                 raise self._damaged(f"{identity} is no {kind.__name__}")
@@ -305,7 +312,8 @@ class Repository:
         )
 
     @contextmanager
-    def _translated(self, identity: str = "a part") -> Iterator[None]:
+    def translated(self, identity: str = "a part") -> Iterator[None]:
+        """Raises what dulwich and the disk raise within as errors of this repository."""
         from dulwich.errors import ChecksumMismatch, FileFormatException, ObjectMissing
         from dulwich.file import FileLocked
 
@@ -318,6 +326,88 @@ class Repository:
             raise StorageError(self.path, "a lock was left", hint="Restart nanobot.") from error
         except (AssertionError, EOFError, KeyError, ValueError, *broken) as error:
             raise self._damaged(f"{identity} is missing or broken") from error
+
+
+class FolderHistory:
+    """A new repository in the folder `path`, with the history of one `folder` of another one.
+
+    Its commits hold that folder, where it was, and nothing else. Nothing is synced to the disk, and
+    objects are written many at once: a file for each would take many times as long.
+    """
+
+    def __init__(self, source: Repository, folder: str, path: Path) -> None:
+        build(path, source.branch)
+        self._source, self._names = source, folder.strip("/").split("/")
+        self._repository = Repository(path, durable=False)
+        self._known: set[bytes] = set()
+        self._waiting: list[ShaFile] = []
+        self._size = 0
+
+    def add(self, tree: str, parent: str, like: Commit) -> str:
+        """A commit in which the folder has the tree of that id in the source (empty: it is gone),
+        with the message and the time of another one; its id."""
+        from dulwich.objects import Tree
+
+        root = Tree()
+        with self._source.translated():
+            if tree:
+                self._copy(_object_id(tree))
+                for name in reversed(self._names):
+                    root = Tree()
+                    root.add(name.encode(), _FOLDER, _object_id(tree))
+                    self._keep(root)
+                    tree = root.id.decode()
+            self._keep(root)
+            commit = _new_commit(root.id, parent, like.message, like.when)
+            self._keep(commit)
+        return commit.id.decode()
+
+    def finish(self, tips: Mapping[str, str]) -> None:
+        """Write what is left, and let the branches end at these commits."""
+        self._write()
+        for branch, tip in tips.items():
+            self._repository.set_tip(tip, branch)
+
+    def _copy(self, identity: ObjectID) -> None:
+        from dulwich.objects import Tree
+
+        if identity in self._known:
+            return
+        found = self._source.objects[identity]
+        self._keep(found)
+        if isinstance(found, Tree):
+            for entry in found.items():
+                if entry.sha:
+                    self._copy(entry.sha)
+
+    def _keep(self, made: ShaFile) -> None:
+        if made.id not in self._known:
+            self._known.add(made.id)
+            self._waiting.append(made)
+            self._size += made.raw_length()
+            if self._size > _PACK_BYTES:
+                self._write()
+
+    def _write(self) -> None:
+        with self._repository.translated():
+            self._repository.objects.add_objects([(made, None) for made in self._waiting])
+        self._repository.close()
+        self._waiting, self._size = [], 0
+
+
+def _new_commit(tree: ObjectID, parent: str, message: str, when: datetime) -> GitCommit:
+    from dulwich.objects import Commit as GitCommit
+
+    commit = GitCommit()
+    commit.tree = tree
+    commit.parents = [_object_id(parent)] if parent else []
+    commit.author = commit.committer = _AUTHOR
+    commit.author_time = commit.commit_time = int(when.timestamp())
+    offset = int((when.utcoffset() or timedelta()).total_seconds())
+    commit.author_timezone = commit.commit_timezone = offset // 60 * 60
+    commit.encoding = b"UTF-8"
+    commit.message = message.encode("utf-8", "backslashreplace")
+    return commit
 
 
 def new_branch() -> str:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -27,11 +26,12 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.io import storage_errors, sync_folder
-from nanobot.memory.git import PACK_EVERY, Commit, Damaged, Repository, build
-from nanobot.memory.version import CommitMessage, belongs, scope_of
+from nanobot.memory.git import Damaged, FolderHistory, Repository
+from nanobot.memory.version import CommitMessage, scope_of
 from nanobot.tasks import paced
 
 _OWNERS, _OTHERS = "memory.git", "versions"
+_KINDS = ("people", "groups")
 _NAMED = re.compile(r"(.+)\.git(?:\.old)?")
 """A repository, also one that is being replaced."""
 
@@ -82,50 +82,30 @@ def split(state: Path) -> None:
 
 def _split(whole: Repository, target: Path) -> int:
     """Write the other scopes' repositories into the folder `target`; how many there are."""
-    parts: dict[str, Repository] = {}
+    parts: dict[str, FolderHistory] = {}
+    tips: dict[str, dict[str, str]] = {}
     for branch in whole.branches() if whole.tip() else ():
-        tips, commits = dict[str, str](), reversed(list(paced(whole.chain(whole.tip(branch)))))
-        for number, (commit, blobs) in enumerate(whole.changes(commits), 1):
-            for prefix in _scopes(commit, blobs):
+        before: dict[str, str] = {}
+        for commit in paced(reversed(list(paced(whole.chain(whole.tip(branch)))))):
+            trees = whole.folders(commit.tree, _KINDS)
+            changed = {one for one in trees | before if trees.get(one) != before.get(one)}
+            before = trees
+            for prefix in filter(_is_prefix, changed | {CommitMessage.parse(commit.message).scope}):
                 if prefix not in parts:
-                    parts[prefix] = _made(target / f"{prefix.rstrip('/')}.git", whole.branch)
-                files = {
-                    path: whole.content(blob) if blob else None
-                    for path, blob in blobs.items()
-                    if belongs(path, prefix)
-                }
-                parent = tips.get(prefix, "")
-                tips[prefix] = parts[prefix].store(parent, files, commit.message, commit.when)
-            if number % PACK_EVERY == 0:
-                _pack(parts)
-        for prefix, tip in tips.items():
-            parts[prefix].set_tip(tip, branch)
-    _pack(parts)
+                    path = target / f"{prefix.rstrip('/')}.git"
+                    path.parent.mkdir(mode=0o700, exist_ok=True)
+                    parts[prefix] = FolderHistory(whole, prefix, path)
+                known = tips.setdefault(prefix, {})
+                tree, parent = trees.get(prefix, ""), known.get(branch, "")
+                known[branch] = parts[prefix].add(tree, parent, commit)
+    for prefix, part in paced(parts.items()):
+        part.finish(tips[prefix])
     whole.close()
     return len(parts)
 
 
-def _scopes(commit: Commit, blobs: Mapping[str, str]) -> set[str]:
-    """The prefixes of the scopes, but the owner's, that a commit concerns."""
-    said = CommitMessage.parse(commit.message).scope
-    found = {scope_of(path) for path in blobs} | {said if _is_prefix(said) else ""}
-    return {prefix for prefix in found if prefix}
-
-
 def _is_prefix(prefix: str) -> bool:
     return bool(prefix) and scope_of(f"{prefix}USER.md") == prefix
-
-
-def _made(path: Path, branch: str) -> Repository:
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    build(path, branch)
-    return Repository(path, durable=False)
-
-
-def _pack(parts: Mapping[str, Repository]) -> None:
-    for part in parts.values():
-        part.pack()
-        part.close()
 
 
 class Newest(Struct, frozen=True):
