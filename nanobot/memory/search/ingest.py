@@ -215,7 +215,8 @@ class IndexIngest:
                 read, mark = start, mark if start else 0
                 for raw in lines_of(file, start):
                     yield line_hash(raw), raw
-                    in_order = in_order and reader.number >= number
+                    is_message = b'"_type"' not in raw
+                    in_order = in_order and reader.number >= number + is_message
                     number = max(number, reader.number)
                     read, mark = read + len(raw) if raw.endswith(b"\n") else 0, crc32(raw, mark)
                 can_pass = can_pass and in_order and not (gone or marks)

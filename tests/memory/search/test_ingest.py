@@ -461,3 +461,17 @@ async def test_a_message_that_is_marked_to_keep_is_so_wherever_it_stands(
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if '"mark"' not in line))
     assert await kept() == []
+
+
+async def test_a_line_with_the_number_of_an_archived_one_goes_when_it_is_deleted(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", *(said(n, f"elephant {n}") for n in range(1, 5)))
+    home.archive("cli:direct", 4)
+    await index.refresh()
+    live = home.file("cli:direct")
+    before = live.read_text()
+    live.write_text(before + encode(said(4, "a zebra")))
+    assert await find(index, "zebra") == ["m:cli:direct:4"]
+    live.write_text(before)
+    assert await find(index, "zebra") == []
