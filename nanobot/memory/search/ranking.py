@@ -15,7 +15,7 @@ turns, of a person's message and the replies to it:
 
 - a word that stands in a message counts 0.1 in the replies to it, so that a reply which repeats its
   message takes no other's place;
-- where the word stands only in a reply, half of that counts for the message as well, and the reply
+- where the word stands only in a reply, 0.3 of that counts for the message as well, and the reply
   counts 0.6 of a person's message, by itself: the segment adds nothing;
 - a reply that asks something passes its score on to the next turn, 0.8 of it;
 - where the question is about what the agent said, it is the other way round: a person's messages
@@ -62,7 +62,7 @@ _NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.3, 0.8, 0.55, 0.3, 
 _TELLING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _NEXT), (2, _AFTER_NEXT))
 _ASKING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _ANSWER), (2, _AFTER_NEXT))
 _SEGMENT = 1.2
-_REPEATED, _FROM_REPLY, _TO_REPLY, _NOT_MEANT = 0.1, 0.5, 0.8, 0.6
+_REPEATED, _FROM_REPLY, _TO_REPLY, _NOT_MEANT = 0.1, 0.3, 0.8, 0.6
 _SPEAKER, _SPAN, _ENDS_ASKING, _TOOL, _KEPT = 1.6, 2.5, 0.8, 0.6, 1.5
 _K1, _B = 1.2, 0.75
 

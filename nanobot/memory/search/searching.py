@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from heapq import nlargest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from nanobot.memory.documents import LONG_TERM
@@ -20,7 +21,15 @@ from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
 from nanobot.memory.search.database import STREAM_BITS, TURN, changes
 from nanobot.memory.search.question import ParsedQuestion, parse
-from nanobot.memory.search.ranking import RankCandidate, Segments, matches, rank, reach
+from nanobot.memory.search.ranking import (
+    RankCandidate,
+    Scored,
+    Segments,
+    matches,
+    rank,
+    reach,
+    turn_of,
+)
 from nanobot.memory.search.vectors import Vector, Vectors
 from nanobot.session.records import JsonValue
 
@@ -31,12 +40,16 @@ _RANKED = 1_000
 """How many passages are ranked by bm25 at most; it takes some microseconds each."""
 
 _BESIDE = 4
+"""Passages on either side that a hit has at most, from the turns that score flows to."""
+
 _PREFIX: dict[Source, str] = {
     "message": "m", "history": "h", "note": "n", "memory": "f", "library": "l",
 }  # fmt: skip
-_COLUMNS = (
-    "SELECT seq, moment, role, speaker, origin, place, turn, first, last, text, kept"
-    " FROM passage_text"
+_COLUMNS = "SELECT seq, moment, role, speaker, origin, place, turn, first, last, text, kept"
+
+_OF_TURNS = (
+    "SELECT passage.id FROM json_each(?)"
+    " CROSS JOIN passage ON passage.id >= value AND passage.id < value + ?"
 )
 
 
@@ -108,7 +121,7 @@ class Search:
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         end = query.skip + max(query.limit, 0)
-        hits = (self._hit(streams, found[id], score) for id, score in ranked[query.skip : end])
+        hits = self._hits(streams, ranked[query.skip : end], found)
         return SearchResult(tuple(hits), question.words, max(0, len(ranked) - end))
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
@@ -235,14 +248,29 @@ class Search:
             self._known, self._version = Segments(ids, sizes), version
         return self._known
 
-    def _hit(self, streams: Streams, found: RankCandidate, score: float) -> Hit:
-        """A passage as people see it, with what was said before and after; the output of a tool
-        with the talk in which it was called."""
-        stream = streams[found.id >> STREAM_BITS]
-        (here,) = self._passages(stream, "id = ?", found.id)
-        same = f"AND segment = {found.segment}" if found.segment else "AND segment > 0"
-        before, after = self._beside(stream, found.seq, _BESIDE, _BESIDE, same)
-        return Hit(here, score, tuple(before), tuple(after))
+    def _hits(
+        self, streams: Streams, best: Scored, found: Mapping[int, RankCandidate]
+    ) -> Iterator[Hit]:
+        """Passages as people see them, each with what was said before and after; the output of a
+        tool with the talk in which it was called."""
+        rows = self.db.execute(
+            f"{_COLUMNS}, id, segment FROM passage_text WHERE id IN ({_OF_TURNS}) ORDER BY id",
+            (json.dumps(list(reach(dict(best)))), TURN),
+        )
+        passages, segments = dict[int, Passage](), defaultdict[int, list[int]](list)
+        for *row, id, segment in rows:
+            passages[id] = _passage(streams[id >> STREAM_BITS], row)
+            segments[segment].append(id)
+        for id, score in best:
+            here, turns = found[id], reach([id])
+            near = [other for other in segments[here.segment] if turn_of(other) in turns]
+            at = near.index(id)
+            before = [passages[other] for other in near[max(0, at - _BESIDE) : at]]
+            after = [passages[other] for other in near[at + 1 : at + 1 + _BESIDE]]
+            if not here.segment:
+                stream, talk = streams[id >> STREAM_BITS], "AND segment > 0"
+                before, after = self._beside(stream, here.seq, _BESIDE, _BESIDE, talk)
+            yield Hit(passages[id], score, tuple(before), tuple(after))
 
     def _beside(
         self, stream: Readable, seq: int, before: int, after: int, also: str = ""
@@ -253,14 +281,13 @@ class Search:
         return earlier[::-1], later
 
     def _passages(self, stream: Readable, where: str, *values: int) -> list[Passage]:
-        rows = self.db.execute(f"{_COLUMNS} WHERE stream = ? AND {where}", (stream.id, *values))
+        rows = self.db.execute(
+            f"{_COLUMNS} FROM passage_text WHERE stream = ? AND {where}", (stream.id, *values)
+        )
         return [_passage(stream, row) for row in rows]
 
 
-_Row = tuple[int, str, str, str, str, str, str, int, int, str, int]
-
-
-def _passage(stream: Readable, row: _Row) -> Passage:
+def _passage(stream: Readable, row: Sequence[Any]) -> Passage:
     seq, moment, role, speaker, origin, place, session, first, last, text, kept = row
     if stream.source == "message":
         session, place = stream.key, f"{stream.key} #{seq}"

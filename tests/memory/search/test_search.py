@@ -228,3 +228,24 @@ async def test_more_replies_than_a_turn_has_places_for_are_found(
     home.say("cli:direct", *(said(n, f"step number{n}", "assistant") for n in range(2, 100)))
     for number in (2, 16, 17, 99):
         assert (await find(index, f"number{number}"))[0] == f"m:cli:direct:{number}"
+
+
+async def test_the_agents_reply_is_found_by_what_was_asked_and_by_what_only_it_says(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say(
+        "cli:direct",
+        said(1, "where should I have dinner in Lisbon?"),
+        said(2, "Try Ramiro, its seafood is famous.", "assistant"),
+        said(3, "and for lunch in Lisbon?"),
+        said(4, "You said lunch in Lisbon; any place will do.", "assistant"),
+    )
+
+    async def first(text: str, role: str = "") -> str:
+        return ids(await index.search(Query(text, OWNER, role=role)))[0]
+
+    assert await first("what did you recommend for dinner in Lisbon?") == "m:cli:direct:2"
+    assert await first("dinner in Lisbon", role="assistant") == "m:cli:direct:2"
+    assert await first("famous seafood") == "m:cli:direct:2"
+    assert await first("dinner in Lisbon") == "m:cli:direct:1"
+    assert await first("lunch in Lisbon") == "m:cli:direct:3"
