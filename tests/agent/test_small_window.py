@@ -76,3 +76,19 @@ async def test_only_the_most_useful_tools_are_offered(tmp_path: Path) -> None:
         await channel.ask("hello")
     offered = {spec.name for spec in model.prompts[0].tools.specs}
     assert offered == {"note", "search_memory", "read_file", "cron"}
+
+
+async def test_a_search_of_memory_takes_less_than_a_quarter_of_the_window(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    words = "some forty words about the boat in an ordinary message of an ordinary chat " * 6
+    talk = [says(f"{words} {number}") for number in range(12)]
+    model = ScriptedModel(*talk, calls("search_memory", query="boat"), says("In Faro."))
+    async with running_small(tmp_path, model, channel):
+        for number in range(12):
+            await channel.ask(f"{words} {number}")
+        await channel.ask("/new")
+        await channel.ask("where is the boat?")
+    found = next(message.text for message in model.prompts[-1].messages if message.role == "tool")
+    assert "some forty words about the boat" in found
+    assert len(found) <= WINDOW // 3
+    assert estimate_tokens(found) < WINDOW // 4

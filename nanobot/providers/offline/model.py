@@ -303,8 +303,10 @@ class _Conversation:
             searched, before = (yield _Call("search_memory", dict(asked))), len(found)
             if searched.failed:
                 break
-            for quote in _quotes(searched.text, question, message, ENOUGH_OF_SEVERAL):
-                found.setdefault(quote.sentence, quote.said)
+            quotes = _quotes(searched.text, question, message, ENOUGH_OF_SEVERAL)
+            for quote in sorted(quotes, key=lambda one: not one.by_person):
+                if not any(sentence in quote.sentence for sentence in found):
+                    found[quote.sentence] = quote.said
             going_on = _MORE.search(searched.text)
             if going_on is None or len(found) == before:
                 break

@@ -152,7 +152,8 @@ async def test_a_search_is_quoted_with_its_date_unless_it_is_no_answer(
 async def test_for_a_list_page_after_page_is_asked_for_until_one_brings_nothing_new(
     talk: Talk,
 ) -> None:
-    cities = ["I visited Porto", "I visited Faro", "I visited Braga", "I visited Faro", "never"]
+    cities = ["I visited Porto", "I visited Faro", "They said: I visited Faro. I visited Braga"]
+    cities += ["I visited Faro", "I visited Evora, which comes too late"]
     talk.search_pages = [
         HIT.format(who="09:00 user", text=text, where="telegram:1")
         + f"\n\nMore: the same query with more={number}. Or not."
