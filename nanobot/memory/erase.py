@@ -73,7 +73,7 @@ in a log in place; the file goes; or it is only reported."""
 _AT_HOME: tuple[tuple[str, Kind], ...] = (
     ("state/journal.db.before-", "removed"),
     ("state/journal.db", "store"),
-    ("state/index.db", "store"),
+    ("state/index.", "store"),
     ("state/catalogue.db", "store"),
     ("state/memory.git/", "store"),
     ("state/versions/", "store"),

@@ -38,9 +38,12 @@ class OpenAIEmbedder:
         self._batch, self._characters = batch, characters
         self._connection = SdkConnection(endpoint, stall=_STALL_SECONDS)
 
-    async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
-        """A vector for each text, in order, all of one length. Raises `ProviderError`s, those that
-        pass only after some tries, unless it is not `patient`."""
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
+    ) -> list[list[float]]:
+        """A vector for each text, in order, all of one length; for the API a question is a text as
+        any. Raises `ProviderError`s, those that pass only after some tries, unless it is not
+        `patient`."""
         policy = RetryPolicy() if patient else RetryPolicy(deadline=0.0)
         vectors: list[list[float]] = []
         for start in range(0, len(texts), self._batch):

@@ -34,23 +34,30 @@ class WorkerLimits(Struct, frozen=True):
     megabytes: int = 1_024
 
 
+def worker_command(script: Path) -> list[str]:
+    """What starts a script with this process's interpreter and packages."""
+    return [sys.executable, "-P", "-S", "-B", str(script)]
+
+
+def worker_environment() -> dict[str, str]:
+    """Where modules are, and nothing else: no key, no proxy, no home."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"}
+
+
 def run_worker(
     script: Path, arguments: Iterable[object], content: Iterable[bytes], limits: WorkerLimits
 ) -> bytes:
     """What `script` writes when it is given `content`, of which no more than a piece is held.
     Blocks. Raises `WorkerFailed`, and what `content` raises."""
-    command = [sys.executable, "-P", "-S", "-B", str(script), *map(str, arguments)]
-    # Where modules are, and nothing else: no key, no proxy, no home.
-    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"}
     begun = time.monotonic()
     with tempfile.TemporaryFile() as output:
         try:
             child = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
-                command,
+                [*worker_command(script), *map(str, arguments)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.DEVNULL,
-                env=environment,
+                env=worker_environment(),
             )
         except OSError as error:
             raise WorkerFailed(f"could not be started ({error.strerror})") from error

@@ -66,7 +66,8 @@ _OUT = re.compile(
     r"backups|before-restore-[^/]*|\.restoring-[^/]*|\.restore-under-way\.json"
     r"|state/(backup|backup\.lock|gateway\.(lock|sock)|versions\.lock)"
     r"|state/(memory|versions/.+)\.git\.(lock|syncing)"
-    r"|state/(catalogue|index)\.db[^/]*|state/journal\.db(-wal|-shm|-journal|\.before-[^/]*)?"
+    r"|state/(catalogue|index)\.db[^/]*|state/index\.vectors"
+    r"|state/journal\.db(-wal|-shm|-journal|\.before-[^/]*)?"
     r"|logs/(?!audit)[^/]*"
 )
 _MAY_BE_CACHE = re.compile(

@@ -91,7 +91,8 @@ class SearchResult(Struct, frozen=True):
 
 
 class IndexStats(Struct, frozen=True):
-    """How many passages of each source are indexed, and how many of them have vectors."""
+    """How many passages of each source are indexed, and how many of them have vectors; `trouble` is
+    why no more get one at the moment."""
 
     messages: int
     history: int
@@ -99,6 +100,7 @@ class IndexStats(Struct, frozen=True):
     library: int
     vectors: int
     facts: int = 0
+    trouble: str = ""
 
 
 class Embedder(Protocol):
@@ -107,9 +109,16 @@ class Embedder(Protocol):
     name: str
     """Names the model; vectors of another name are dropped and made again."""
 
-    async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
-        """One vector for each text, in order. Raises a NanobotError where it cannot; `patient`:
-        after trouble that may pass, it tries again first."""
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
+    ) -> list[list[float]]:
+        """One vector for each text, in order; the texts are passages, or each is a `question`.
+        Raises a NanobotError where it cannot; `patient`: after trouble that may pass, it tries
+        again first."""
+        ...
+
+    async def close(self) -> None:
+        """Release what it holds; a later call may take it again."""
         ...
 
 

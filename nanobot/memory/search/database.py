@@ -15,26 +15,33 @@ it: what begins one has a place divisible by `TURN`, so that neighbours in the t
 and the replies have the places that follow. The output of tools has places from `TOOLS_FROM` on,
 beside the talk, at the same distance. `segment` is the id of the first passage of a stretch of
 conversation, 0 for the output of tools. What belongs to a passage is taken out with it by a
-trigger, which also sees to it that a purge is owed. A vector belongs to the line that its passage
-came from (`hash`), so that passages which are indexed again keep theirs.
+trigger, which also sees to it that a purge is owed.
+
+Where an embedder is configured, there is a matrix of vectors beside the index: `row` is a
+passage's place in it, NULL until it has one, `NO_VECTOR` where it can have none. The row of a
+passage that was taken out is `vacant`. While it still holds the vector (`hash` is set), it goes
+back to the passage if the same line is indexed again; `purge` overwrites it. What is in the matrix
+and not known here counts for nothing: rows are written there first, and then here.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 11
+VERSION = 12
 STREAM_BITS = 28
 PLACES = 1 << STREAM_BITS
 TOOLS_FROM = PLACES // 2
 TURN = 16
+NO_VECTOR = -1
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS stream (
@@ -47,7 +54,8 @@ CREATE TABLE IF NOT EXISTS passage (
     id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, segment INTEGER NOT NULL,
     seq INTEGER NOT NULL, moment TEXT, role TEXT, asks INTEGER NOT NULL, hash INTEGER,
     first INTEGER, last INTEGER, original TEXT, speaker TEXT, origin TEXT, turn TEXT, place TEXT,
-    kept INTEGER NOT NULL DEFAULT 0
+    kept INTEGER NOT NULL DEFAULT 0,
+    row INTEGER
 );
 CREATE INDEX IF NOT EXISTS passage_seq ON passage (stream, seq);
 CREATE INDEX IF NOT EXISTS passage_segment ON passage (segment);
@@ -60,13 +68,13 @@ CREATE VIEW IF NOT EXISTS passage_text AS
 CREATE TABLE IF NOT EXISTS speaker (
     stream INTEGER, name TEXT, PRIMARY KEY (stream, name)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS vector (
-    hash INTEGER PRIMARY KEY, signs BLOB NOT NULL, data BLOB NOT NULL
-);
+CREATE TABLE IF NOT EXISTS vacant (row INTEGER PRIMARY KEY, stream INTEGER, hash INTEGER);
+CREATE INDEX IF NOT EXISTS vacant_line ON vacant (stream, hash);
 CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT);
 
 CREATE TRIGGER IF NOT EXISTS passage_removed AFTER DELETE ON passage BEGIN
     DELETE FROM words WHERE rowid = old.id;
+    INSERT INTO vacant SELECT old.row, old.stream, old.hash WHERE old.row >= 0;
     INSERT OR REPLACE INTO setting VALUES ('purge', '');
 END;
 CREATE TRIGGER IF NOT EXISTS stream_removed BEFORE DELETE ON stream BEGIN
@@ -106,12 +114,137 @@ def unless_refused() -> Iterator[None]:
 
 
 @unless_refused()
-def purge(db: sqlite3.Connection) -> None:
+def purge(db: sqlite3.Connection, matrix: Path) -> None:
     """Leave nothing of deleted text in the file or beside it; cheap where none was deleted."""
     if not db.execute("SELECT 1 FROM setting WHERE name = 'purge'").fetchone():
         return
     with transaction(db):
+        _reclaim(db)
+        _overwrite(db, matrix)
         db.execute("INSERT INTO words (words) VALUES ('optimize')")
-        db.execute("DELETE FROM vector WHERE hash NOT IN (SELECT hash FROM passage)")
         db.execute("DELETE FROM setting WHERE name = 'purge'")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _overwrite(db: sqlite3.Connection, matrix: Path) -> None:
+    """Empty the vacant rows of the matrix."""
+    rows = db.execute("SELECT row FROM vacant WHERE hash IS NOT NULL").fetchall()
+    if not rows:
+        return
+    size = int(_setting(db, "row_bytes") or 0)
+    with suppress(FileNotFoundError), matrix.open("r+b") as file:
+        for (row,) in rows:
+            file.seek(row * size)
+            file.write(bytes(size))
+    db.execute("UPDATE vacant SET stream = NULL, hash = NULL")
+
+
+def _reclaim(db: sqlite3.Connection) -> None:
+    """Give vacant rows back to passages that came from the same line."""
+    if not db.execute("SELECT 1 FROM vacant WHERE hash IS NOT NULL").fetchone():
+        return
+    db.execute(
+        "UPDATE OR IGNORE passage SET row ="
+        " (SELECT v.row FROM vacant v WHERE (v.stream, v.hash) = (passage.stream, passage.hash))"
+        " WHERE row IS NULL AND role != 'tool' AND EXISTS"
+        " (SELECT 1 FROM vacant v WHERE (v.stream, v.hash) = (passage.stream, passage.hash))"
+    )
+    db.execute(
+        "DELETE FROM vacant WHERE EXISTS"
+        " (SELECT 1 FROM passage WHERE passage.row = vacant.row AND passage.row >= 0)"
+    )
+
+
+def _setting(db: sqlite3.Connection, name: str) -> str:
+    row = db.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()
+    return row[0] if row else ""
+
+
+_VECTOR_INDEXES = """
+CREATE INDEX IF NOT EXISTS passage_waiting ON passage (moment)
+    WHERE row IS NULL AND role != 'tool';
+CREATE UNIQUE INDEX IF NOT EXISTS passage_row ON passage (row) WHERE row >= 0;
+"""
+
+
+class VectorRows:
+    """Which passages have a row in the matrix, for an embedder of this `name`, empty for none.
+    Vectors of another embedder are given up."""
+
+    def __init__(self, db: sqlite3.Connection, matrix: Path, name: str) -> None:
+        self._db, self._matrix, self._name = db, matrix, name
+        with unless_refused():
+            self._prepare()
+
+    def _prepare(self) -> None:
+        if not self._is_prepared():
+            with transaction(self._db):
+                self.forget()
+                new = "INSERT OR REPLACE INTO setting VALUES ('embedder', ?)"
+                self._db.execute(new, (self._name,))
+            if not self._name:
+                self._matrix.unlink(missing_ok=True)
+        if self._name:
+            self._db.executescript(_VECTOR_INDEXES)
+
+    def _is_prepared(self) -> bool:
+        return _setting(self._db, "embedder") == self._name
+
+    def forget(self) -> None:
+        """The matrix is not the one that is known here: no passage has a vector."""
+        self._db.execute("UPDATE passage SET row = NULL WHERE row IS NOT NULL")
+        self._db.execute("DELETE FROM vacant")
+
+    def waiting(self, limit: int, characters: int) -> list[tuple[int, int, str]]:
+        """The ids, hashes and texts, cut to so many characters, of up to `limit` passages that have
+        no vector, newest first."""
+        if not self._is_prepared():
+            return []
+        return self._db.execute(
+            "SELECT id, hash, substr(text, 1, ?) FROM passage_text"
+            " WHERE row IS NULL AND role != 'tool' ORDER BY moment DESC LIMIT ?",
+            (characters, limit),
+        ).fetchall()
+
+    def known(self) -> int:
+        """How many rows the matrix has, vacant ones included."""
+        if not self._is_prepared():
+            return 0
+        (last,) = self._db.execute(
+            "SELECT max((SELECT coalesce(max(row), -1) FROM passage WHERE row >= 0),"
+            " (SELECT coalesce(max(row), -1) FROM vacant))"
+        ).fetchone()
+        return int(last) + 1
+
+    def free(self, number: int) -> list[int]:
+        """So many rows that nothing is in."""
+        found = self._db.execute("SELECT row FROM vacant WHERE hash IS NULL LIMIT ?", (number,))
+        rows, known = [row for (row,) in found], self.known()
+        return [*rows, *range(known, known + number - len(rows))]
+
+    def keep(self, passages: Iterable[tuple[int, int, int]], row_bytes: int) -> None:
+        """Note the ids, hashes and rows of passages. The row of one that is gone is vacant."""
+        with transaction(self._db):
+            for id, hash, row in passages:
+                if row >= 0:
+                    self._db.execute("DELETE FROM vacant WHERE row = ?", (row,))
+                change = "UPDATE passage SET row = ? WHERE id = ? AND hash = ? AND row IS NULL"
+                if not self._db.execute(change, (row, id, hash)).rowcount and row >= 0:
+                    self._db.execute("INSERT INTO vacant VALUES (?, 0, ?)", (row, hash))
+                    self._db.execute("INSERT OR REPLACE INTO setting VALUES ('purge', '')")
+            size = "INSERT OR REPLACE INTO setting VALUES ('row_bytes', ?)"
+            self._db.execute(size, (str(row_bytes),))
+
+    def passages(self, rows: Sequence[int]) -> dict[int, int]:
+        """The ids of the passages in these rows, by row."""
+        found = self._db.execute(
+            "SELECT row, id FROM passage"
+            " WHERE row >= 0 AND row IN (SELECT value FROM json_each(?))",
+            (json.dumps(rows),),
+        )
+        return dict(found.fetchall())
+
+    def count(self) -> int:
+        """How many passages have a vector."""
+        (number,) = self._db.execute("SELECT count(*) FROM passage WHERE row >= 0").fetchone()
+        return int(number)

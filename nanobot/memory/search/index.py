@@ -8,11 +8,8 @@ The index is a cache over the files, and nothing else knows of it. Invariants:
 - an index that is missing, damaged or of another version is built again;
 - while another process is writing to it, or the disk refuses, a search answers from what is there.
 
-SQLite runs in one thread of its own, so the event loop never waits for it.
-
-Search goes on without an embedder that fails: one warning, and no vectors. A passage that the
-server refuses by itself is passed over, so that the others get their vectors; a server that refuses
-even a plain word is set up wrongly, and its refusals say nothing about a passage.
+SQLite runs in one thread of its own, so the event loop never waits for it. Vectors are `vectors`'s:
+a search asks for those near to its question, and passages get theirs in the background (`embed`).
 """
 
 from __future__ import annotations
@@ -20,28 +17,35 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
 from pathlib import Path
 from typing import TypeVar
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.bus.sqlite import is_damaged, remove_cache
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError, ProviderGarbage, ProviderRejected, StorageError
+from nanobot.errors import StorageError
 from nanobot.io import storage_errors
 from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
-from nanobot.memory.search.database import Interrupted, connect, purge, unless_refused
+from nanobot.memory.search.database import (
+    NO_VECTOR,
+    STREAM_BITS,
+    Interrupted,
+    VectorRows,
+    connect,
+    purge,
+    unless_refused,
+)
 from nanobot.memory.search.ingest import IndexIngest
 from nanobot.memory.search.searching import Search
-from nanobot.memory.search.vectors import Vector
+from nanobot.memory.search.vectors import Meaning, VectorWorker
 
 _EMBEDDED_AT_ONCE = 64
-_LOOKED_UP_AT_ONCE = 2_048
-
-_PLAIN = "hello"
+_EMBEDDED = 4_000
+"""Characters of a passage that are embedded, at most."""
 
 T = TypeVar("T")
 
@@ -49,7 +53,8 @@ T = TypeVar("T")
 class MemoryIndex:
     """A cache over the files of `sources`; the file at `path` may be deleted at any time.
 
-    `patience` is how many seconds a refresh waits while another process writes to the file.
+    `patience` is how many seconds a refresh waits while another process writes to the file;
+    `worker` searches by meaning, where there is an `embedder`.
     Every method may raise StorageError, where its place cannot be used.
     """
 
@@ -59,6 +64,7 @@ class MemoryIndex:
         sources: Sources,
         clock: Clock,
         embedder: Embedder | None = None,
+        worker: VectorWorker | None = None,
         *,
         patience: float = 10.0,
     ) -> None:
@@ -66,16 +72,24 @@ class MemoryIndex:
         self._patience = patience
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-index")
         self._opened: tuple[IndexIngest, Search] | None = None
-        self._embedding = Embedding(embedder) if embedder else None
-        self._embedder_name = embedder.name if embedder else ""
+        self._matrix = path.with_name("index.vectors")
+        self._meaning = (
+            Meaning(self._matrix, embedder, worker or VectorWorker(clock)) if embedder else None
+        )
         self._is_embedding = asyncio.Lock()
         self._closing = threading.Event()
 
     async def search(self, query: Query) -> SearchResult:
         """Take in what is new, then find what answers `query`."""
         today = self._clock.now().date()
-        meaning = await self._meaning(query, today)
-        return await self._run(lambda search: search.answer(query, today, meaning))
+        near: list[tuple[int, float]] = []
+        if self._meaning is not None:
+            asked = await self._run(lambda search: search.matrix_query(query, today))
+            found = await self._meaning.nearest(asked)
+            if found is None:
+                await self._run(lambda search: search.rows.forget())
+            near = found or []
+        return await self._run(lambda search: search.answer(query, today, near))
 
     async def around(
         self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5
@@ -85,12 +99,19 @@ class MemoryIndex:
         return await self._run(lambda search: search.around(id, scopes, before, after))
 
     async def refresh(self, within: float = 0.0) -> None:
-        """Take in what changed in the files, overwrite what was taken out, and embed what has no
-        vector yet; costs next to nothing where nothing changed. What conversations there are may
-        have been looked up `within` so many seconds."""
-        await self._run(lambda search: purge(search.db), within)
-        while await self._embed_some(_LOOKED_UP_AT_ONCE, patient=True):
-            pass
+        """Take in what changed in the files, and overwrite what was taken out; costs next to
+        nothing where nothing changed. What conversations there are may have been looked up `within`
+        so many seconds."""
+        await self._run(lambda search: purge(search.db, self._matrix), within)
+
+    async def embed(self) -> None:
+        """Embed all passages that have no vector, newest first, as far as the embedder answers;
+        that may take hours. Not while another task does: they would be embedded twice."""
+        if self._meaning is None or self._is_embedding.locked():
+            return
+        async with self._is_embedding:
+            while await self._embed_some(self._meaning):
+                pass
 
     async def rebuild(self) -> None:
         """Throw the index away and build it again."""
@@ -99,11 +120,14 @@ class MemoryIndex:
 
     async def stats(self) -> IndexStats:
         """How much is indexed."""
-        return await self._run(lambda search: search.stats())
+        stats = await self._run(lambda search: search.stats())
+        return replace(stats, trouble=self._meaning.trouble) if self._meaning else stats
 
     async def close(self) -> None:
         """Close the file; indexing under way is given up. Nothing may be asked afterwards."""
         self._closing.set()
+        if self._meaning is not None:
+            await self._meaning.close()
         await self._in_worker(self._close)
         self._worker.shutdown()
 
@@ -137,12 +161,14 @@ class MemoryIndex:
         self._close()
         with storage_errors(self._path):
             remove_cache(self._path)
+            self._matrix.unlink(missing_ok=True)
 
     def _open(self) -> tuple[IndexIngest, Search]:
         if self._opened is None:
             db = connect(self._path, self._patience)
             ingest = IndexIngest(db, self._sources, self._clock, self._closing.is_set)
-            search = Search(db, self._sources.scope_of, self._embedder_name)
+            rows = VectorRows(db, self._matrix, self._meaning.name if self._meaning else "")
+            search = Search(db, self._sources.scope_of, rows)
             self._opened = ingest, search
         return self._opened
 
@@ -151,73 +177,27 @@ class MemoryIndex:
             self._opened[1].db.close()
         self._opened = None
 
-    async def _meaning(self, query: Query, today: date) -> Vector | None:
-        """The vector of a question, without the names of speakers."""
-        if self._embedding is None:
-            return None
-        text = await self._run(lambda search: search.words_of(query, today))
-        await self._embed_some(_EMBEDDED_AT_ONCE, patient=False)
-        vectors = await self._embedding.vectors_of([text or query.text], patient=False)
-        return vectors[0] if vectors else None
-
-    async def _embed_some(self, most: int, *, patient: bool) -> bool:
-        """Embed up to so many passages that have no vector; whether there may be more to do here.
-
-        Not while another task does: they would be embedded twice.
-        """
-        if self._embedding is None or self._is_embedding.locked():
-            return False
-        async with self._is_embedding:
-            waiting = await self._run(lambda search: search.vectors.waiting(most))
-            for start in range(0, len(waiting), _EMBEDDED_AT_ONCE):
-                batch = waiting[start : start + _EMBEDDED_AT_ONCE]
-                texts = [text for _, text in batch]
-                vectors = await self._embedding.vectors_of(texts, patient=patient)
-                if not vectors:
-                    return False
-                await self._keep([hash for hash, _ in batch], vectors)
-        return bool(waiting)
-
-    async def _keep(self, hashes: Sequence[int], vectors: Sequence[Vector | None]) -> None:
-        await self._run(lambda search: search.vectors.store(hashes, vectors))
-
-
-class Embedding:
-    """Asks `embedder`; says once why it does not answer."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self._failed = False
-
-    async def vectors_of(self, texts: Sequence[str], *, patient: bool) -> list[Vector | None]:
-        """A vector for each, in order, None for one that is refused; [] where the embedder fails.
-
-        `patient`: no one waits, so trouble that passes is waited out.
-        """
-        try:
-            found = await self._each(texts, patient)
-        except NanobotError as error:
-            if not self._failed:
-                logger.warning("searching by words only: {}", error)
-            self._failed = True
-            return []
-        self._failed = False
-        return found
-
-    async def _each(self, texts: Sequence[str], patient: bool) -> list[Vector | None]:
-        """Those of a batch that is refused are asked for one by one."""
-        try:
-            vectors = await self._embedder.embed(texts, patient=patient)
-        except ProviderRejected as error:
-            if not error.blames_content:
-                raise
-            if len(texts) > 1:
-                return [one for text in texts for one in await self._each([text], patient)]
-            await self._embedder.embed([_PLAIN], patient=patient)
-            logger.warning(
-                "the embedding model refused a passage of {:,} characters", len(texts[0])
-            )
-            return [None]
-        if len(vectors) != len(texts):
-            raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")
-        return [*vectors]
+    async def _embed_some(self, meaning: Meaning) -> bool:
+        """Embed some passages that have no vector; whether there may be more to do."""
+        waiting = await self._run(lambda search: search.rows.waiting(_EMBEDDED_AT_ONCE, _EMBEDDED))
+        vectors = await meaning.vectors_of([text for _, _, text in waiting]) if waiting else []
+        found = [
+            (id, hash, vector) for (id, hash, _), vector in zip(waiting, vectors, strict=False)
+        ]
+        new = [one for one in found if one[2]]
+        known, rows = await self._run(
+            lambda search: (search.rows.known(), search.rows.free(len(new)))
+        )
+        size = await meaning.put(
+            known,
+            rows,
+            [id >> STREAM_BITS for id, _, _ in new],
+            [vector for _, _, vector in new if vector],
+        )
+        kept = (
+            [(id, hash, row) for (id, hash, _), row in zip(new, rows, strict=True)] if size else []
+        )
+        kept += [(id, hash, NO_VECTOR) for id, hash, vector in found if not vector]
+        if kept:
+            await self._run(lambda search: search.rows.keep(kept, size))
+        return bool(kept)

@@ -101,14 +101,16 @@ def _month_number(name: str | None) -> int:
 
 
 class ParsedQuestion(Struct, frozen=True):
-    """`words` to look for, by what they are in `language`, and in
-    the `languages` of the messages; `speakers` are names of
-    one person, whose messages are likelier. `is_about_agent`: it asks what the agent said."""
+    """`words` to look for, by what they are in `language`, and in the `languages` of the messages;
+    `speakers` are names of one person, whose messages are likelier. `is_about_agent`: it asks what
+    the agent said. `plain` is the question in its own words without the names of people who
+    speak."""
 
     words: tuple[str, ...]
     speakers: frozenset[str] = frozenset()
     spans: tuple[Span, ...] = ()
     is_about_agent: bool = False
+    plain: str = ""
     language: str = ""
     languages: tuple[str, ...] = ()
 
@@ -136,7 +138,16 @@ def parse(
         words=tuple(others or content or content_words(words_of(text, language), language)),
         language=language,
         languages=tuple(languages),
+        plain=_without(spoken_for, text) or text,
         speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
         spans=found,
         is_about_agent=role == "assistant" or bool(re.search(_OF_AGENT, text, re.IGNORECASE)),
     )
+
+
+def _without(names: Collection[str], text: str) -> str:
+    """`text` without these words."""
+    if not names:
+        return text
+    pattern = rf"\b(?:{'|'.join(map(re.escape, names))})(?:['’]s)?\b"
+    return " ".join(re.sub(pattern, " ", text, flags=re.IGNORECASE).split())

@@ -35,6 +35,11 @@ names count more, so do messages from the days that it names and the two weeks a
 (people tell afterwards), and so does what a person marked to keep. A message that ends as a
 question answers little, and the output of a tool was usually said again by the one who called it.
 
+Where there are vectors, passages are ranked by likeness of meaning in the same way, but half of
+what flows does: there is less between the lines that the vectors do not know. Both rankings become
+one by their scores, each divided by its highest. (Fused before the score flows, or by places, they
+found less.)
+
 The numbers are round ones from the middle of a broad plateau. Chosen again on any four of the five
 development conversations of LoCoMo, they come out nearly the same, and serve the fifth as well.
 """
@@ -65,6 +70,7 @@ _SEGMENT = 1.2
 _REPEATED, _FROM_REPLY, _TO_REPLY, _NOT_MEANT = 0.1, 0.3, 0.8, 0.6
 _SPEAKER, _SPAN, _ENDS_ASKING, _TOOL, _KEPT = 1.6, 2.5, 0.8, 0.6, 1.5
 _K1, _B = 1.2, 0.75
+MEANING_FLOWS = 0.5
 
 Scored = list[tuple[int, float]]
 """Ids of passages with their scores, best first; among equals the newer id first."""
@@ -121,12 +127,14 @@ def rank(
     candidates: Mapping[int, RankCandidate],
     own: Mapping[int, float],
     segments: Mapping[int, float],
+    flows: float = 1.0,
 ) -> Scored:
     """Those of `candidates` to which any score comes.
 
-    `own` has what `matches` gives, `segments` the bm25 of whole segments.
+    `own` has what `matches` gives, `segments` the bm25 of whole segments; `flows` is how much of
+    what would flow to neighbours does.
     """
-    flowed = _flow(candidates, own)
+    flowed = _flow(candidates, own, flows)
     scored = []
     for id, here in candidates.items():
         score = flowed.get(id, 0.0)
@@ -139,7 +147,18 @@ def rank(
     return sorted(scored, key=lambda item: (-item[1], -item[0]))
 
 
-def _flow(candidates: Mapping[int, RankCandidate], own: Mapping[int, float]) -> dict[int, float]:
+def fused(by_words: Scored, by_meaning: Scored) -> Scored:
+    """Two rankings as one, by score; the best of each counts the same."""
+    total = defaultdict[int, float](float)
+    for ranking in (by_words, by_meaning):
+        for id, score in ranking:
+            total[id] += score / ranking[0][1]
+    return sorted(total.items(), key=lambda item: (-item[1], -item[0]))
+
+
+def _flow(
+    candidates: Mapping[int, RankCandidate], own: Mapping[int, float], flows: float
+) -> dict[int, float]:
     total = defaultdict[int, float](float)
     for id, score in own.items():
         here = candidates.get(id)
@@ -151,7 +170,7 @@ def _flow(candidates: Mapping[int, RankCandidate], own: Mapping[int, float]) -> 
         for step, share in _shares(here):
             there = candidates.get(turn_of(id) + step * TURN)
             if there is not None and there.segment == here.segment and there.role != "tool":
-                total[there.id] += share * score
+                total[there.id] += share * flows * score
     return total
 
 

