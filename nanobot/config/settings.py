@@ -90,7 +90,8 @@ class RecallSettings(Checked, frozen=True):
     """What the agent sees of what it searches for in its memory."""
 
     results: Annotated[int, Meta(ge=1, le=50)] = 20
-    """Results of one search; the agent can ask for more."""
+    """Results of one search, and half as many again where there is room; the agent can ask for
+    more."""
     characters: Annotated[int, Meta(ge=2_000, le=100_000)] = 12_000
     """Characters that the text of one search may have, with what was said around the results; never
     more than a third of the number of `model.context_window`."""

@@ -55,7 +55,8 @@ _DESCRIPTION = (
 class SearchMemory(Tool, Struct, frozen=True):
     """Searches what the caller's scope may read. `readable` gives the scopes that a scope may read,
     itself first. `note_use` is told, in a thread, which facts of a scope were looked up. A call
-    shows so many `results` unless it says how many, in at most so many `characters`."""
+    shows so many `results`, or half as many again where there is room, unless it says how many, in
+    at most so many `characters`."""
 
     index: MemoryIndex
     readable: Callable[[str], tuple[str, ...]]
@@ -95,7 +96,7 @@ class SearchMemory(Tool, Struct, frozen=True):
             until=_day(arguments.until, "until", last=True),
             role=arguments.role,
             source=arguments.source,
-            limit=arguments.limit or self.results,
+            limit=arguments.limit or self.results * 3 // 2,
             skip=max(0, arguments.more - 1),
         )
         result = await self.index.search(query)

@@ -315,9 +315,11 @@ def test_it_may_run_beside_others() -> None:
     }  # fmt: skip
 
 
-async def test_a_search_shows_as_many_results_as_are_set_unless_the_call_says_how_many() -> None:
+async def test_a_search_asks_for_half_as_many_again_as_are_set_unless_the_call_says_how_many() -> (
+    None
+):
     shelf = Shelf(TALK)
     for arguments in ('{"query": "boat"}', '{"query": "boat", "limit": 3}'):
         asked = parse_arguments(SearchArguments, arguments)
         await replace(tool(shelf), results=7)(asked, OWNER)
-    assert [query.limit for query in shelf.asked] == [7, 3]
+    assert [query.limit for query in shelf.asked] == [10, 3]
