@@ -167,11 +167,20 @@ class Recall:
             why.append(f"written {counted(days, 'day')} ago" if days else "written today")
         if use.used:
             why.append(f"looked up on {counted(len(use.used), 'day')}, last {max(use.used)}")
-        shown = self.memory_part() if path == LONG_TERM else self.person_part()
-        bare = without_importance(line).strip()
-        is_in = any(bare == one.strip() for one in split(shown))
+        is_in = without_importance(line).strip() in self._shown_lines(path)
         where = "in the prompt" if is_in else "found by search, the prompt has no room for it"
         return f"{where}: {', '.join(why)}"
+
+    def left_out(self, path: str) -> int:
+        """How many facts of a file have no room in the prompt. Blocks."""
+        if path not in self._shares:
+            return 0
+        shown, facts = self._shown_lines(path), self._store.facts(path)
+        return sum(without_importance(fact) not in shown for fact in facts)
+
+    def _shown_lines(self, path: str) -> set[str]:
+        text = self.memory_part() if path == LONG_TERM else self.person_part()
+        return {line.strip() for line in split(text)}
 
     def note_use(self, lines: Iterable[str]) -> None:
         """These facts were looked up today. Blocks; what cannot be noted down is not."""

@@ -94,6 +94,7 @@ async def test_the_prompt_keeps_its_share_and_says_where_the_others_are(large: L
     assert f"({2_000 - len(shown):,} more facts are in memory/MEMORY.md" in part
     assert "search_memory finds the others" in part
     assert "importance" not in part
+    assert large.memory.recall.left_out(MEMORY) == 2_000 - len(shown)
     # Nothing tells them apart but their order: the latest stand last in the file.
     assert shown == list(range(2_000 - len(shown), 2_000))
 

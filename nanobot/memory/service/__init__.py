@@ -393,7 +393,13 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
         lines = _under_headings(text, frozenset(facts))
         latest = next((one for one in newest if memory.prefix + path in one.blobs), None)
         if facts:
-            view = FileView(path, lines, len(facts), estimate_tokens(without_importance(text)))
+            view = FileView(
+                path,
+                lines,
+                len(facts),
+                estimate_tokens(without_importance(text)),
+                memory.recall.left_out(path),
+            )
             if latest:
                 view = replace(view, changed=latest.when, author=latest.author)
             overview.files.append(view)

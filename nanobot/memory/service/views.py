@@ -53,13 +53,14 @@ class Report(Struct, frozen=True):
 
 
 class FileView(Struct, frozen=True):
-    """A long-term file at a glance: `lines` are its facts with their headings, `facts` counts them.
-    `author` changed it last."""
+    """A long-term file at a glance: `lines` are its facts with their headings, `facts` counts them,
+    and `left_out` those that have no room in the prompt. `author` changed it last."""
 
     path: str
     lines: tuple[str, ...]
     facts: int
     tokens: int
+    left_out: int = 0
     changed: datetime | None = None
     author: Author | Literal[""] = ""
 
@@ -154,6 +155,8 @@ def _size(file: FileView) -> str:
     by = f" {TAGS[file.author]}" if file.author else ""
     changed = f", changed {format_minute(file.changed)}{by}" if file.changed else ""
     size = f"{counted(file.facts, 'fact')}, about {counted(file.tokens, 'token')}"
+    if file.left_out:
+        size += f" ({file.left_out:,} facts have no room in the prompt; search finds them)"
     return f"- {file.path}: {size}{changed}"
 
 

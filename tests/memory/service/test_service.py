@@ -56,6 +56,7 @@ async def test_show_gives_the_facts_and_how_much_there_is(owned: Owned) -> None:
         "lines": ["## Important Notes", "- Ada likes blue.", "- Grace lives in Lisbon."],
         "facts": 2,
         "tokens": data["files"][0]["tokens"],
+        "left_out": 0,
         "changed": "2026-03-02T09:00:00Z",
         "author": "dream",
     }
