@@ -97,6 +97,10 @@ async def in_files(home: RealHome) -> None:
     undo = UndoLog(folder / "state" / "undo", Root(workspace))
     undo.before_change("t1", "story.md", f"once {SECRET}".encode(), b"new")
     (workspace / "story.md").write_text(f"Once there was\nZoë's walrus\n   Qopuvi, {SECRET}.\n")
+    (workspace / "memory" / "2025-12.md").write_text(
+        f"# 2025-12\n\n- {SECRET} ate (12-03)\n- Tea\n"
+    )
+    (workspace / "memory" / "zoo.md").write_text(f"The zoo of Bergen has {SECRET} at the gate.\n")
     (workspace / "data.json").write_text(json.dumps({"list": [SECRET], "n": 1}, indent=2))
     (folder / "spill").mkdir()
     (folder / "spill" / "a.txt").write_text(SECRET)
@@ -150,6 +154,7 @@ async def test_all_else_stays_and_goes_on_and_versions_keep_their_numbers(home: 
     (entry,) = home.memory().history.entries()
     assert "They like tea." in entry.summary
     assert await home.finds("tea")
+    assert await home.finds("zoo of Bergen") == ["The zoo of Bergen has [erased] at the gate."]
     assert (home.folder / "media" / "other.png").exists()
     assert not (home.folder / "media" / "photo.png").exists()
     assert not (home.folder / "state" / "journal.db.before-1").exists()
