@@ -10,9 +10,9 @@ Invariants:
 - at the end every byte of every file is searched, and what is left is reported, as is what refused.
 
 Messages keep their place: the text in them becomes "[erased]", and the rest is found and shown as
-before. What says it in other words is hidden, as by `/forget`. Files of facts and notes lose the
-whole line, and so do their versions. Media files that hold it go, and so does what undo would put
-back.
+before. So does a note of the person's own keep the rest; one that foreign text may have caused goes
+whole, and so does a line of a file of facts, from its versions too. What says it in other words is
+hidden, as by `/forget`. Media files that hold the text go, and so does what undo would put back.
 
 Of links only those are followed that stand for a folder of nanobot's own (its media on another
 disk), and what is compressed or encoded (git, PDF, pictures, office files) holds its text in a form

@@ -43,6 +43,7 @@ from nanobot.memory.lines import blocks_of
 from nanobot.memory.matcher import LEAST
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.store import MemoryStore
+from nanobot.memory.taint import is_own_note
 from nanobot.memory.version import Change
 from nanobot.memory.why import (
     Explainer,
@@ -157,8 +158,10 @@ def _hashes(salt: bytes, found: Iterable[str]) -> frozenset[str]:
 
 
 def _entries_of(memory: Memory) -> Iterator[FactLine]:
-    """The entries of notes, of digests and of what waits to be confirmed, with all their lines."""
-    yield from entries_in(memory, PENDING)
+    """The entries of notes, of digests and of what waits to be confirmed, with all their lines, and
+    the lines of files beside them."""
+    for path in (PENDING, *memory.store.files_by_hand()):
+        yield from entries_in(memory, path)
     yield from note_lines(memory)
 
 
@@ -324,10 +327,11 @@ class Forgetter:
         memory = self._memories.of(scope)
         lines = matching_lines(text, list(lines_of(memory)))
         facts, evidence = self._facts(memory, text, lines)
-        lines += [line for line in _entries_of(memory) if _states(facts, line.text)]
-        for path in memory.store.files_by_hand():
-            by_hand = entries_in(memory, path)
-            lines += [line for line in by_hand if _states(facts, redact(line.text))]
+        by_hand = memory.store.files_by_hand()
+        for line in _entries_of(memory):
+            keeps_rest = is_own_note(line.text) or line.path in by_hand
+            if _states(facts, redact(line.text) if keeps_rest else line.text):
+                lines.append(line)
         messages = list(self._messages(scope, facts))
         entries = [one for one in paced(memory.history.entries()) if _entry_states(one, facts)]
         if not (lines or evidence or messages or entries):

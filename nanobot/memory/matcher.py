@@ -19,6 +19,7 @@ from unicodedata import normalize
 from nanobot.errors import NanobotError
 from nanobot.memory.files import redacted_json
 from nanobot.memory.lines import blocks_of
+from nanobot.memory.taint import is_own_note
 from nanobot.tasks import paced
 
 ERASED = "[erased]"
@@ -117,8 +118,8 @@ class TextMatcher:
         return self._replaced(text, blotted)
 
     def without_lines(self, text: str) -> str:
-        """A file of facts without the lines in which it stands, wholly or in part, and without
-        what belongs to them."""
+        """A file of memory without the lines in which it stands, wholly or in part, and without
+        what belongs to them; a note of the person's own keeps the rest."""
         if not self.is_in(text):
             return text
         text = normalize("NFC", text)
@@ -126,8 +127,11 @@ class TextMatcher:
         kept, end = list[str](), 0
         for block in blocks_of(text):
             start, end = end, end + len(block)
-            if not any(first < end and last > start for first, last in spans):
+            held = [span for span in spans if span[0] < end and span[1] > start]
+            if not held:
                 kept.append(block)
+            elif is_own_note(block) and start <= held[0][0] and held[-1][1] <= end:
+                kept.append(self.redact_plain(block))
         return "".join(kept)
 
     def _replaced(self, text: str, put: Callable[[re.Match[str]], str]) -> str:

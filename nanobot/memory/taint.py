@@ -148,6 +148,7 @@ NOTE = "note"
 """The origin of what stands in such a note; its mark may say more, but that is for people."""
 
 _MARKED = re.compile(r"- \d\d:\d\d \(from [^\n]{1,300}, unconfirmed\) ")
+_NOTED = re.compile(r"- \d\d:\d\d ")
 _SAYS_UNCONFIRMED = re.compile(r"\d\d:\d\d \(from ")
 _LONGEST_MARK = 280
 
@@ -161,6 +162,11 @@ def mark_of(origins: Iterable[str]) -> str:
 def is_unconfirmed(note: str) -> bool:
     """Whether a note carries the mark."""
     return _MARKED.match(note) is not None
+
+
+def is_own_note(text: str) -> bool:
+    """Whether a piece of a file is a day's note that does not carry the mark."""
+    return _NOTED.match(text) is not None and not is_unconfirmed(text)
 
 
 def says_unconfirmed(notice: str) -> bool:

@@ -98,3 +98,19 @@ async def test_a_file_beside_the_notes_is_reached(
     assert own.read_text() == f"# Work\n\n{left}The boat is green.\n"
     assert not [text for text in await home.finds("Zarnetka Qopuvi") if "Zarnetka" in text]
     assert "Work\nThe boat is green." in await home.finds("which boat is green")
+
+
+async def test_an_own_note_keeps_the_rest_when_a_text_is_erased(home: RealHome) -> None:
+    store = home.memory().store
+    path = await store.append_today("Paid Bergen, card Zarnetka Qopuvi,\nand met Ann")
+    await store.append_today("Bought pears for Zarnetka")
+    await store.append_today("Qopuvi is the name of a mill")
+
+    await erase(home, "Zarnetka Qopuvi")
+    notes = (home.folder / "workspace" / path).read_text()
+    assert "- 09:00 Paid Bergen, card [erased],\n  and met Ann\n" in notes
+    assert await home.finds("when was Bergen paid")
+
+    await erase(home, "pears for Zarnetka\n- 09:00 Qopuvi")
+    notes = (home.folder / "workspace" / path).read_text()
+    assert notes.endswith("  and met Ann\n")
