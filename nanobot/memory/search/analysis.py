@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import chain, pairwise, zip_longest
 
@@ -116,9 +116,8 @@ def language_of(text: str, likely: str = "") -> str:
     sample = text[:_SAMPLE]
     if sample.isascii():
         tokens = set(sample.translate(_WORDS).split())
-        if _foreign_words().isdisjoint(tokens):
-            is_english = likely != ENGLISH and not _stop_words(ENGLISH).isdisjoint(tokens)
-            return ENGLISH if is_english else likely
+        if likely in ("", ENGLISH) and _foreign_words().isdisjoint(tokens):
+            return likely if _stop_words(ENGLISH).isdisjoint(tokens) else ENGLISH
     else:
         sample = _unified(sample).lower()
         tokens = set(re.findall(_piece(sample), _folded(sample)))
@@ -138,31 +137,37 @@ def language_of(text: str, likely: str = "") -> str:
     return next(name for name in LANGUAGES if shown.get(name) == best)
 
 
-def expressions(word: str, language: str, others: Sequence[str]) -> Iterator[str]:
+def expressions(word: str, language: str, others: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """What a word of a question in `language` matches in the full-text table, where there are
-    messages in `others` too. The next one is for where the index has nothing for the one before."""
-    terms, halves = [_term(_folded(word))], list[tuple[str, str]]()
-    if not re.match(_RUN, word):
-        terms += [_term(stemmed(word, other)) for other in others if other != ENGLISH]
-        known, stem = LANGUAGES.get(language), stemmed(word, language)
-        if known and language != ENGLISH and stem.isalpha():
-            terms += [_term(stem), *_beginning(stem)]
-            halves = _halves(word, stem, language) if known.compounds else []
-            if known.compounds and len(stem) >= _PART:
-                terms.append(f"{_term(stem[::-1].translate(_BACKWARDS))} *")
-    yield " OR ".join(dict.fromkeys((*terms, *(f"({one} AND {other})" for one, other in halves))))
+    messages in `others` too: its forms, then its relatives, and the halves that it may have, which
+    are a last resort: for where nothing else matches."""
+    forms, known = [_term(_folded(word))], LANGUAGES.get(language)
+    if re.match(_RUN, word):
+        yield forms[0], False
+        return
+    stem = stemmed(word, language)
+    forms += [_term(stemmed(word, one)) for one in (language, *others) if one != ENGLISH]
+    yield _any(forms), False
+    if not known or language == ENGLISH or not stem.isalpha():
+        return
+    length = max(_PART, len(stem) - len(stem) // 4)
+    relatives = [f"{_term(stem[:length])} *"] if len(stem) >= _PART else []
+    halves = _halves(word, stem, language) if known.compounds else []
+    if known.compounds and len(stem) >= _ROOT:
+        relatives.append(f"{_term(stem[::-1].translate(_BACKWARDS))} *")
+    relatives += [f"({one} AND {other})" for one, other in halves]
+    if relatives:
+        yield _any(relatives), False
     if halves:
-        yield " OR ".join(dict.fromkeys(chain.from_iterable(halves)))
+        yield _any(chain.from_iterable(halves)), True
+
+
+def _any(terms: Iterable[str]) -> str:
+    return " OR ".join(dict.fromkeys(terms))
 
 
 def _term(word: str) -> str:
     return f'"{word}"'
-
-
-def _beginning(stem: str) -> list[str]:
-    """The first three quarters of a stem, as a prefix."""
-    length = len(stem) - len(stem) // 4
-    return [f"{_term(stem[:length])} *"] if length >= _PART else []
 
 
 def _halves(word: str, stem: str, language: str) -> list[tuple[str, str]]:

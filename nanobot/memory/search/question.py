@@ -114,8 +114,8 @@ class ParsedQuestion(Struct, frozen=True):
     language: str = ""
     languages: tuple[str, ...] = ()
 
-    def expressions(self, word: str) -> Iterator[str]:
-        """What one of the words matches; the next where that is nothing."""
+    def expressions(self, word: str) -> Iterator[tuple[str, bool]]:
+        """What one of the words matches, as `analysis.expressions`."""
         return expressions(word, self.language, self.languages)
 
 

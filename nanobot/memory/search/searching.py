@@ -223,22 +223,25 @@ class Search:
             dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
             where += f" AND EXISTS ({dated})"
 
-        def rows(columns: str, expression: str) -> list[tuple[int, float]]:
-            return self.db.execute(
-                f"SELECT {columns} FROM words WHERE words MATCH ? AND {where}"  # noqa: S608 - ours
-                " ORDER BY rowid DESC LIMIT ?",
-                [expression, *days, _RANKED],
-            ).fetchall()
+        def holding(word: str, score: str) -> dict[int, float]:
+            """The passages that hold a word, by the first of its expressions that matches."""
+            found: dict[int, float] = {}
+            for expression, is_last_resort in question.expressions(word):
+                if not (found and is_last_resort):
+                    rows = self.db.execute(
+                        f"SELECT rowid, {score} FROM words WHERE words MATCH ? AND {where}"  # noqa: S608 - ours
+                        " ORDER BY rowid DESC LIMIT ?",
+                        [expression, *days, _RANKED],
+                    )
+                    found = dict(rows.fetchall()) | found
+            return found
 
-        found = []
-        for word in question.words:
-            tried = ((len(rows("rowid", one)), one) for one in question.expressions(word))
-            found.append(next((one for one in tried if one[0]), (0, "")))
+        counts = {word: len(holding(word, "0")) for word in question.words}
         kept: list[dict[int, float]] = []
-        for count, expression in sorted(filter(any, found)):
-            if kept and sum(map(len, kept)) + count > _RANKED:
+        for word in sorted(counts, key=lambda word: (counts[word], word)):
+            if kept and sum(map(len, kept)) + counts[word] > _RANKED:
                 break
-            kept.append(dict(rows("rowid, -bm25(words)", expression)))
+            kept.append(holding(word, "-bm25(words)"))
         return kept
 
     def _candidates(self, ids: Iterable[int], query: Query) -> dict[int, RankCandidate]:

@@ -66,7 +66,7 @@ def test_short_messages_are_taken_to_be_in_the_language_of_those_before() -> Non
 def test_english_in_ascii_is_stored_as_it_is_and_asked_for_by_its_words() -> None:
     text = "We moved the appointments, didn't we?\n"
     assert prepared(text, "english") == text
-    assert [*expressions("appointments", "english", ("english",))] == ['"appointments"']
+    assert [*expressions("appointments", "english", ("english",))] == [('"appointments"', False)]
 
 
 @pytest.mark.parametrize(
