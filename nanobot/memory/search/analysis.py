@@ -14,7 +14,7 @@ stored, and in the same way to the words of a question:
   A wrong guess does little harm: the words of a question are stemmed in every language that the
   searched conversations are in, so that the same word meets itself.
 - Stems miss what changes within a word (Polish sąsiad, sąsiedzi), so a word of a question is also
-  looked for by its beginning.
+  looked for by its beginning. A message counts it once, by the form that is nearest.
 - German and its like join nouns: `Zahnarzttermin` is found by `Zahnarzt`, its beginning, and by
   `Termin`, because a long word is stored backwards too, and the other way round because a long
   word of a question is cut wherever both halves may be words. Only halves that the index holds
@@ -112,16 +112,17 @@ def is_stop_word(word: str, language: str = "") -> bool:
 
 
 def language_of(text: str, likely: str = "") -> str:
-    """The language of `text`; `likely` unless another is twice as likely."""
-    sample = text[:_SAMPLE]
+    """The language of `text`: `likely` unless it lacks a letter of it or another is twice as
+    likely."""
+    sample, letters = text[:_SAMPLE], set[str]()
     if sample.isascii():
         tokens = set(sample.translate(_WORDS).split())
         if likely in ("", ENGLISH) and _foreign_words().isdisjoint(tokens):
             return likely if _stop_words(ENGLISH).isdisjoint(tokens) else ENGLISH
     else:
         sample = _unified(sample).lower()
-        tokens = set(re.findall(_piece(sample), _folded(sample)))
-        tokens.update(letter for letter in set(sample) if letter > "\x7f")
+        letters = {letter for letter in set(sample) if letter > "\x7f" and letter.isalpha()}
+        tokens = letters.union(re.findall(_piece(sample), _folded(sample)))
     evidence = _evidence()
     counts, scores = defaultdict[str, int](int), defaultdict[str, float](float)
     for names, count in Counter(evidence[token] for token in tokens & evidence.keys()).items():
@@ -132,7 +133,8 @@ def language_of(text: str, likely: str = "") -> str:
     least = max(2, len(tokens) / 4)
     shown = {name: score for name, score in scores.items() if counts[name] >= least}
     best = max(shown.values(), default=0.0)
-    if 2 * shown.get(likely, 0.0) >= best:
+    staying = 2 if letters <= _letters(likely) else 1
+    if staying * shown.get(likely, 0.0) >= best:
         return likely
     return next(name for name in LANGUAGES if shown.get(name) == best)
 
@@ -274,8 +276,8 @@ def _stop_words(language: str) -> frozenset[str]:
 def _evidence() -> dict[str, tuple[str, ...]]:
     """The languages that a function word or a letter is of."""
     found = defaultdict[str, set[str]](set)
-    for name, known in LANGUAGES.items():
-        for token in (*_stop_words(name), *_letters(known)):
+    for name in LANGUAGES:
+        for token in _stop_words(name) | _letters(name):
             found[token].add(name)
     return {token: tuple(sorted(names)) for token, names in found.items()}
 
@@ -286,9 +288,12 @@ def _foreign_words() -> frozenset[str]:
     return frozenset(filter(str.isascii, _evidence())) - _stop_words(ENGLISH)
 
 
-def _letters(known: Language) -> Iterator[str]:
-    for letters in known.letters.split():
-        yield from map(chr, range(ord(letters[0]), ord(letters[-1]) + 1))
+@cache
+def _letters(language: str) -> frozenset[str]:
+    """The letters of a language beyond a to z."""
+    known = LANGUAGES.get(language)
+    ranges = known.letters.split() if known else []
+    return frozenset(chr(code) for one in ranges for code in range(ord(one[0]), ord(one[-1]) + 1))
 
 
 def _piece(text: str) -> str:

@@ -293,13 +293,15 @@ class IndexIngest:
                 raise Interrupted
             # Only now: drawing the first one may take out what stood at the end.
             tail = tail or _Tail(self._db, stream)
-            languages = self._languages(stream)
+            languages = dict.fromkeys(self._languages(stream))
+            likely = next(iter(languages), "")
             passages, words, speakers = [], [], set[str]()
             for entry in paced(batch):
                 id, segment = tail.next(entry, apart)
-                language = language_of(entry.text, languages[-1])
-                if language != languages[-1]:
-                    languages.append(language)
+                language = language_of(entry.text, likely)
+                languages[language] = None
+                # The agent may answer in another: what it says does not tell what is said next.
+                likely = likely if entry.role in ("assistant", "tool") else language
                 text, original = _stored(entry.text, language)
                 words.append((id, text))
                 named = (entry.speaker, entry.origin, entry.turn, entry.place)
@@ -311,7 +313,7 @@ class IndexIngest:
                 ))  # fmt: skip
             self._db.execute(
                 "UPDATE stream SET languages = ? WHERE id = ?",
-                (" ".join(dict.fromkeys(filter(None, reversed(languages)))), stream),
+                (" ".join(dict.fromkeys(filter(None, (likely, *languages)))), stream),
             )
             self._db.executemany(_PASSAGE, passages)
             self._db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", words)
@@ -321,13 +323,13 @@ class IndexIngest:
             )
 
     def _languages(self, stream: int) -> list[str]:
-        """The languages of a stream, the latest last; of a new one, the latest of another."""
-        rows = self._db.execute(
-            "SELECT languages FROM stream WHERE languages > ''"
-            " ORDER BY id = ? DESC, id DESC LIMIT 1",
-            (stream,),
-        )
-        return ["", *reversed((rows.fetchone() or ("",))[0].split())]
+        """The languages of a stream, the latest first; of a new one, the latest of another."""
+        row = self._db.execute(
+            "SELECT id = :id, languages FROM stream WHERE languages > '' ORDER BY 1 DESC, id DESC",
+            {"id": stream},
+        ).fetchone()
+        is_own, languages = row or (True, "")
+        return str(languages).split()[: None if is_own else 1]
 
 
 class _Tail:

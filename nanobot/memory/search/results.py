@@ -174,7 +174,9 @@ def _window(text: str, most: int, terms: Sequence[str]) -> str:
     if len(text) <= most:
         return text
     low = text.lower()
-    places = sorted(place for term in terms if (place := low.find(term.lower())) >= 0)
+    # By its beginning, as a word was found in another form.
+    begun = [term.lower()[: max(4, len(term) * 3 // 4)] for term in terms]
+    places = sorted(place for term in begun if (place := low.find(term)) >= 0)
     best = max(
         places,
         key=lambda start: sum(start <= place < start + most - 100 for place in places),

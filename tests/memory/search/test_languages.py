@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.languages import languages, missed
+from bench.languages import DATA, languages, missed
 from nanobot.memory.search import Query
 from nanobot.memory.search.analysis import (
     content_words,
@@ -20,6 +20,8 @@ from nanobot.memory.search.analysis import (
 from tests.memory.search.talk import Home, ids, said
 
 PROBES = languages()
+NEAR = languages(DATA.with_name("languages_near.txt"))
+"""Eight languages again, with messages beside that share a word with a question."""
 
 
 def test_there_are_ten_questions_in_more_than_twenty_languages_among_thirty_other_messages() -> (
@@ -35,6 +37,12 @@ async def test_nine_of_ten_questions_find_their_message_among_the_first_three(
     language: str,
 ) -> None:
     misses = (await missed({language: PROBES[language]}))[language]
+    assert len(misses) <= 1, misses
+
+
+@pytest.mark.parametrize("language", NEAR)
+async def test_so_they_do_among_messages_with_some_of_their_words(language: str) -> None:
+    misses = (await missed({language: NEAR[language]}))[language]
     assert len(misses) <= 1, misses
 
 
@@ -61,6 +69,29 @@ def test_short_messages_are_taken_to_be_in_the_language_of_those_before() -> Non
     assert language_of("La casa de papel on Friday with all of us", "english") == "english"
     assert language_of("I have to go to the bank tomorrow", "german") == "english"
     assert language_of("東京", "german") == "german"
+
+
+def test_who_changes_the_language_at_every_message_is_followed() -> None:
+    likely, found = "", list[tuple[str, str]]()
+    for pair in zip(PROBES["german"].others, PROBES["english"].others, strict=True):
+        for name, message in zip(("german", "english"), pair, strict=True):
+            likely = language_of(message, likely)
+            found.append((name, likely))
+    assert sum(name != taken for name, taken in found) <= 2
+
+
+async def test_the_language_of_the_agent_does_not_tell_that_of_the_person(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.say(
+        "cli:direct",
+        said(1, "Ich war heute mit dem Hund beim Tierarzt."),
+        said(2, "Okay, I have that for this conversation.", "assistant"),
+        said(3, "Zahnarzttermin Dienstag"),
+    )
+    index = home.index()
+    result = await index.search(Query("Wann ist mein Termin?", ("owner",), limit=1))
+    assert ids(result) == ["m:cli:direct:3"]
+    await index.close()
 
 
 def test_english_in_ascii_is_stored_as_it_is_and_asked_for_by_its_words() -> None:

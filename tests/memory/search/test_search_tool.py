@@ -269,6 +269,9 @@ async def test_the_result_stays_within_its_budget(characters: int, text: str) ->
 async def test_a_long_passage_is_shown_where_the_words_are() -> None:
     shelf = Shelf((passage(1, "word " * 1_000 + "the boat is in Faro " + "word " * 1_000),))
     assert "the boat is in Faro" in (await tool(shelf)(SearchArguments(query="faro"), OWNER)).text
+    shelf = Shelf((passage(1, "anchor " + "word " * 1_000 + "a boat with a sail"),))
+    found = await tool(shelf)(SearchArguments(query="anchor boats sails"), OWNER)
+    assert "a boat with a sail" in found.text
 
 
 async def test_a_fact_that_is_not_to_be_taken_for_true_says_so() -> None:
