@@ -5,7 +5,7 @@ People do not repeat the words of a question in the answer to it. "What did you 
 "Oscar!": the words stand in one message, the answer in the next. So a message's own bm25 flows to
 its neighbours:
 
-    to the next        0.3, or 0.8 where it asks something (the next one is likely the answer)
+    to the next        0.2, or 0.8 where it asks something (the next one is likely the answer)
     to the previous    0.55
     at distance two    0.3 onwards, 0.2 backwards
 
@@ -21,7 +21,7 @@ turns, of a person's message and the replies to it:
 - where the question is about what the agent said, it is the other way round: a person's messages
   count 0.6, and their score flows to the replies, 0.8 of it.
 
-Added to that is 1.2 of the bm25 of the whole segment as one document (`Segments`), because the
+Added to that is 1.5 of the bm25 of the whole segment as one document (`Segments`), because the
 words of a question are often spread over it. No second full-text table is needed: a word's
 frequency in a segment is the number of its turns that begin with a message which holds it, and a
 segment's length the number of its turns:
@@ -63,10 +63,10 @@ NEIGHBOURS = (-2, -1, 1, 2)
 MENTIONED_WITHIN = timedelta(days=14)
 """How long after an event people are taken to speak of it."""
 
-_NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.3, 0.8, 0.55, 0.3, 0.2
+_NEXT, _ANSWER, _PREVIOUS, _AFTER_NEXT, _BEFORE_PREVIOUS = 0.2, 0.8, 0.55, 0.3, 0.2
 _TELLING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _NEXT), (2, _AFTER_NEXT))
 _ASKING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _ANSWER), (2, _AFTER_NEXT))
-_SEGMENT = 1.2
+_SEGMENT = 1.5
 _REPEATED, _FROM_REPLY, _TO_REPLY, _NOT_MEANT = 0.1, 0.3, 0.8, 0.6
 _SPEAKER, _SPAN, _ENDS_ASKING, _TOOL, _KEPT = 1.6, 2.5, 0.8, 0.6, 1.5
 _K1, _B = 1.2, 0.75
