@@ -47,7 +47,7 @@ _DATES = (
 
 
 _OF_AGENT = (
-    r"\b(?:you|assistant|agent|bot)\b(?: \w+){0,2}? (?:advi[sc]e|answer|explain|mention|promis"
+    r"\b(?:you|assistant|agent|bot)\b(?: \w+)?? (?:advi[sc]e|answer|explain|mention|promis"
     r"|propos|recommend|repl[iy]|sa(?:id|y)|suggest|t(?:ell|old)|think|thought|warn|wr[io]te)"
     r"|\byour (?:\w+ )?(?:advice|answer|explanation|idea|opinion|proposal|recommend|reply|suggest)"
 )

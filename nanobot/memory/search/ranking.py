@@ -80,9 +80,9 @@ class RankCandidate(NamedTuple):
     """What ranking knows of a passage; a tuple because each search makes a thousand.
 
     Neighbours have the same `segment` and ids that differ by `TURN`, and the replies to a message
-    the ids that follow its own. `moment` is ISO, empty where
-    there is none, and begins with the civil day. `asks` is 0, `ASKS` or `ENDS_ASKING`. To and
-    from the output of tools (role `tool`), which stands beside the talk, no score flows.
+    the ids that follow its own. `moment` is ISO, empty where there is none, and begins with the
+    civil day. `asks` is 0, `ASKS` or `ENDS_ASKING`. To and from the output of tools (role `tool`),
+    which stands beside the talk, no score flows.
     """
 
     id: int
@@ -224,12 +224,7 @@ class Segments:
 
     def _place(self, id: int) -> int:
         """Where the segment of a message stands; -1 for what is in none."""
-        at = bisect_right(self._ids, id) - 1
-        if (
-            at < 0
-            or id % TURN
-            or id % PLACES > TOOLS_FROM
-            or self._ids[at] >> STREAM_BITS != id >> STREAM_BITS
-        ):
+        if id % TURN or id % PLACES > TOOLS_FROM:
             return -1
-        return at
+        at = bisect_right(self._ids, id) - 1
+        return at if at >= 0 and self._ids[at] >> STREAM_BITS == id >> STREAM_BITS else -1

@@ -86,7 +86,19 @@ def test_the_agents_reply_comes_first_where_the_question_is_about_what_it_said(t
     reply = RankCandidate(3 * A + 1, A, "assistant")
     question = parse(text, (), DAY)
     assert order(rank(question, talk(6, reply), {3 * A: 10.0}, {}))[0] == 3 * A + 1
-    question = parse("where did I want to have dinner?", (), DAY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "where did I want to have dinner?",
+        "do you know what Ann said about dinner?",
+        "what did I tell you about dinner?",
+    ],
+)
+def test_the_persons_message_comes_first_where_it_is_not(text: str) -> None:
+    reply = RankCandidate(3 * A + 1, A, "assistant")
+    question = parse(text, (), DAY)
     assert order(rank(question, talk(6, reply), {3 * A: 10.0}, {}))[0] == 3 * A
 
 
