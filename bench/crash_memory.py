@@ -45,6 +45,7 @@ SAID = {
     "b4": "u2: my sister Clara lives in Turin",
     "b5": "m3: the tax office wants its papers by May" + "\n(and so on, at length)" * 250,
     "b6": "/note n2: water the lemon tree",
+    "b8": "/note",
     "b7": "m4: the bicycle has a blue saddle",
     "c1": "/new",
     "c2": "m5: the garage is rented from Mrs Hall",
@@ -57,7 +58,7 @@ SAID = {
     "c9": "/memory search boiler",
 }
 """What is said, in this order: m are facts for the consolidation, u for Dream (u3 replaces u2), k
-for the agent's own tool; n are notes."""
+for the agent's own tool; n are notes, and a bare `/note` marks what was said last to keep."""
 
 FORGOTTEN = "juniper tea"
 LAST = {"z1": "that was all", "z2": "/compact", "z3": "/dream", "z4": "/memory"}
@@ -91,6 +92,9 @@ class Model:
             return self._condense(request)
         if prompt.messages[0].text.startswith("# Dream, phase 1"):
             return Reply(json.dumps(self._extract(request)))
+        if prompt.messages[0].text.startswith("# Dream, digest"):
+            line = {"text": self._worded("d1", "swam"), "days": [3, 5]}
+            return Reply(json.dumps({"lines": [line]}))
         if prompt.messages[0].text.startswith("# Dream, phase 2"):
             return Reply(json.dumps(_integrate(request)))
         return _answer(prompt)
@@ -182,8 +186,11 @@ class MemoryParts:
     """The scenario of this campaign."""
 
     def furnish(self, home: Path) -> Platform:
-        """A session long enough that the next consolidation archives."""
+        """A session long enough that the next consolidation archives, and notes of long ago."""
         (home / "config.yaml").write_text(_CONFIG)
+        (home / "workspace" / "memory").mkdir(parents=True)
+        for day in ("2020-01-03", "2020-01-05"):
+            (home / "workspace" / "memory" / f"{day}.md").write_text(f"# {day}\n\n- 10:00 swam\n")
         write_session(home, KEY, OLD, OLD)
         return Platform()
 

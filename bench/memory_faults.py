@@ -26,7 +26,7 @@ from nanobot.memory.history import HistoryEntry, HistoryLog, paragraph_of
 from nanobot.memory.version import CommitMessage
 from nanobot.messages import Message
 from nanobot.security.paths import Root
-from nanobot.session.records import Metadata, decode
+from nanobot.session.records import Mark, Metadata, decode
 
 KEY = "wire:1"
 OLD = 2010
@@ -61,7 +61,7 @@ def _of_the_conversation(
     archived = sorted((home / "sessions" / "archive" / "wire_1").glob("*.jsonl"))
     if not archived:
         yield "nothing was archived"
-    seqs, texts, mark = Counter[int](), Counter[str](), 0
+    seqs, texts, mark, marked = Counter[int](), Counter[str](), 0, False
     for path in (*archived, live):
         for line in path.read_bytes().splitlines():
             record = decode(line)
@@ -69,11 +69,14 @@ def _of_the_conversation(
                 yield f"an unreadable line in {path.name}"
             if isinstance(record, Metadata):
                 mark = max(mark, record.last_consolidated)
+            marked = marked or (isinstance(record, Mark) and record.kept)
             if isinstance(record, Message):
                 seqs[record.seq] += 1
                 texts[record.content] += record.role == "user"
     yield from (f"message {seq} stands {n} times" for seq, n in seqs.items() if n > 1)
     yield from (f"{event} was said {texts[t]} times" for event, t in said.items() if texts[t] != 1)
+    if not marked:
+        yield "no message is marked to keep"
     if sorted(seqs) != list(range(1, len(seqs) + 1)):
         yield "sequence numbers have gaps"
     yield from _of_the_ranges(entries, seqs, mark)
@@ -128,6 +131,9 @@ def _of_the_facts(home: Path) -> Iterator[str]:
         yield f"note n1 stands {notes.count('n1: ')} times"
     if notes.count("n2: ") > 1:
         yield f"note n2 stands {notes.count('n2: ')} times"
+    digest = (memory / "2020-01.md").read_text()
+    if not re.fullmatch(r"# 2020-01\n\n- d1 swam, .* \(01-03, 01-05\)\n", digest):
+        yield f"the digest of a month is {digest!r}"
     if (memory / "pending.md").exists():
         yield "something waits for confirmation"
 
