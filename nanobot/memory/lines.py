@@ -190,8 +190,10 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
     section that is missing is made. A rewording of a line that is gone is left over, unless
     nothing says it already and most of its words are new.
     """
-    standing = {_bare(line): line for line in reversed(split(text)) if line.strip()}
-    asked = [(_on_standing(_plain(step), standing), step) for step in operations]
+    standing: dict[str, dict[str, None]] = {}
+    for line in map(str.rstrip, split(text)):
+        standing.setdefault(_bare(line), {})[line] = None
+    asked = [(made, step) for step in operations for made in _on_standing(_plain(step), standing)]
     steps = [step for step, _ in asked if step.old != step.new]
     wanted = Counter(step.new for step in steps if step.new)
     for line in (line for step in steps if step.new for line in (step.section, step.new)):
@@ -249,13 +251,14 @@ def _bare(line: str) -> str:
     return without_importance(line).rstrip()
 
 
-def _on_standing(step: Operation, standing: Mapping[str, str]) -> Operation:
+def _on_standing(
+    step: Operation, standing: Mapping[str, Mapping[str, None]]
+) -> Iterator[Operation]:
     """The operation with its lines as they stand, which `standing` has by their text alone. A line
-    keeps its mark, also in other words."""
+    keeps its mark, also in other words; where it stands with several, the others go with it."""
 
     def found(line: str) -> str:
-        there = standing.get(_bare(line), line)
-        return line if line == there.rstrip() else there.rstrip()
+        return next(iter(standing.get(_bare(line), ())), line)
 
     old = found(step.old)
     if old and _bare(old) == _bare(step.new):
@@ -264,7 +267,10 @@ def _on_standing(step: Operation, standing: Mapping[str, str]) -> Operation:
         new = found(with_mark(step.new, importance_mark(old)))
     else:
         new = found(step.new)
-    return replace(step, old=old, new=new, section=found(step.section))
+    yield replace(step, old=old, new=new, section=found(step.section))
+    if old and _bare(old) != _bare(new):
+        others = [line for line in standing.get(_bare(old), ()) if line != old]
+        yield from (replace(step, old=line, new="") for line in others)
 
 
 def _with_merged_marks(merged: str, *texts: str) -> str:
@@ -273,10 +279,11 @@ def _with_merged_marks(merged: str, *texts: str) -> str:
     marks = [{_bare(line): importance_mark(line) for line in split(text)} for text in texts]
     bare = [without_importance(text) for text in texts]
     became = [_rewordings_of(operations_between(bare[0], side)) for side in bare]
-    was = {new: old for side in became for old, new in side.items()}
+    was: dict[str, set[str]] = {}
+    for old, new in (change for side in became for change in side.items()):
+        was.setdefault(new, set()).add(old)
 
-    def marked(line: str) -> str:
-        first = was.get(line, line)
+    def mark_from(first: str, line: str) -> str:
         before, ours, theirs = (
             found.get(names.get(first, first), found.get(line, ""))
             for found, names in zip(marks, became, strict=True)
@@ -284,6 +291,9 @@ def _with_merged_marks(merged: str, *texts: str) -> str:
         if ours in (before, theirs):
             return theirs
         return ours if theirs == before else max(ours, theirs)
+
+    def marked(line: str) -> str:
+        return max(mark_from(first, line) for first in was.get(line, {line}))
 
     lines = (raw.partition("\r") for raw in merged.split("\n"))
     return "\n".join(f"{line}{marked(line.rstrip())}{cr}{rest}" for line, cr, rest in lines)

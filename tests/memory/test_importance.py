@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nanobot.memory import guard
 from nanobot.memory.importance import Importance, importance_of, with_mark, without_importance
@@ -108,6 +111,38 @@ def test_a_merge_keeps_the_words_of_one_side_and_the_importance_of_the_other() -
     assert merge(ours, ours + "- New\r\n", base).text == base + "- New\r\n"
     higher, lower = ours.replace(" 5:", " 4:"), ours.replace(" 5:", " 2:")
     assert merge(base, higher, lower).text == merge(base, lower, higher).text == higher
+
+
+def test_a_fact_that_stands_with_several_marks_goes_whole() -> None:
+    text = f"# Memory\n\n{FACT}\n{MARKED}\n- Likes tea\n"
+    assert apply_operations(text, [Operation(MARKED)]).text == "# Memory\n\n- Likes tea\n"
+    reworded = apply_operations(text, [Operation(FACT, "- Allergic to nuts")])
+    assert reworded.text == "# Memory\n\n- Allergic to nuts\n- Likes tea\n"
+
+
+_LINES = st.builds(
+    "{}{}".format,
+    st.sampled_from(["- tea", "- tea coffee", "- tea coffee Ulm", "## A", "- lives in Ulm", "(x)"]),
+    st.sampled_from(["", " <!-- importance 5: a -->", " <!-- importance 2 -->"]),
+)
+_TEXTS = st.lists(_LINES, max_size=8).map("\n".join)
+
+
+def _counted(text: str) -> Counter[str]:
+    return Counter(line.rstrip() for line in text.split("\n") if line.strip())
+
+
+@given(_TEXTS, _TEXTS, _TEXTS)
+def test_a_merge_of_marked_lines_has_the_same_either_way_and_loses_no_fact(
+    base: str, ours: str, theirs: str
+) -> None:
+    merged = _counted(merge(base, ours, theirs).text)
+    assert merged == _counted(merge(base, theirs, ours).text)
+    facts = _counted(without_importance("\n".join(merged))).keys()
+    for side in (ours, theirs):
+        new = _counted(without_importance(side)) - _counted(without_importance(base))
+        assert new.keys() <= facts
+    assert merge(base, ours, base).text == merge(base, base, ours).text == ours
 
 
 async def test_an_old_change_is_undone_and_the_importance_set_since_stays(home: RealHome) -> None:
