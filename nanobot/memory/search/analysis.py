@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import chain, pairwise, zip_longest
 
@@ -55,7 +55,7 @@ _JOINED = "\u1039\u17d2"
 # Compiled at their first use, which `re` remembers: that takes time which a start does not have.
 _SYLLABLE = f"[{_BEFORE}]?.(?:[{_JOINED}].|[{_BESIDE}])*"
 _RUN = f"[{_CJK}]+|[{_SYLLABIC}]+"
-_KANA = re.compile(r"[\u3040-\u309f]+\Z")
+_KANA = r"[\u3040-\u309f]+\Z"
 
 _SAMPLE = 200
 """So many characters of a message show its language."""
@@ -67,7 +67,7 @@ _TWINS = str.maketrans({
 })  # fmt: skip
 """Letters that are written for each other, besides those that differ by a mark."""
 
-_MARKS = re.compile("(?<![\u0400-\u04ff])[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670]+")
+_MARKS = "(?<![\u0400-\u04ff])[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670]+"
 """Accents (not the breve of й), and the vowel points of Hebrew and Arabic."""
 
 _BACKWARDS = {code: code + 0xE000 for code in range(ord("a"), ord("z") + 1)}
@@ -116,21 +116,24 @@ def language_of(text: str, likely: str = "") -> str:
     likely."""
     sample, letters = text[:_SAMPLE], set[str]()
     if sample.isascii():
-        tokens = set(sample.translate(_WORDS).split())
-        if likely in ("", ENGLISH) and _foreign_words().isdisjoint(tokens):
-            return likely if _stop_words(ENGLISH).isdisjoint(tokens) else ENGLISH
+        words = set(sample.translate(_WORDS).split())
+        if likely in ("", ENGLISH) and _foreign_words().isdisjoint(words):
+            return likely if _stop_words(ENGLISH).isdisjoint(words) else ENGLISH
     else:
         sample = _unified(sample).lower()
         letters = {letter for letter in set(sample) if letter > "\x7f" and letter.isalpha()}
-        tokens = letters.union(re.findall(_piece(sample), _folded(sample)))
+        words = set(re.findall(_piece(sample), _folded(sample)))
     evidence = _evidence()
+    seen = Counter(evidence[word] for word in words & evidence.keys())
+    seen.update({evidence[letter] for letter in letters & evidence.keys()})
     counts, scores = defaultdict[str, int](int), defaultdict[str, float](float)
-    for names, count in Counter(evidence[token] for token in tokens & evidence.keys()).items():
+    for names, count in seen.items():
         for name in names:
             counts[name] += count
             scores[name] += count / len(names)
-    # One word alone may be anything ("take care"), and a few in a long text as well.
-    least = max(2, len(tokens) / 4)
+    # One word alone may be anything ("take care"), and a few in a long text as well. Letters that
+    # the same languages have say the same.
+    least = max(2, len(words) / 4)
     shown = {name: score for name, score in scores.items() if counts[name] >= least}
     best = max(shown.values(), default=0.0)
     staying = 2 if letters <= _letters(likely) else 1
@@ -139,24 +142,24 @@ def language_of(text: str, likely: str = "") -> str:
     return next(name for name in LANGUAGES if shown.get(name) == best)
 
 
-def expressions(word: str, language: str, others: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """What a word of a question in `language` matches in the full-text table, where there are
-    messages in `others` too: its forms, then its relatives, and the halves that it may have, which
-    are a last resort: for where nothing else matches."""
-    forms, known = [_term(_folded(word))], LANGUAGES.get(language)
-    if re.match(_RUN, word):
-        yield forms[0], False
-        return
-    stem = stemmed(word, language)
-    forms += [_term(stemmed(word, one)) for one in (language, *others) if one != ENGLISH]
+def expressions(
+    word: str, asked: Iterable[str], searched: Iterable[str]
+) -> Iterator[tuple[str, bool]]:
+    """What a word of a question matches in the full-text table, where the question may be in the
+    languages `asked`, and messages are in those of `searched`: its forms, then its relatives, and
+    last the halves that it may have, which are a last resort: for where nothing else matches."""
+    forms, relatives, halves = [_term(_folded(word))], list[str](), list[tuple[str, str]]()
+    if not re.match(_RUN, word):
+        forms += [_term(stemmed(word, language)) for language in searched if language != ENGLISH]
+        for language in asked:
+            stem, known = stemmed(word, language), LANGUAGES.get(language)
+            if known and language != ENGLISH and stem.isalpha():
+                forms.append(_term(stem))
+                relatives += _beginning(stem)
+                if known.compounds:
+                    relatives += _end(stem)
+                    halves += _halves(word, stem, language)
     yield _any(forms), False
-    if not known or language == ENGLISH or not stem.isalpha():
-        return
-    length = max(_PART, len(stem) - len(stem) // 4)
-    relatives = [f"{_term(stem[:length])} *"] if len(stem) >= _PART else []
-    halves = _halves(word, stem, language) if known.compounds else []
-    if known.compounds and len(stem) >= _ROOT:
-        relatives.append(f"{_term(stem[::-1].translate(_BACKWARDS))} *")
     relatives += [f"({one} AND {other})" for one, other in halves]
     if relatives:
         yield _any(relatives), False
@@ -170,6 +173,17 @@ def _any(terms: Iterable[str]) -> str:
 
 def _term(word: str) -> str:
     return f'"{word}"'
+
+
+def _beginning(stem: str) -> list[str]:
+    """Three quarters of a stem, with which a word may begin."""
+    length = max(_PART, len(stem) - len(stem) // 4)
+    return [f"{_term(stem[:length])} *"] if len(stem) >= _PART else []
+
+
+def _end(stem: str) -> list[str]:
+    """A stem as the last part of a compound."""
+    return [f"{_term(stem[::-1].translate(_BACKWARDS))} *"] if len(stem) >= _ROOT else []
 
 
 def _halves(word: str, stem: str, language: str) -> list[tuple[str, str]]:
@@ -237,7 +251,7 @@ def _keys(run: str) -> list[str]:
     """A character alone, or pairs; pairs of grammar only (hiragana) where there is nothing else."""
     units = _units(run)
     pairs = [one + other for one, other in pairwise(units)] or units
-    return [pair for pair in pairs if not _KANA.match(pair)] or pairs
+    return [pair for pair in pairs if not re.match(_KANA, pair)] or pairs
 
 
 def _unified(text: str) -> str:
@@ -254,7 +268,7 @@ def _folded(word: str) -> str:
     """A word in lower case without accents and points."""
     if word.isascii():
         return word
-    bare = _MARKS.sub("", unicodedata.normalize("NFD", word))
+    bare = re.sub(_MARKS, "", unicodedata.normalize("NFD", word))
     return unicodedata.normalize("NFC", bare).translate(_TWINS)
 
 

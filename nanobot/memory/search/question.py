@@ -101,22 +101,22 @@ def _month_number(name: str | None) -> int:
 
 
 class ParsedQuestion(Struct, frozen=True):
-    """`words` to look for, by what they are in `language`, and in the `languages` of the messages;
-    `speakers` are names of one person, whose messages are likelier. `is_about_agent`: it asks what
-    the agent said. `plain` is the question in its own words without the names of people who
-    speak."""
+    """`words` to look for; `languages` are those of what is searched, `asked_in` is that of the
+    question, or any of them. `speakers` are names of one person, whose messages are likelier.
+    `is_about_agent`: it asks what the agent said. `plain` is the question in its own words without
+    the names of people who speak."""
 
     words: tuple[str, ...]
     speakers: frozenset[str] = frozenset()
     spans: tuple[Span, ...] = ()
     is_about_agent: bool = False
     plain: str = ""
-    language: str = ""
+    asked_in: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
 
     def expressions(self, word: str) -> Iterator[tuple[str, bool]]:
         """What one of the words matches, as `analysis.expressions`."""
-        return expressions(word, self.language, self.languages)
+        return expressions(word, self.asked_in, self.languages)
 
 
 def parse(
@@ -136,7 +136,7 @@ def parse(
     others = [word for word in content if word not in spoken_for]
     return ParsedQuestion(
         words=tuple(others or content or content_words(words_of(text, language), language)),
-        language=language,
+        asked_in=(language,) if language_of(text) else tuple(languages),
         languages=tuple(languages),
         plain=_without(spoken_for, text) or text,
         speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
