@@ -8,6 +8,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,12 @@ def home(tmp_path: Path) -> Path:
     asyncio.run(_journal(home))
     connect(home / "state" / "index.db").close()
     path, text = "memory/MEMORY.md", b"- Likes tea.\n"
-    file = home / "workspace" / path
-    versions = GitStore(home / "state", Root(home / "workspace"), clock)
-    versions.write(path, None, text, Change("you", "new"), lambda: _put(file, text))
+    for prefix in ("", "people/telegram_7/"):
+        versions = GitStore(home / "state", Root(home / "workspace"), clock, prefix)
+        file = home / "workspace" / prefix / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        put = partial(_put, file, text)
+        versions.write(f"{prefix}{path}", None, text, Change("you", "new"), put)
     return home
 
 
@@ -86,7 +90,7 @@ def test_a_home_that_is_whole_is_said_to_be_and_nothing_in_it_changes(
     before = _tree(home)
     code, found = doctor()
     assert (code, [found[name][0]["state"] for name in STORES]) == (0, ["ok"] * 3)
-    assert found["versions"][0]["text"].endswith("with 1 files")
+    assert found["versions"][0]["text"].endswith("with 2 files of 2 scopes")
     assert _tree(home) == before
 
 

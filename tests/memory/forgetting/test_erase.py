@@ -138,6 +138,21 @@ async def test_no_byte_of_the_home_holds_the_text(home: RealHome) -> None:
     assert "none holds it any more" in report.text
 
 
+async def test_versions_of_a_scope_whose_files_are_gone_are_erased_as_well(home: RealHome) -> None:
+    await home.learn(f"- Walks {SECRET}", scope=GUEST)
+    versions = home.memory(GUEST).versions
+    shutil.rmtree(home.folder / "workspace" / GUEST)
+    path = versions.repository.path
+    shutil.copytree(path, path.with_name(f"{path.name}.new"))  # as a rewrite that died leaves it
+    path.rename(path.with_name(f"{path.name}.old"))
+
+    report = await home.eraser.apply(SECRET)
+
+    assert places(home.folder) == []
+    assert report.data["complete"]
+    assert [version.author for version in versions.log()] == ["dream"]
+
+
 async def test_all_else_stays_and_goes_on_and_versions_keep_their_numbers(home: RealHome) -> None:
     await filled(home)
     before = [(version.number, version.when) for version in home.versions.log()]

@@ -303,6 +303,23 @@ def test_a_damaged_repository_says_what_to_do(home: Home) -> None:
     assert [version.author for version in home.store.log()] == ["agent", "start"]
 
 
+def test_damage_in_one_scope_is_set_aside_by_the_next_process_and_concerns_no_other(
+    home: Home,
+) -> None:
+    for path in (FILE, THEIRS):
+        home.write("- a\n", path=path)
+    theirs = home.theirs.repository.path
+    for file in (theirs / "objects").glob("??/*"):
+        file.chmod(0o600)
+        file.write_bytes(b"rot")
+    home.theirs = home.new(home.theirs.prefix)
+    assert home.write("- a\n- b\n", path=THEIRS) == 2
+    assert [version.author for version in home.theirs.log()] == ["agent", "start"]
+    assert len(list(theirs.parent.glob("telegram_7.git.damaged-*"))) == 1
+    assert home.write("- a\n- b\n") == 2
+    assert [version.author for version in home.store.log()] == ["agent", "agent"]
+
+
 @pytest.mark.parametrize("kind", ["a file", "an empty folder", "a link to nowhere"])
 def test_what_is_no_repository_is_set_aside(home: Home, kind: str) -> None:
     home.repository.parent.mkdir()
