@@ -17,7 +17,7 @@ from nanobot.memory.search.analysis import (
     stemmed,
     words_of,
 )
-from tests.memory.search.talk import Home, ids, said
+from tests.memory.search.talk import Home, everything, ids, said
 
 PROBES = languages()
 NEAR = languages(DATA.with_name("languages_near.txt"))
@@ -123,6 +123,21 @@ def test_questions_are_searched_without_the_function_words_of_their_language() -
     assert content_words(asked, "spanish") == ["cita", "dentista"]
     asked = words_of("Wann war das?", "german")
     assert content_words(asked, "german") == ["wann", "war", "das"]
+
+
+async def test_nothing_of_a_retracted_message_is_left_in_the_index(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.say("cli:direct", *(said(n, f"Der Tiger {n} ist im Zoo.") for n in range(1, 40)))
+    home.say("cli:direct", said(40, "Das ist der Schlüssel zum Qwertzuiopschrank."))
+    index = home.index()
+    await index.refresh()
+    stored = [form.encode()[:18] for form in prepared("Qwertzuiopschrank", "german").split()]
+    assert len(stored) == 2
+    assert all(form in everything(home.database.parent) for form in stored)
+    home.retract("cli:direct", "", 40, 40)
+    await index.refresh()
+    assert not any(form in everything(home.database.parent) for form in (*stored, b"qwertz"))
+    await index.close()
 
 
 async def test_a_compound_is_found_by_its_parts_and_finds_them(tmp_path: Path) -> None:
