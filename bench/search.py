@@ -37,6 +37,9 @@ from nanobot.session.records import SUFFIX, Metadata, encode, stem_of
 from nanobot.testing.clock import DEFAULT_START, FakeClock
 
 SESSIONS = 40
+SHOWN = 30
+"""Results that the agent asks for at a time."""
+
 _VOCABULARY = 20_000
 
 
@@ -99,7 +102,7 @@ async def searching(total: int, number: int) -> dict[str, float]:
         times = []
         for text in questions(known, number):
             begun = perf_counter()
-            found = await index.search(Query(text, ("owner",)))
+            found = await index.search(Query(text, ("owner",), limit=SHOWN))
             times.append(1000 * (perf_counter() - begun))
             assert found.hits
         added = []

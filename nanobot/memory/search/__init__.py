@@ -74,7 +74,7 @@ class Passage(Struct, frozen=True):
 
 
 class Hit(Struct, frozen=True):
-    """A passage found, with up to two passages of the same conversation on either side."""
+    """A passage found, with up to four passages of the same conversation on either side."""
 
     passage: Passage
     score: float

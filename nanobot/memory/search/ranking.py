@@ -50,6 +50,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, timedelta
+from heapq import nlargest
 from math import log
 from typing import NamedTuple
 
@@ -221,6 +222,19 @@ class Segments:
                 score = rarity * count * (_K1 + 1) / (count + length)
                 found[self._ids[at]] = found.get(self._ids[at], 0.0) + score
         return found
+
+    def most_promising(
+        self, own: Mapping[int, float], segments: Mapping[int, float], most: int
+    ) -> dict[int, float]:
+        """Those of `own` whose score is highest with that of their segment."""
+
+        ids = self._ids
+
+        def promise(id: int) -> float:
+            at = bisect_right(ids, id) - 1  # of a tool's output the last one; it is but a guess
+            return own[id] + (_SEGMENT * segments.get(ids[at], 0.0) if at >= 0 else 0.0)
+
+        return {id: own[id] for id in nlargest(most, own, key=promise)}
 
     def _place(self, id: int) -> int:
         """Where the segment of a message stands; -1 for what is in none."""

@@ -26,7 +26,9 @@ Shown = tuple[str, Sequence[Passage]]
 _FRAME = 300
 """Characters kept for the first line and the last."""
 
-_PASSAGE, _NEIGHBOUR = 700, 250
+_PASSAGE, _NEIGHBOUR, _REPLY = 700, 250, 100
+"""Characters of a hit, of what stands beside it, and of a reply there that answers no question."""
+
 _REPEATED = 0.7
 """The share of a reply's words that stand in its message, from which on it repeats that."""
 
@@ -109,8 +111,11 @@ class _Page:
         for at in (here - distance, here + distance):
             if not 0 <= at < len(talk) or talk[at].id in self._numbers or talk[at].id in self.shown:
                 continue
-            if not (at and _repeats(talk[at], talk[at - 1])):
-                self._add(talk[at], f"  {_who(talk[at])}: {shortened(talk[at].text, _NEIGHBOUR)}")
+            one, before = talk[at], talk[at - 1] if at else None
+            if before is None or not _repeats(one, before):
+                is_aside = one.role == "assistant" and not (before and _asks(before))
+                text = shortened(one.text, _REPLY if is_aside else _NEIGHBOUR)
+                self._add(one, f"  {_who(one)}: {text}")
 
 
 def _group(passage: Passage) -> str:
@@ -120,10 +125,14 @@ def _group(passage: Passage) -> str:
 
 def _repeats(reply: Passage, said: Passage) -> bool:
     """Whether the agent only says again what was said to it; an answer to a question does not."""
-    if reply.role != "assistant" or said.role != "user" or "?" in said.text or "？" in said.text:
+    if reply.role != "assistant" or said.role != "user" or _asks(said):
         return False
     again = words(reply.text)
     return len(again & words(said.text)) >= _REPEATED * len(again)
+
+
+def _asks(passage: Passage) -> bool:
+    return "?" in passage.text or "？" in passage.text
 
 
 def around_text(id: str, passages: Sequence[Passage], most: int) -> Shown:

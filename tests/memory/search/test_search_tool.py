@@ -114,6 +114,19 @@ async def test_a_reply_that_repeats_its_message_is_left_out_but_an_answer_is_not
     assert "Lisbon" in text
 
 
+async def test_a_reply_beside_a_hit_is_shown_in_short_unless_it_answers_a_question() -> None:
+    long = "a long reply about harbours " * 20
+    talk = (
+        passage(1, "my boat is in Faro"),
+        passage(2, long, role="assistant"),
+        passage(3, "where could a boat go?"),
+        passage(4, long, role="assistant"),
+    )
+    text = (await tool(Shelf(talk))(SearchArguments(query="boat"), OWNER)).text
+    aside, answer = (line for line in text.split("\n") if "a long reply" in line)
+    assert len(aside) < len(answer) / 2
+
+
 async def test_a_text_that_was_found_twice_is_written_once() -> None:
     shelf = Shelf((passage(1, "a boat in Faro"), passage(9, "a boat in Faro", source="note")))
     text = (await tool(shelf)(SearchArguments(query="boat"), OWNER)).text
