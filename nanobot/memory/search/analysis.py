@@ -55,9 +55,10 @@ _JOINED = "\u1039\u17d2"
 # Compiled at their first use, which `re` remembers: that takes time which a start does not have.
 _SYLLABLE = f"[{_BEFORE}]?.(?:[{_JOINED}].|[{_BESIDE}])*"
 _RUN = f"[{_CJK}]+|[{_SYLLABIC}]+"
+_FIRST_RUN = "\u0e00"
 _KANA = r"[\u3040-\u309f]+\Z"
 
-_SAMPLE = 200
+_SAMPLE = 100
 """So many characters of a message show its language."""
 
 _TWINS = str.maketrans({
@@ -88,7 +89,11 @@ def prepared(text: str, language: str = "") -> str:
     if language in ("", ENGLISH) and text.isascii():
         return text
     words = re.findall(_piece(text), _unified(text))
-    return " ".join([_stored(word, language) for word in words])
+    return " ".join([
+        _stored(word, language) if word < _FIRST_RUN and len(word) <= _LONGEST
+        else _spelled_out(word, language)
+        for word in words
+    ])  # fmt: skip
 
 
 def words_of(text: str, language: str = "") -> list[str]:
@@ -221,14 +226,19 @@ def _root(word: str, known: Language) -> str:
     return word
 
 
-@lru_cache(maxsize=1 << 15)
-def _stored(piece: str, language: str) -> str:
-    """A word or a run as it is stored."""
-    if not piece.isascii() and re.match(_RUN, piece):
+def _spelled_out(piece: str, language: str) -> str:
+    """A run as it is stored, or a word that is not worth remembering."""
+    if re.match(_RUN, piece):
         return " ".join(_singles_and_pairs(piece))
+    return stemmed(piece, language)
+
+
+@lru_cache(maxsize=1 << 14)
+def _stored(word: str, language: str) -> str:
+    """A word as it is stored."""
     if language in ("", ENGLISH):
-        return piece if piece.isascii() else _folded(piece.lower())
-    stem = stemmed(piece, language)
+        return word if word.isascii() else _folded(word.lower())
+    stem = stemmed(word, language)
     if len(stem) >= _COMPOUND and LANGUAGES[language].compounds and stem.isalpha():
         return f"{stem} {stem[: _COMPOUND - _PART - 1 : -1].translate(_BACKWARDS)}"
     return stem
