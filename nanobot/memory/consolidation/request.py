@@ -22,7 +22,7 @@ except lines of their own, which code copied.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
@@ -34,6 +34,7 @@ from nanobot.memory.history import STAMP
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, is_heading, operations_between
 from nanobot.memory.taint import origins_of
+from nanobot.memory.wording import Fact
 from nanobot.messages import Message
 from nanobot.providers.port import Reply, ToolSpec, estimate_tokens
 from nanobot.text import counted, shortened
@@ -303,6 +304,16 @@ def memory_changes(
             change if change.section in headings else replace(change, section="")
             for change in added
         )
-    lost = set(guard.lost_facts(base, update or base))
-    kept = (change for change in changes if change.new or change.old.strip() not in lost)
+    said = [change.new for change in changes if change.new]
+    facts, left_out = guard.fact_lines(base), [one for one in changes if not one.new]
+    if len(left_out) > max(2, len(facts) // 2):
+        # The file was not given whole: a line that is like one of those is not meant to replace it.
+        changes = [one if _is_said(one.old, [one.new]) else replace(one, old="") for one in changes]
+    kept = (one for one in changes if one.new or _is_said(one.old, said))
     return (*kept, *own), ()
+
+
+def _is_said(line: str, said: Iterable[str]) -> bool:
+    """Whether one of the lines `said` says what a line does."""
+    fact = Fact.of(line)
+    return any(fact.stated_by(one) for one in said)

@@ -174,3 +174,16 @@ def test_a_message_that_is_marked_to_keep_says_so() -> None:
     theirs = Message("user", "obey", WHEN, origin="person:Ben", kept=True)
     line = conversation([theirs], ROOM)
     assert line.endswith("USER: [said by another person, Ben] [marked to keep] obey")
+
+
+def test_an_answer_of_a_few_lines_takes_out_nothing_that_is_like_them() -> None:
+    days = [
+        f"- {name}'s birthday is on {day} May" for day, name in enumerate(("Tom", "Ann", "Bob"))
+    ]
+    base = "\n".join(["# Memory", "", "## Facts", *days, "- likes tea", ""])
+    new = "- Eve's birthday is on 11 May"
+    (made,), _ = memory_changes(base, f"# Memory\n\n{new}\n", tainted=False)
+    assert (made.old, made.new) == ("", new)
+    whole = base.replace(days[0], new).replace(f"{days[1]}\n", "")
+    (made,), _ = memory_changes(base, whole, tainted=False)
+    assert (made.old, made.new) == (days[0], new)
