@@ -39,7 +39,8 @@ class Keeping:
         if quote is not None:
             found = await self._quoted(call, quote)
         else:
-            mine = (one for one in call.session.messages if one.from_person)
+            said = (one for one in call.session.messages if one.from_person)
+            mine = (one for one in said if not _is_others(one))
             found = _last(one for one in mine if kept or one.kept)
         if found is None or not (kept or found.kept):
             return None
@@ -49,11 +50,15 @@ class Keeping:
 
     async def mark_said(self, words: str, caller: TurnContext) -> Message:
         """Mark the newest message before this turn that holds these words and that the person
-        wrote, or the model where it had read nothing from elsewhere. Raises `CallRefused`."""
+        wrote, or the model where it had read nothing from elsewhere. In a group who spoke last must
+        be the owner. Raises `CallRefused`."""
         wanted, is_tainted = _plain(words), bool(caller.origins())
+        read = list(caller.messages_read())
+        if _is_others(next((one for one in reversed(read) if one.from_person), None)):
+            raise CallRefused("in a group what is important is the owner's to say")
         said = (
             one
-            for one in caller.messages_read()
+            for one in read
             if one.seq and (one.own_words or (one.role == "assistant" and not is_tainted))
         )
         said = (one for one in said if wanted in _plain(one.own_words or one.content))
@@ -98,6 +103,11 @@ def _in_turn(messages: Sequence[Message], position: int) -> Message | None:
         return _last(one for one in messages if one.role == "assistant" and one.content)
     received = [one for one in messages if one.from_person]
     return received[min(position, len(received) - 1)] if received else None
+
+
+def _is_others(message: Message | None) -> bool:
+    """Whether somebody in a group wrote it who is not the owner."""
+    return message is not None and message.origin.startswith("person:")
 
 
 def _last(messages: Iterable[Message]) -> Message | None:

@@ -6,9 +6,9 @@ finds the rest. A choice depends on the files, the day, and what was known befor
 the same for all conversations of a day, also after a restart.
 
 When a fact was written is what the versions say; Dream notes that down (`refresh`), because reading
-them takes long. One that is not noted down counts as new. It was looked up where the question of a
-search or of `/memory why` led to it, which a model need not do for what it sees. Nothing is noted
-down as long as a file takes less than half its share.
+them takes long. One that was not noted down before today counts as new. It was looked up where the
+question of a search or of `/memory why` led to it, which a model need not do for what it sees.
+Nothing is noted down as long as a file takes less than half its share.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PERSON = PERSONAL[0]
 _HALF_LIFE = 90.0
 """Days after which it counts half that a fact was written or looked up."""
 _DAYS = 8
-"""Days on which a fact was looked up: so many are kept."""
+"""Days on which a fact was looked up: so many count, and today's, which counts from tomorrow on."""
 _NOTES_SHARE = 4
 MOST_SHOWN = 8_000
 """Tokens of a file that a model which is to learn something is shown."""
@@ -58,11 +58,12 @@ _MORE = (
 
 
 class FactUse(Struct, frozen=True, array_like=True):
-    """The day on which a fact was written, None where that is not known, and the last days on which
-    it was looked up."""
+    """The day on which a fact was written, None where that is not known, the last days on which it
+    was looked up, and the day on which the first was noted down."""
 
     written: date | None = None
     used: tuple[date, ...] = ()
+    noted: date | None = None
 
 
 Uses = Mapping[str, FactUse]
@@ -85,8 +86,9 @@ def _decoded(content: bytes) -> dict[str, dict[str, FactUse]]:
 
 def weight_of(level: int, use: FactUse, today: date) -> float:
     """How much there is to be said for showing a fact of this importance. Pure."""
-    age = (today - use.written).days if use.written else 0
-    looked_up = sum(_faded((today - day).days) for day in use.used if day < today)
+    age = (today - use.written).days if use.written and use.noted != today else 0
+    used = [day for day in use.used if day < today][-_DAYS:]
+    looked_up = sum(_faded((today - day).days) for day in used)
     always = 10.0 if level == HIGHEST else 0.0
     return always + level + _faded(age) + 1 - exp2(-looked_up / 2)
 
@@ -192,7 +194,7 @@ class Recall:
         def noted(known: Uses) -> Uses:
             found = {key: known.get(key, FactUse()) for key in keys}
             days = {key: dict.fromkeys((*one.used, today)) for key, one in found.items()}
-            new = {key: replace(found[key], used=(*days[key],)[-_DAYS:]) for key in keys}
+            new = {key: replace(found[key], used=(*days[key],)[-_DAYS - 1 :]) for key in keys}
             return {**known, **new}
 
         self._change(noted)
@@ -210,9 +212,10 @@ class Recall:
             return
 
         def refreshed(known: Uses) -> Uses:
-            empty = FactUse()
+            found = {key: known.get(key, FactUse()) for key in written}
             return {
-                key: replace(known.get(key, empty), written=day) for key, day in written.items()
+                key: use if use.written else replace(use, written=written[key], noted=today)
+                for key, use in found.items()
             }
 
         self._change(refreshed)

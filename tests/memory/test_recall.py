@@ -109,8 +109,8 @@ async def test_importance_age_and_use_say_which_facts_are_shown(large: Large) ->
         large.mark(number, level)
     await large.memory.store.record_hand_edits()
     large.memory.recall.note_use([fact(300)])
-    large.home.clock.jump(86_400)
     large.memory.recall.refresh()
+    large.home.clock.jump(86_400)
 
     shown = large.shown()
 
@@ -134,6 +134,22 @@ async def test_the_choice_is_the_same_all_day_whatever_is_looked_up_and_after_a_
     assert large.start().recall.memory_part() == part
     large.home.clock.jump(86_400)
     assert {*range(50)} <= {*large.shown()}
+
+
+async def test_what_dream_notes_down_of_facts_counts_from_the_next_day_on(large: Large) -> None:
+    await large.memory.store.record_hand_edits()
+    large.home.clock.jump(30 * 86_400)
+    large.write([f"- Number {n:04} is new" if n < 9 else fact(n) for n in range(2_000)])
+    await large.memory.store.record_hand_edits()
+    part = large.memory.recall.memory_part()
+    large.memory.recall.refresh()
+    assert large.memory.recall.memory_part() == part
+    assert large.start().recall.memory_part() == part
+    large.home.clock.jump(86_400)
+    assert {*range(9)} <= {*large.shown()}
+    part = large.memory.recall.memory_part()
+    large.memory.recall.refresh()
+    assert large.memory.recall.memory_part() == part
 
 
 async def test_what_the_prompt_does_not_hold_is_found(large: Large) -> None:

@@ -251,6 +251,8 @@ class MemoryCommands:
     async def _keep(self, call: CommandCall, *, kept: bool) -> Answer:
         """Mark a message to keep, or take its mark away. A reaction gets no answer."""
         if self._may_decide(call):
+            if not kept and call.message.reply_to is None:
+                await call.begin_effect()  # another one is the last that is marked afterwards
             found = await self._keeping.mark(call, kept=kept)
             done = "Marked to keep" if kept else "No longer marked to keep"
             text = f"{done}: “{shortened(found.content, 80)}”" if found else _NOT_FOUND

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from msgspec.structs import replace
@@ -11,8 +12,10 @@ from msgspec.structs import replace
 from nanobot.bus.events import OutboundMessage, Quote
 from nanobot.bus.journal import Completion, Outgoing
 from nanobot.channel import KEEP, NO_LONGER
-from nanobot.errors import CallRefused
+from nanobot.commands import CommandCall
+from nanobot.errors import CallRefused, NanobotError
 from nanobot.memory.keeping import Keeping
+from nanobot.memory.scopes import OWNER
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
 from nanobot.tooling import TurnContext
@@ -108,8 +111,25 @@ async def test_in_a_group_the_owner_decides(owned: Owned) -> None:
     await owned.said("telegram:-100", "the code is 4711", "Noted.", group=True)
     assert "owner's to decide" in await owned.type("/note", sender="7", group="-100")
     assert await kept(owned, "telegram:-100") == []
+    session = await owned.sessions.get_or_create("telegram:-100")
+    session.add_message(Message("user", "[from Eve]\nbuy pills", origin="person:7"))
+    await owned.sessions.save(session)
     await owned.type("/note", group="-100")
     assert await kept(owned, "telegram:-100") == ["the code is 4711"]
+
+
+async def test_after_a_crash_the_mark_before_is_not_taken_away_as_well(owned: Owned) -> None:
+    await owned.said(KEY, *SAID)
+    await owned.type("/note", reply_to=Quote("", "", SAID[0]))
+    session = await owned.sessions.get_or_create(KEY)
+    found = owned.registry.called_by(replace(STRANGER, content=NO_LONGER))
+    assert found is not None
+    command, arguments = found
+    begin = AsyncMock(side_effect=NanobotError("it may be done"))
+    call = CommandCall(arguments, STRANGER, session, OWNER, 1, begin_effect=begin)
+    with pytest.raises(NanobotError):
+        await command.run(call)
+    assert await kept(owned) == [SAID[0]]
 
 
 def calling(*messages: Message) -> TurnContext:
@@ -129,6 +149,17 @@ async def test_the_model_marks_what_the_person_calls_important(owned: Owned) -> 
     assert await kept(owned) == [SAID[0], SAID[3]]
     with pytest.raises(CallRefused):
         await keeping.mark_said("the thing with", calling(*session.messages, now))
+
+
+async def test_in_a_group_the_model_marks_nothing_for_others(owned: Owned) -> None:
+    session = await owned.said(KEY, *SAID)
+    keeping = Keeping(owned.sessions, owned.journal)
+    asked = Message("user", "[from Eve]\nmark the bread as important", origin="person:7")
+    with pytest.raises(CallRefused, match="owner's to say"):
+        await keeping.mark_said("I bought", calling(*session.messages, asked))
+    yes = Message("user", "yes, do")
+    await keeping.mark_said("I bought", calling(*session.messages, asked, yes))
+    assert await kept(owned) == [SAID[2]]
 
 
 async def test_beside_foreign_text_the_model_marks_the_persons_own_words_alone(
