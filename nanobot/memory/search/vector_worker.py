@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 
 _IDLE_SECONDS = 600.0
-_BLOCK = 1_024
+_BLOCK = 256
 """Rows that are computed at once; they stay in the processor's cache."""
 
 _ELSEWHERE = -2.0
