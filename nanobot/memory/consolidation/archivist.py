@@ -160,7 +160,7 @@ class Archivist:
             )
         else:
             now = [m for m in session.messages if m.seq <= chunk.last]
-        return tuple(now) == chunk.messages
+        return _said(now) == _said(chunk.messages)
 
     async def _hold(self, chunk: Chunk, memory: Memory, draft: Draft) -> None:
         """Let changes wait for the person."""
@@ -216,6 +216,11 @@ def _is_forgotten(memory: Memory, chunk: Chunk) -> bool:
     """Whether `/forget`, which notes that first, takes a message of the range back. Blocks."""
     forgotten = Forgotten(memory.root)
     return any(forgotten.hides_message(chunk.session, message) for message in chunk.messages)
+
+
+def _said(messages: Sequence[Message]) -> list[Message]:
+    """The same whatever was marked to keep meanwhile."""
+    return [replace(message, kept=False) if message.kept else message for message in messages]
 
 
 def _notice(count: int, committed: Sequence[Draft]) -> str:

@@ -148,7 +148,7 @@ class Summariser:
             call.cancel()
 
     async def _summarise(self, chunk: Chunk, memory: Memory) -> Draft | None:
-        base, shown = self._memory_shown(memory, chunk)
+        base, shown = await asyncio.to_thread(self._memory_shown, memory, chunk)
         room = self._gauge.request_tokens() - self._fixed - estimate_tokens(shown)
         room, again = max(_LEAST_ROOM, room), ""
         for _ in range(_ATTEMPTS):

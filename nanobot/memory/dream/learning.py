@@ -121,7 +121,9 @@ class Planner:
                 if not read and not skipped:
                     raise
                 break
-            updates |= dict.fromkeys(classify(wanted, group, files, owner=owner))
+            # In a large memory finding the lines takes long.
+            changes = classify(wanted, group, files, owner=owner)
+            updates |= dict.fromkeys(await asyncio.to_thread(list, changes))
             for number, entry in enumerate(group):
                 (read if number in numbers else skipped).add(entry.key)
         writes = [
@@ -198,7 +200,7 @@ class Planner:
                 edits = read_edits(await self._ask(self._opening("dream_phase2.md", request)))
             except RunBudgetSpent as spent:
                 logger.info("{} is not edited by the model: {}", path, spent)
-        write = integrate(path, text, updates, edits)
+        write = await asyncio.to_thread(integrate, path, text, updates, edits)
         verbatim = (one.step for one in wanted if one.verbatim)
         return replace(write, operations=(*write.operations, *verbatim))
 

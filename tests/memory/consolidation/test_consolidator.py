@@ -211,6 +211,17 @@ async def test_what_the_person_took_back_meanwhile_is_not_put_away(
     await home.close()
 
 
+async def test_a_mark_to_keep_that_comes_meanwhile_changes_nothing(tmp_path: Path) -> None:
+    async def hold() -> None:
+        await home.sessions.mark(session, 1, kept=True, by="1", via="a reaction")
+
+    home = Home(tmp_path, ScriptedModel(saves("They spoke of the garden."), hold=hold))
+    session = await home.talk("first", "second", "third", words=700)
+    await home.consolidator.maybe_consolidate_by_tokens(session, NEXT)
+    assert [entry.type for entry in home.entries] == ["consolidation"]
+    await home.close()
+
+
 @pytest.mark.parametrize(("window", "chunk"), [(100, 50), (40, 20)])
 async def test_a_long_window_goes_in_chunks_however_large_the_budget(
     tmp_path: Path, window: int, chunk: int
