@@ -293,7 +293,8 @@ def _facts_in(entry: str) -> Iterator[str]:
             if _MINUTE.match(bullet[1]) or re.search(r"\b(?:I|I'm|my|me)\b|我", note):
                 yield from _from_speech(note)
             elif not is_question(note) and len(plain(note)) > 2:
-                yield note.strip()
+                # As consolidation words it, or it would be another fact.
+                yield third_person(note) if re.search(r"(?i)\bour\b", note) else note.strip()
     for said in _SAID.finditer(entry):
         yield from _from_speech(said[1] or said[2])
 

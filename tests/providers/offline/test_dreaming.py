@@ -129,6 +129,14 @@ async def test_raw_entries_and_notes_give_what_was_said_in_the_first_person() ->
     assert texts(found, "memory_updates") == ["The exam is on 3 May"]
 
 
+async def test_what_is_marked_to_keep_is_worded_as_consolidation_words_it() -> None:
+    kept = "Our house has the number 12 in Oak Lane"
+    fact = "User's house has the number 12 in Oak Lane"
+    assert texts(await extract(entry(kept)), "user_updates") == [fact]
+    found = await extract(entry(kept), memory=f"- {fact}")
+    assert (found["user_updates"], found["memory_updates"]) == ([], [])
+
+
 async def test_orders_in_foreign_text_are_not_learned() -> None:
     found = await extract(
         entry(
