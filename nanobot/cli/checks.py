@@ -157,9 +157,10 @@ def check_packages(case: CheckContext) -> Iterator[Finding]:
 
 def _extras_needed(case: CheckContext) -> Mapping[str, bool]:
     settings, library = case.settings, case.home / "workspace" / "library"
+    embeddings = settings.memory.embeddings
     return {
         "backup-encryption": bool(settings.backup.recipient),
-        "embeddings": settings.memory.embeddings.is_on,
+        "embeddings": embeddings.local or (embeddings.is_on and find_spec("numpy") is None),
         "mcp": any(server.enabled for server in settings.mcp.servers.values()),
         "metrics": settings.health.enabled and settings.health.metrics,
         "pdf": any(library.rglob("*.[pP][dD][fF]")),

@@ -182,8 +182,6 @@ class VectorRows:
                 self.forget()
                 new = "INSERT OR REPLACE INTO setting VALUES ('embedder', ?)"
                 self._db.execute(new, (self._name,))
-            if not self._name:
-                self._matrix.unlink(missing_ok=True)
         if self._name:
             self._db.executescript(_VECTOR_INDEXES)
 
@@ -191,7 +189,9 @@ class VectorRows:
         return _setting(self._db, "embedder") == self._name
 
     def forget(self) -> None:
-        """The matrix is not the one that is known here: no passage has a vector."""
+        """The matrix is not the one that is known here: no passage has a vector, and what is in
+        it may be of erased text."""
+        self._matrix.unlink(missing_ok=True)
         self._db.execute("UPDATE passage SET row = NULL WHERE row IS NOT NULL")
         self._db.execute("DELETE FROM vacant")
 

@@ -324,12 +324,11 @@ class IndexIngest:
 
     def _languages(self, stream: int) -> list[str]:
         """The languages of a stream, the latest first; of a new one, the latest of another."""
-        row = self._db.execute(
-            "SELECT id = :id, languages FROM stream WHERE languages > '' ORDER BY 1 DESC, id DESC",
-            {"id": stream},
-        ).fetchone()
-        is_own, languages = row or (True, "")
-        return str(languages).split()[: None if is_own else 1]
+        known = "SELECT languages FROM stream WHERE languages > ''"
+        if own := self._db.execute(f"{known} AND id = ?", (stream,)).fetchone():
+            return str(own[0]).split()
+        other = self._db.execute(f"{known} ORDER BY id DESC LIMIT 1").fetchone()
+        return str(other[0]).split()[:1] if other else []
 
 
 class _Tail:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from nanobot.memory.search import Hit, Passage, Query, SearchResult
 from nanobot.memory.wording import words
-from nanobot.text import shortened
+from nanobot.text import printable, shortened
 
 Shown = tuple[str, Sequence[Passage]]
 """A text, and the passages of which it shows anything."""
@@ -62,6 +62,8 @@ class _Page:
         self.count = 0
         for hit in result.hits:
             text = self._hit_text(hit.passage, min(_PASSAGE, room // 3))
+            if not self.shown:  # the first is shown in any case, so that each page goes on
+                text = text[: room - len(_group(hit.passage)) - 3]
             if not (self._is_told(hit) or self._add(hit.passage, text)):
                 break
             self.count += 1
@@ -97,8 +99,8 @@ class _Page:
         return True
 
     def _hit_text(self, passage: Passage, most: int) -> str:
-        what = _who(passage) if passage.source == "message" else passage.place
-        head = f"[{self._numbers[passage.id]}] {what}{_marks(passage)} · id={passage.id}"
+        what = _who(passage) if passage.source == "message" else printable(passage.place)
+        head = f"[{self._numbers[passage.id]}] {what}{_marks(passage)} · id={_id(passage)}"
         for other in self.shown.values():
             if other.id in self._numbers and other.text == passage.text:
                 return f"{head} · the same text as [{self._numbers[other.id]}]"
@@ -120,7 +122,13 @@ class _Page:
 
 def _group(passage: Passage) -> str:
     day = f"{passage.when:%Y-%m-%d %a}" if passage.when else "no date"
-    return f"{day} · {passage.session if passage.source == 'message' else _KINDS[passage.source]}"
+    what = _KINDS.get(passage.source) or printable(passage.session)
+    return f"{day} · {what}"
+
+
+def _id(passage: Passage) -> str:
+    """The id, whatever a file or a conversation is called."""
+    return _LINE_END.sub(" ", passage.id)
 
 
 def _repeats(reply: Passage, said: Passage) -> bool:
@@ -142,15 +150,15 @@ def around_text(id: str, passages: Sequence[Passage], most: int) -> Shown:
         f"{'> ' if one.id == id else ''}{_who_when_where(one)}\n{_indented(one.text, each)}"
         for one in passages
     ]
-    head = f"Around {id}, in order:"
-    tail = f"Before this: around={passages[0].id}. After this: around={passages[-1].id}."
+    head = f"Around {_LINE_END.sub(' ', id)}, in order:"
+    tail = f"Before this: around={_id(passages[0])}. After this: around={_id(passages[-1])}."
     return "\n\n".join([head, *texts, tail]), passages
 
 
 def _who_when_where(passage: Passage) -> str:
     when = f"{passage.when:%Y-%m-%d %a %H:%M}" if passage.when else "no date"
-    where = passage.session if passage.source == "message" else passage.place
-    return f"{when} · {_speaker(passage)} · {where}{_marks(passage)} · id={passage.id}"
+    where = printable(passage.session if passage.source == "message" else passage.place)
+    return f"{when} · {_speaker(passage)} · {where}{_marks(passage)} · id={_id(passage)}"
 
 
 def _marks(passage: Passage) -> str:

@@ -93,6 +93,13 @@ class VectorWorker:
         self._backoff.reset()
         return value
 
+    def check(self) -> None:
+        """Raises `NanobotError` where it cannot be asked now."""
+        if self._process is None and self._clock.monotonic() < self._resting_until:
+            raise WorkerError(self._failure)
+        if self._process is None and find_spec("numpy") is None:
+            raise ExtraMissing("search by meaning", _EXTRA)
+
     async def close(self) -> None:
         """End the process."""
         if self._process is not None:
@@ -100,10 +107,7 @@ class VectorWorker:
         await self._background.drain(_QUESTION_SECONDS)
 
     async def _start(self) -> Process:
-        if self._clock.monotonic() < self._resting_until:
-            raise WorkerError(self._failure)
-        if find_spec("numpy") is None:
-            raise ExtraMissing("search by meaning", _EXTRA)
+        self.check()
         environment = {
             "OMP_NUM_THREADS": str(min(os.cpu_count() or 1, _THREADS)),
             "GOMP_SPINCOUNT": "1000",  # threads that wait soon leave the processor to others
@@ -275,6 +279,7 @@ class Meaning:
     async def _vectors(
         self, texts: Sequence[str], *, question: bool = False, patient: bool = True
     ) -> list[list[float]]:
+        self._worker.check()  # a server is not asked, and paid, for what has nowhere to go
         vectors = await self._embedder.embed(texts, question=question, patient=patient)
         if len(vectors) != len(texts):
             raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")

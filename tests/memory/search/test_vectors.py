@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from nanobot.errors import ContextTooLong, ProviderRejected, ProviderUnavailable
 from nanobot.memory.search.index import MemoryIndex
-from tests.memory.search.talk import Home, find, id_of, said
+from tests.memory.search.talk import Home, everything, find, id_of, said
 
 pytest.importorskip("numpy", reason="the worker for vectors needs the extra embeddings")
 
@@ -255,6 +256,35 @@ async def test_without_an_embedder_the_matrix_goes(home: Home) -> None:
     assert await find(index, "puppy") == ["m:cli:direct:20"]
     assert (await index.stats()).vectors == 0
     assert not home.database.with_name("index.vectors").exists()
+    await index.close()
+
+
+async def test_vectors_of_another_embedder_do_not_outlast_their_text(home: Home) -> None:
+    index = home.index(embedder=Synonyms())
+    await up_to_date(index)
+    [dogs] = {row for row in rows(home) if row[0] == 127 and row[4] != 127}
+    await index.close()
+    other = Synonyms("other")
+    other.broken = True
+    index = home.index(embedder=other)
+    await up_to_date(index)
+    home.retract("cli:direct", "", 20, 20)
+    home.retract("telegram:7", "", 1, 1)
+    await up_to_date(index)
+    await index.close()
+    assert dogs not in everything(home.path / "state")
+
+
+async def test_a_server_is_not_asked_where_vectors_cannot_be_kept(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    embedder = Synonyms()
+    index = home.index(embedder=embedder)
+    await up_to_date(index)
+    assert await find(index, "puppy") == ["m:cli:direct:20"]
+    assert "an extra, embeddings" in (await index.stats()).trouble
+    assert embedder.calls == 0
     await index.close()
 
 
