@@ -63,7 +63,10 @@ def importance_of(line: str) -> Importance | None:
 
 def without_importance(text: str) -> str:
     """A line, or a whole text, without marks."""
-    return _MARK.sub("", text) if "<!--" in text else text
+    if "<!--" not in text:
+        return text
+    lines = (_MARK.sub("", line) if "<!--" in line else line for line in text.split("\n"))
+    return "\n".join(lines)
 
 
 def with_mark(line: str, mark: str) -> str:
