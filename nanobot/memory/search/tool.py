@@ -54,9 +54,10 @@ _DESCRIPTION = (
 
 class SearchMemory(Tool, Struct, frozen=True):
     """Searches what the caller's scope may read. `readable` gives the scopes that a scope may read,
-    itself first. `note_use` is told, in a thread, which facts of a scope were looked up. A call
-    shows so many `results`, or half as many again where there is room, unless it says how many, in
-    at most so many `characters`."""
+    itself first. `note_use` is told, in a thread, which facts of a scope were looked up, unless
+    text from elsewhere was read, which may have asked for it. A call shows so many `results`, or
+    half as many again where there is room, unless it says how many, in at most so many
+    `characters`."""
 
     index: MemoryIndex
     readable: Callable[[str], tuple[str, ...]]
@@ -72,7 +73,7 @@ class SearchMemory(Tool, Struct, frozen=True):
         if id := arguments.around.strip():
             text, shown = await self._around(id, scopes)
         elif arguments.query.strip():
-            text, shown = await self._search(arguments, scopes)
+            text, shown = await self._search(arguments, scopes, counts=not caller.origins())
         else:
             raise ToolError("give a query to search for, or around with the id of a result")
         return ToolResult(text, trusted=all(_is_own(passage, caller.scope) for passage in shown))
@@ -87,7 +88,9 @@ class SearchMemory(Tool, Struct, frozen=True):
             )
         return around_text(id, passages, self.characters)
 
-    async def _search(self, arguments: SearchArguments, scopes: tuple[str, ...]) -> Shown:
+    async def _search(
+        self, arguments: SearchArguments, scopes: tuple[str, ...], *, counts: bool
+    ) -> Shown:
         query = Query(
             arguments.query.strip(),
             scopes,
@@ -100,7 +103,7 @@ class SearchMemory(Tool, Struct, frozen=True):
             skip=max(0, arguments.more - 1),
         )
         result = await self.index.search(query)
-        for scope, facts in ({} if query.skip else looked_up(result)).items():
+        for scope, facts in (looked_up(result) if counts and not query.skip else {}).items():
             await asyncio.to_thread(self.note_use, scope, facts)
         return results_text(query, result, self.characters)
 

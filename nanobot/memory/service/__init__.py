@@ -165,8 +165,8 @@ class MemoryService:
         the origin of the words of who asks, by which they are called "you"."""
         query = replace(query, scopes=self._scopes.readable(self.memory(scope).scope))
         result = await self._index.search(query)
-        for owner, facts in looked_up(result).items():
-            await asyncio.to_thread(self.memory(owner).recall.note_use, facts)
+        memory = self.memory(scope)  # what others may see of it they do not move up
+        await asyncio.to_thread(memory.recall.note_use, looked_up(result).get(memory.scope, ()))
         return views.search_report(query, result, asker)
 
     async def why(self, text: str, scope: str, asker: str = "") -> Report:

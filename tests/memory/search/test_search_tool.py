@@ -359,3 +359,14 @@ async def test_a_search_asks_for_half_as_many_again_as_are_set_unless_the_call_s
         asked = parse_arguments(SearchArguments, arguments)
         await replace(tool(shelf), results=7)(asked, OWNER)
     assert [query.limit for query in shelf.asked] == [10, 3]
+
+
+async def test_what_text_from_elsewhere_may_have_asked_for_does_not_count_as_looked_up() -> None:
+    noted = list[tuple[str, Sequence[str]]]()
+    fact = passage(1, "- hello Tom", source="memory", place="memory/MEMORY.md:3")
+    search = SearchMemory(Shelf([fact]), lambda scope: (scope,), lambda *one: noted.append(one))
+    tainted = replace(OWNER, origins=lambda: ("tool:web_fetch",))
+    await search(SearchArguments("hello"), tainted)
+    assert noted == []
+    await search(SearchArguments("hello"), OWNER)
+    assert noted == [("owner", ["- hello Tom"])]
