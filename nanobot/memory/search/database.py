@@ -179,7 +179,7 @@ class VectorRows:
     def _prepare(self) -> None:
         if not self._is_prepared():
             with transaction(self._db):
-                self.forget()
+                self._forget()
                 new = "INSERT OR REPLACE INTO setting VALUES ('embedder', ?)"
                 self._db.execute(new, (self._name,))
         if self._name:
@@ -188,9 +188,14 @@ class VectorRows:
     def _is_prepared(self) -> bool:
         return _setting(self._db, "embedder") == self._name
 
+    @unless_refused()
     def forget(self) -> None:
         """The matrix is not the one that is known here: no passage has a vector, and what is in
         it may be of erased text."""
+        with transaction(self._db):
+            self._forget()
+
+    def _forget(self) -> None:
         self._matrix.unlink(missing_ok=True)
         self._db.execute("UPDATE passage SET row = NULL WHERE row IS NOT NULL")
         self._db.execute("DELETE FROM vacant")

@@ -142,9 +142,9 @@ class MemoryIndex:
         for is_last in (False, True):
             try:
                 ingest, search = self._open()
-                if within is not None:
+                if within is not None or is_last:
                     with unless_refused():
-                        ingest.refresh(within)
+                        ingest.refresh(within or 0.0)
                 return work(search)
             except Interrupted as error:
                 raise StorageError(self._path, "the index was closed meanwhile") from error
