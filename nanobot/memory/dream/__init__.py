@@ -38,7 +38,13 @@ from msgspec.structs import replace
 
 from nanobot.bus.state import StateStore
 from nanobot.clock import Clock, pause_after, with_timeout
-from nanobot.errors import NanobotError, ProviderError, ProviderRejected, WriteConflict
+from nanobot.errors import (
+    NanobotError,
+    PathRefused,
+    ProviderError,
+    ProviderRejected,
+    WriteConflict,
+)
 from nanobot.memory.digests import digest_path
 from nanobot.memory.dream.learning import (
     DreamLimits,
@@ -258,9 +264,15 @@ class Dream:
                 if not text:
                     await self._finish(reader, memory, plan, report)
                     continue
-                with suppress(WriteConflict):
-                    await memory.store.replace(path, text, expected=None, change=Change("dream"))
-                    report.digests += (path,)
+                try:
+                    with suppress(WriteConflict):
+                        made = Change("dream")
+                        await memory.store.replace(path, text, expected=None, change=made)
+                        report.digests += (path,)
+                except PathRefused as error:  # a link or a folder is there
+                    logger.warning("{} is not written: {}", path, error)
+                    plan = DreamPlan(skipped=frozenset({month}))
+                    await self._finish(reader, memory, plan, report)
         return bool(report.digests)
 
     async def _finish(

@@ -172,6 +172,16 @@ async def test_a_month_that_is_refused_holds_up_no_other_and_is_given_up_after_t
     assert dream.next_run("owner", lambda since: since, 100) is None
 
 
+async def test_a_folder_in_the_place_of_a_digest_holds_up_no_other(noted: World) -> None:
+    noted.write("memory/2026-08-03.md", "- 10:00 a walk\n")
+    (noted.workspace / "memory" / "2026-08.md").mkdir()
+    dream, model = noted.dream(author=lambda one: condensed(RAN) if is_digest(one) else found())
+    for _ in range(3):
+        assert (await dream.run("owner")).problem == ""
+    assert "Ran three times" in noted.read(SEPTEMBER)
+    assert sum(map(is_digest, model.prompts)) == 3
+
+
 async def test_a_run_out_of_budget_condenses_the_rest_the_next_time(noted: World) -> None:
     noted.write("memory/2026-08-03.md", "- 10:00 a walk\n")
     walk = condensed({"text": "A walk", "days": [3]})
