@@ -29,7 +29,7 @@ _NAME = re.compile(r"(\d{4}-(?:0[1-9]|1[0-2]))\.md")
 _DAYS = re.compile(r"\s*\(((?:\d\d-\d\d(?:, )?)+)\)$")
 _MOST_LINES, _LONGEST_LINE = 40, 300
 _MOST_SHOWN = 40_000
-"""Characters of a month's notes in the question; each day gets its share."""
+"""Characters of a month's notes in the question; where there are more, each day gets its share."""
 _OFTEN = 3
 """A line that rests on so many days recurs."""
 _SAME = 0.6
@@ -97,7 +97,8 @@ def confirmed_notes(text: str) -> str:
 
 def digest_request(month: str, notes: Mapping[date, str]) -> str:
     """The message that shows the notes of a month by their days, each cut where there are many."""
-    most = _MOST_SHOWN // max(len(notes), 1)
+    is_long = sum(map(len, notes.values())) > _MOST_SHOWN
+    most = _MOST_SHOWN // len(notes) if is_long else _MOST_SHOWN
     parts = [f"## Notes of {month}"]
     parts += [f"### {day}\n\n{_cut(text, most)}" for day, text in sorted(notes.items())]
     return "\n\n".join(parts)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import ProviderRejected, ProviderUnavailable
-from nanobot.memory.digests import DigestLine, digest_lines, due_months, read_digest
+from nanobot.memory.digests import DigestLine, digest_lines, digest_request, due_months, read_digest
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.wording import Fact
 from nanobot.providers.offline.model import OfflineModel
@@ -206,6 +206,15 @@ async def test_what_is_forgotten_while_the_model_thinks_is_not_written(noted: Wo
     assert noted.read(SEPTEMBER) == ""
     await dream.run("owner")
     assert noted.read(SEPTEMBER) == "# 2026-09\n\n- Ran three times a week (09-03, 09-05, 09-12)\n"
+
+
+def test_a_long_day_is_cut_only_where_the_month_is_too_long() -> None:
+    days = [datetime(2026, 9, day).astimezone().date() for day in range(1, 31)]
+    long = "- 10:00 swam\n" * 500
+    notes = dict.fromkeys(days, "- 10:00 ran 5 km") | {days[0]: long}
+    assert long in digest_request("2026-09", notes)
+    notes = dict.fromkeys(days, long)
+    assert len(digest_request("2026-09", notes)) < 42_000
 
 
 def test_lines_that_rest_on_no_note_are_left_out() -> None:
