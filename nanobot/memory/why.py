@@ -3,8 +3,8 @@
 The chain is: the line, the version that gave it this wording, the wordings before (the most similar
 line that the version removed), and behind each the history entry and the messages that it stands
 for; or the notes, by way of the digest of their month; or the turn in which the agent wrote it; or
-the person's own hand. Nothing of another scope is
-ever shown: each link is checked, and a link that may not be followed is named as such.
+the person's own hand. Nothing of another scope is ever shown: each link is checked, and a link that
+may not be followed is named as such.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ def memory_changes(
         )
     said = [change.new for change in changes if change.new]
     facts, left_out = guard.fact_lines(base), [one for one in changes if not one.new]
-    if len(left_out) > max(2, len(facts) // 2):
+    if len(left_out) > max(1, len(facts) // 2):
         # The file was not given whole: a line that is like one of those is not meant to replace it.
         changes = [one if _is_said(one.old, [one.new]) else replace(one, old="") for one in changes]
     kept = (one for one in changes if one.new or _is_said(one.old, said))

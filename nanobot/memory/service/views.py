@@ -67,8 +67,7 @@ class FileView(Struct, frozen=True):
 
 class Overview(Struct):
     """What a scope holds. `history` counts entries and unread ones, `notes` days, `digests` months;
-    `index` and the
-    other `scopes` are for the owner; `problem` is what cannot be read, and why."""
+    `index` and the other `scopes` are for the owner; `problem` is what cannot be read, and why."""
 
     scope: str
     facts: list[str] = field(default_factory=list)
