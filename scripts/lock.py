@@ -2,10 +2,10 @@
 
     python -m scripts.lock
 
-asks pip what it would install today for `pyproject.toml` and all its extras, and writes
-`deploy/requirements.txt`, with the hash of each file for each of `MACHINES`. A package that only
-older Pythons need may stand there as well, and does no harm; that none is missing, `pip check` says
-while the image is built.
+asks pip what it would install today for `pyproject.toml` and its extras (without `embeddings`,
+which is larger than all others together), and writes `deploy/requirements.txt`, with the hash of
+each file for each of `MACHINES`. A package that only older Pythons need may stand there as well,
+and does no harm; that none is missing, `pip check` says while the image is built.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def wanted(pyproject: Path = ROOT / "pyproject.toml") -> list[str]:
     """The requirements of nanobot with all that the image can do."""
     project = tomllib.loads(pyproject.read_text())["project"]
     extras = project["optional-dependencies"]
-    alone = [name for name in extras if name not in {"dev", "standard"}]
+    alone = [name for name in extras if name not in {"dev", "embeddings", "standard"}]
     return [*project["dependencies"], *(line for name in alone for line in extras[name])]
 
 
