@@ -410,8 +410,10 @@ class GitStore:
     def tip_number(self) -> int:
         """The number of the newest version, 0 for none."""
         with self.locked():
-            tip = self.repository.tip()
-            return CommitMessage.parse(self.repository.commit(tip).message).number if tip else 0
+            if not (tip := self.repository.tip()):
+                return 0
+            said = CommitMessage.parse(self.repository.commit(tip).message)
+            return said.number or self.versions()[-1].number  # a person's commit names none
 
     def _revert(self, wanted: Mapping[str, str], conflicts: Sequence[str] = ()) -> Revert:
         now = {path: text_of(self._current(path)) for path in wanted}

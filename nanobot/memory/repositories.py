@@ -67,8 +67,8 @@ def split(state: Path) -> None:
     others, new = state / _OTHERS, state / f"{_OTHERS}.new"
     with storage_errors(others):
         shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(mode=0o700)
         try:
+            new.mkdir(mode=0o700)
             if _split(Repository(state / _OWNERS), new):
                 logger.info("the versions of other scopes than the owner's are in {} now", others)
                 os.sync()
@@ -76,6 +76,9 @@ def split(state: Path) -> None:
             logger.error("{}; new versions begin for other scopes than the owner's", error)
             shutil.rmtree(new)
             new.mkdir(mode=0o700)
+        except BaseException:  # a full disk must not stay full of it
+            shutil.rmtree(new, ignore_errors=True)
+            raise
         new.rename(others)
         sync_folder(state)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.errors import StorageError
 from nanobot.io import locked
-from nanobot.memory.git import Repository
+from nanobot.memory.git import FolderHistory, Repository
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.repositories import repositories
 from nanobot.memory.version import Change, CommitMessage, UnknownVersion, scope_of
@@ -169,6 +170,22 @@ def test_killed_at_any_step_it_begins_again_and_loses_nothing(tmp_path: Path) ->
         if child.exitcode == 0:
             return
     pytest.fail("the split never came to its end")
+
+
+def test_a_disk_that_refuses_the_split_keeps_nothing_of_it_and_it_is_made_later(
+    home: OldHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StorageError(home.state, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderHistory, "finish", refuse)
+        for work in (home.of().split, home.of(FRIEND).versions):
+            with pytest.raises(StorageError):
+                work()
+            assert not list(home.state.glob("versions*/"))
+        assert home.write("", "- still written\n") == 8
+    assert numbers(home.of(FRIEND)) == [2, 6]
 
 
 def test_where_an_old_version_is_damaged_the_other_scopes_begin_anew(home: OldHome) -> None:

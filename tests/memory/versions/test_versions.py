@@ -381,6 +381,17 @@ def test_git_reads_the_repository(home: Home) -> None:
     assert git(home, "fsck", "--strict").strip() == ""
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+def test_a_commit_made_with_git_counts_in_the_numbers(home: Home) -> None:
+    home.write("- a\n")
+    who = ("-c", "user.name=Me", "-c", "user.email=me@localhost")
+    made = git(home, *who, "commit-tree", "-p", "HEAD", "-m", "mine", "HEAD^{tree}")
+    git(home, "update-ref", "HEAD", made.strip())
+    assert home.store.tip_number() == 2
+    assert home.write("- b\n") == 3
+    assert [version.number for version in home.new().versions()] == [1, 2, 3]
+
+
 def test_lineage_reads_through_any_number_of_versions(home: Home) -> None:
     for number in range(34):
         home.write(f"- {number}\n")
