@@ -269,6 +269,8 @@ class Dream:
                         made = Change("dream")
                         await memory.store.replace(path, text, expected=None, change=made)
                         report.digests += (path,)
+                        condensed = self._state.of(memory.scope).condensed | {month}
+                        await self._remember(memory, condensed=condensed)
                 except PathRefused as error:  # a link or a folder is there
                     logger.warning("{} is not written: {}", path, error)
                     plan = DreamPlan(skipped=frozenset({month}))

@@ -224,7 +224,8 @@ class Reader:
 
     def undigested(self, state: ScopeState) -> dict[str, dict[date, str]]:
         """The months that are due and have no digest, each with its notes by their days."""
-        made, store = self._memory.store.digest_months(), self._memory.store
+        store = self._memory.store
+        made = {*store.digest_months(), *state.condensed}  # also one that was deleted since
         months = [month for month in self._months(state.digest) if month not in made]
         noted = {month: dict[date, str]() for month in months if month not in state.done}
         for day in paced(store.note_days()):
@@ -239,9 +240,9 @@ class Reader:
         entries: list[DreamEntry] = []
         empty: set[str] = set()
         size = 0
-        made = self._memory.store.digest_months()
+        made = {*self._memory.store.digest_months()}
         for key in paced(self.unread_keys(state)):
-            if is_month(key) and key not in made:
+            if is_month(key) and key not in made | state.condensed:
                 continue
             entry = self._opened(key)
             if entry is None:
@@ -267,7 +268,8 @@ class Reader:
             done[-1] if done else before
             for done, before in ((noted, state.note), (digested, state.digest))
         )
-        return replace(state, note=note, digest=digest, done=state.done & left)
+        done, condensed = state.done & left, state.condensed & left - state.done
+        return replace(state, note=note, digest=digest, condensed=condensed, done=done)
 
     def _cursors(self) -> list[str]:
         history = self._memory.history

@@ -54,13 +54,14 @@ class ScopeState(Struct, frozen=True):
 
     `last_run` is when a run last ended, in ISO 8601, empty for never. `note` is the last day whose
     notes were distilled, as YYYY-MM-DD, `digest` the last month of whose digest what recurs was
-    learned, as YYYY-MM. `done` holds entries beyond the cursor that were read,
-    `skipped` those left for later, and how often.
+    learned, as YYYY-MM, `condensed` months whose digest was written and is unread. `done` holds
+    entries beyond the cursor that were read, `skipped` those left for later, and how often.
     """
 
     last_run: str = ""
     note: str = ""
     digest: str = ""
+    condensed: frozenset[str] = frozenset()
     done: frozenset[str] = frozenset()
     skipped: Mapping[str, int] = field(default_factory=dict)
     plan: DreamPlan | None = None

@@ -130,6 +130,19 @@ async def test_a_digest_that_was_deleted_is_not_made_again(noted: World) -> None
     assert noted.read(SEPTEMBER) == ""
 
 
+async def test_nor_is_one_that_was_deleted_before_it_was_read(noted: World) -> None:
+    noted.write("memory/2026-08-03.md", "- 10:00 a walk\n")
+    await noted.dreams(found(), condensed(RAN), max_calls=2)
+    august = noted.workspace / "memory" / "2026-08.md"
+    august.unlink()
+    dream, model = noted.restarted().dream(condensed(SOLD))
+    await dream.run("owner")
+    assert (model.left, len(model.prompts)) == (0, 1)
+    assert "boat" in noted.read(SEPTEMBER)
+    assert not august.exists()
+    assert dream.next_run("owner", lambda since: since, 100) is None
+
+
 async def test_after_a_crash_behind_the_file_the_model_is_not_asked_again(noted: World) -> None:
     dream, _ = noted.dream(found(), condensed(RAN), fails(ProviderUnavailable("died here")))
     await dream.run("owner")
