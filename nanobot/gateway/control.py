@@ -97,8 +97,10 @@ class ControlServer:
         """Stop listening, let clients read what was sent, and remove the socket."""
         if self._server is None:
             return
-        self._server.close()
-        self._server = None
+        server, self._server = self._server, None
+        asyncio.get_running_loop().remove_reader(server.sockets[0])
+        await asyncio.sleep(0)  # a closed server loses whom it has just accepted: they would wait
+        server.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(SOCKET_NAME, dir_fd=self._directory)
         os.close(self._directory)
@@ -119,6 +121,9 @@ class ControlServer:
         return listener
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # accepted before it closed, too late for `close`
+            writer.close()
+            return
         connection = ControlConnection(writer)
         self._connections.add(connection)
         try:

@@ -234,6 +234,21 @@ async def wire_to_closing(folder: Path) -> AsyncIterator[Wire]:
         yield wire
 
 
+@pytest.mark.parametrize("steps", range(6))
+async def test_who_connects_while_it_closes_is_not_left_waiting(tmp_path: Path, steps: int) -> None:
+    server = ControlServer(tmp_path, OPERATIONS, say_hello)
+    await server.start()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        client.connect(str(tmp_path / SOCKET_NAME))
+        for _ in range(steps):  # of the loop, which takes several to accept somebody
+            await asyncio.sleep(0)
+        await server.close()
+        with contextlib.suppress(ConnectionResetError):
+            loop = asyncio.get_running_loop()
+            assert await asyncio.wait_for(loop.sock_recv(client, 1), 5) == b""
+
+
 async def test_a_home_with_a_very_long_path_has_a_socket_too(tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 100) / ("e" * 100)
     async with serving(folder), wire_to(folder) as wire:
