@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nanobot.memory.search import Query
+from nanobot.memory.search.database import TURN
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.reading import SourceFile, lines_of
 from nanobot.messages import Role
@@ -308,11 +309,12 @@ async def test_ids_are_the_same_after_a_rebuild(home: Home, index: MemoryIndex) 
     assert len(before) == 5
 
 
+ROLES: dict[str, Role] = {"say": "user", "reply": "assistant", "output": "tool"}
 KEPT = "SELECT DISTINCT seq FROM passage WHERE kept ORDER BY seq"
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["say", "output", "retract", "archive", "edit", "note", "amend", "mark", "unmark"]
+            [*ROLES, "retract", "archive", "edit", "note", "amend", "mark", "unmark"],
         ),
         st.integers(1, 12),
     ),
@@ -336,13 +338,17 @@ async def step_by_step(home: Home, steps: list[tuple[str, int]]) -> None:
     last = 1
     for step, number in steps:
         match step:
-            case "say" | "output":
-                last += 1
+            case "say" | "reply" | "output":
                 text = " ".join(["tiger", "horse", "zebra", "東京都"][: 1 + number % 4])
-                role: Role = "tool" if step == "output" else "user"
+                numbers = range(last + 1, last + 1 + (number // 12 * TURN or 1))
                 home.say(
-                    "cli:direct", said(last, text, role, turn=f"t{last // 2}", day=number // 9)
+                    "cli:direct",
+                    *(
+                        said(n, text, ROLES[step], turn=f"t{n // 2}", day=number // 9)
+                        for n in numbers
+                    ),
                 )
+                last = numbers[-1]
             case "retract":
                 home.retract("cli:direct", "", min(number, last), min(number, last) + 1)
             case "mark" | "unmark":
