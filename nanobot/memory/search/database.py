@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -249,6 +250,13 @@ class VectorRows:
             (json.dumps(rows),),
         )
         return dict(found.fetchall())
+
+    def within(self, first: str, before: str) -> bytes:
+        """The rows of the passages between two moments, as 32-bit numbers."""
+        found = self._db.execute(
+            "SELECT row FROM passage WHERE row >= 0 AND moment >= ? AND moment < ?", (first, before)
+        )
+        return array("I", [row for (row,) in found]).tobytes()
 
     def count(self) -> int:
         """How many passages have a vector."""

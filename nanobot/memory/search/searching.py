@@ -105,7 +105,8 @@ class Search:
         """What to ask the matrix of vectors."""
         streams = self._searched(query)
         question = self._question(query, streams, today)
-        return MatrixQuery(question.plain, tuple(streams), self.rows.known())
+        among = self.rows.within(*_days(query)) if query.since or query.until else None
+        return MatrixQuery(question.plain, tuple(streams), self.rows.known(), among)
 
     def answer(
         self, query: Query, today: date, near: Sequence[tuple[int, float]] = ()

@@ -61,10 +61,15 @@ def _row(dimension: int) -> np.dtype[Any]:
 
 
 def nearest(
-    path: str, rows: int, streams: Sequence[int], vector: bytes, limit: int
+    path: str,
+    rows: int,
+    streams: Sequence[int],
+    vector: bytes,
+    limit: int,
+    among: bytes | None = None,
 ) -> list[tuple[int, float]] | None:
-    """The rows of `streams` with the highest cosines, best first; None where the file does not hold
-    so many rows of this kind."""
+    """The rows of `streams`, and `among` these (all for None), with the highest cosines, best
+    first; None where the file does not hold so many rows of this kind."""
     question = _unit(vector)
     kind = _row(len(question))
     size = Path(path).stat().st_size if Path(path).exists() else 0
@@ -79,6 +84,8 @@ def nearest(
         numbers = block["numbers"].astype(np.float32)
         cosines[start : start + _BLOCK] = (numbers @ question) * block["scale"]
     cosines[~np.isin(matrix["stream"], streams)] = _ELSEWHERE
+    if among is not None:
+        cosines[~np.isin(np.arange(rows), np.frombuffer(among, np.uint32))] = _ELSEWHERE
     limit = min(limit, rows)
     best = np.argpartition(-cosines, limit - 1)[:limit]
     ordered = best[np.argsort(-cosines[best])]

@@ -117,6 +117,7 @@ class VectorWorker:
             process = await asyncio.create_subprocess_exec(
                 *worker_command(self._script), stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
                 env=worker_environment() | environment,
+                start_new_session=True,  # Ctrl-C stops a turn in the terminal, not the worker
             )  # fmt: skip
         except OSError as error:
             raise self._failed(f"could not be started ({error.strerror})") from error
@@ -181,12 +182,13 @@ def _storable(text: str) -> str:
 
 
 class MatrixQuery(Struct, frozen=True):
-    """A question to the matrix: its `text`, the streams that may be read, and how many rows the
-    index knows."""
+    """A question to the matrix: its `text`, the streams that may be read, how many rows the index
+    knows, and to which of them (32-bit numbers) the answer is restricted, if it is."""
 
     text: str
     streams: tuple[int, ...]
     rows: int
+    among: bytes | None = None
 
 
 class Meaning:
@@ -210,6 +212,7 @@ class Meaning:
                 path=str(self._path),
                 rows=asked.rows,
                 streams=asked.streams,
+                among=asked.among,
                 vector=_packed(vector),
                 limit=_NEAREST,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from array import array
@@ -115,6 +116,13 @@ async def test_the_worker_has_nothing_of_the_environment(
     names = set(await worker.ask("environment"))
     assert "NANOBOT_SECRET" not in names
     assert "HOME" not in names
+    await worker.close()
+
+
+async def test_an_interrupt_of_the_terminal_is_not_for_the_worker(tmp_path: Path) -> None:
+    tells = ANSWERS.replace('request["do"]', "os.getpgid(0)").replace("import ", "import os, ", 1)
+    worker = VectorWorker(FakeClock(), script(tmp_path, tells))
+    assert await worker.ask("group") != os.getpgid(0)
     await worker.close()
 
 

@@ -6,13 +6,15 @@ import asyncio
 import re
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from nanobot.errors import ContextTooLong, ProviderRejected, ProviderUnavailable
+from nanobot.memory.search import Query
 from nanobot.memory.search.index import MemoryIndex
-from tests.memory.search.talk import Home, everything, find, id_of, said
+from tests.memory.search.talk import START, Home, everything, find, id_of, ids, said
 
 pytest.importorskip("numpy", reason="the worker for vectors needs the extra embeddings")
 
@@ -97,6 +99,16 @@ async def test_meaning_crosses_no_scope(home: Home) -> None:
     index = home.index(embedder=Synonyms())
     await up_to_date(index)
     assert await find(index, "dog hound puppy", "people/telegram_7") == ["m:telegram:7:1"]
+    await index.close()
+
+
+async def test_in_some_days_meaning_looks_for_what_is_near_there(home: Home) -> None:
+    home.say("cli:direct", *(said(n, f"a puppy barked {n}", day=40) for n in range(50, 300)))
+    index = home.index(embedder=Synonyms())
+    await up_to_date(index)
+    day = (START + timedelta(days=20)).date()
+    result = await index.search(Query("hound", ("owner",), since=day, until=day))
+    assert ids(result) == ["m:cli:direct:20"]
     await index.close()
 
 
