@@ -1,9 +1,25 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from loguru import logger
+
+from nanobot.memory.search.index import MemoryIndex
+from tests.memory.search.talk import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+async def index(home: Home) -> AsyncIterator[MemoryIndex]:
+    made = home.index()
+    yield made
+    await made.close()
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,18 +22,6 @@ from nanobot.messages import Role
 from nanobot.session.records import encode
 from tests.memory.search.talk import START, Home, everything, find, id_of, said
 from tests.scratch import scratch
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
-
-
-@pytest.fixture
-async def index(home: Home) -> AsyncIterator[MemoryIndex]:
-    made = home.index()
-    yield made
-    await made.close()
 
 
 async def test_what_was_just_said_is_found(home: Home, index: MemoryIndex) -> None:

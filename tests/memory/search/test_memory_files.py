@@ -3,29 +3,12 @@ one's own."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from nanobot.memory.search import Passage, Query
 from nanobot.memory.search.index import MemoryIndex
 from tests.memory.search.talk import Home, id_of, said
 
 OWNER = ("owner",)
 GROUP = ("groups/telegram_-5", "owner")
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
-
-
-@pytest.fixture
-async def index(home: Home) -> AsyncIterator[MemoryIndex]:
-    made = home.index()
-    yield made
-    await made.close()
 
 
 async def found(index: MemoryIndex, text: str, scopes: tuple[str, ...] = OWNER) -> list[Passage]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,6 @@ def home(tmp_path: Path) -> Home:
     made = Home(tmp_path)
     made.say("cli:direct", said(1, "one elephant"))
     return made
-
-
-@pytest.fixture
-async def index(home: Home) -> AsyncIterator[MemoryIndex]:
-    made = home.index()
-    yield made
-    await made.close()
 
 
 @pytest.mark.parametrize(

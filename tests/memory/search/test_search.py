@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import date
-from pathlib import Path
 
 import pytest
 
@@ -14,18 +12,6 @@ from nanobot.memory.search.index import MemoryIndex
 from tests.memory.search.talk import START, Home, find, id_of, ids, said
 
 OWNER = ("owner",)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
-
-
-@pytest.fixture
-async def index(home: Home) -> AsyncIterator[MemoryIndex]:
-    made = home.index()
-    yield made
-    await made.close()
 
 
 async def test_a_hit_says_who_when_where_and_what_stood_around_it(

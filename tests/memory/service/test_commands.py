@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -23,14 +22,6 @@ from tests.support import running
 
 PERSON = "people/telegram_7"
 GROUP = "groups/telegram_-100"
-
-
-@pytest.fixture
-async def owned(tmp_path: Path) -> AsyncIterator[Owned]:
-    owned = Owned(tmp_path)
-    await owned.journal.open()
-    yield owned
-    await owned.close()
 
 
 async def test_all_commands_are_there(owned: Owned) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from unittest.mock import AsyncMock
 
 import pytest
@@ -23,14 +21,6 @@ from tests.memory.owning import STRANGER, Owned
 
 KEY = "telegram:1"
 SAID = ("the key is under the mat", "Okay.", "I bought bread", "Good.")
-
-
-@pytest.fixture
-async def owned(tmp_path: Path) -> AsyncIterator[Owned]:
-    owned = Owned(tmp_path)
-    await owned.journal.open()
-    yield owned
-    await owned.close()
 
 
 async def answered(owned: Owned) -> None:

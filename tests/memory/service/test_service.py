@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
 
@@ -19,14 +18,6 @@ from tests.memory.homes import retire
 from tests.memory.owning import Owned
 
 PERSON = "people/telegram_7"
-
-
-@pytest.fixture
-async def owned(tmp_path: Path) -> AsyncIterator[Owned]:
-    owned = Owned(tmp_path)
-    await owned.journal.open()
-    yield owned
-    await owned.close()
 
 
 async def test_an_empty_memory_says_so(owned: Owned) -> None:
