@@ -18,10 +18,6 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED
 from nanobot.session.session import Session
 
-Operation = Callable[[Mapping[str, object]], Awaitable[object]]
-"""What the control socket and commands on a home at rest can ask for: its arguments to JSON-able
-data. Raises `NanobotError`."""
-
 
 def text_argument(arguments: Mapping[str, object], key: str) -> str:
     """A text that an operation cannot do without. Raises `NanobotError`."""

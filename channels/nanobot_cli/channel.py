@@ -19,6 +19,7 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.bus.events import (
+    OWNER_ACCOUNT,
     Button,
     InboundMessage,
     Media,
@@ -50,7 +51,7 @@ from nanobot_cli.wire import (
     to_json,
 )
 
-PERSON = "owner"
+PERSON = OWNER_ACCOUNT
 """The sender of every message: the socket is open to the home's owner only."""
 
 MOST_PARTS = 200

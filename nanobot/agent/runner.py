@@ -29,6 +29,7 @@ from nanobot.bus.events import (
     InboundMessage,
     Progress,
     TextDelta,
+    ToolFinished,
     ToolOutput,
     ToolStarted,
     TurnEnded,
@@ -50,14 +51,6 @@ from nanobot.providers.port import (
 )
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
-
-
-class ToolFinished(Struct, frozen=True):
-    """A tool that was started has run. There is neither event for a call that does not run."""
-
-    name: str
-    seconds: float
-
 
 TurnEvent = InboundMessage | Progress | ToolFinished
 """An `InboundMessage` is stored and about to be routed."""

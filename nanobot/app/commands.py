@@ -24,7 +24,8 @@ from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Agent, Platforms, Upkeep
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation
+from nanobot.channel import Operation
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.config.load import SECRETS_FILE, parse_env_file, update_env_file
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError

@@ -26,10 +26,11 @@ from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Agent, Monitoring, Platforms, Upkeep, build_routines, clear_backup
 from nanobot.app.tools import Toolbox
 from nanobot.bus.journal import InboxEntry
-from nanobot.channel import Channel
+from nanobot.channel import Channel, Overseeing
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.gateway.control import ControlServer
+from nanobot.gateway.feed import Feed
 from nanobot.gateway.lock import home_lock
 from nanobot.gateway.pairing import Pairing
 from nanobot.providers.port import Provider
@@ -79,7 +80,8 @@ class Gateway:
         )
         self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools)
         typed_keys, turn_metrics = TypedKeys(base, memory.service), TurnMetrics()
-        hook = Hooks(base.screen, (turn_metrics, typed_keys, *hooks))
+        feed = Feed()
+        hook = Hooks(base.screen, (turn_metrics, typed_keys, feed, *hooks))
         self._agent = agent = Agent(base, models, memory, toolbox, hook)
         self._platforms = platforms = Platforms(base)
         upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.send)
@@ -88,6 +90,10 @@ class Gateway:
         )
         status = monitoring.status
         operations = build_operations(base, memory, toolbox, platforms, upkeep, status, pairing)
+        for channel in base.outlets.values():
+            if isinstance(channel, Overseeing):
+                operations |= channel.oversee(feed)
+        feed.operations = operations
         self._control = ControlServer(base.stores.state, operations, base.cli.chat)
         jobs = build_routines(base, memory, toolbox, agent)
         self._routines = (*monitoring.routines, *upkeep.routines, *jobs, *routines)

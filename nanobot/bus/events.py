@@ -18,7 +18,26 @@ from nanobot.text import shortened
 TERMINAL = "cli"
 """The channel that is always there. Whoever uses it is the owner, and names their chats."""
 
+OWNER_ACCOUNT = "owner"
+"""The owner, as a sender in a terminal, on the page and to the API."""
+
+_BORROWING = frozenset(("web", "api"))
+
 _THREAD = re.compile(r"(?P<chat>.+):(?P<thread>[0-9]+)", re.DOTALL)
+
+
+def account_of(channel: str, sender_id: str) -> tuple[str, str]:
+    """The account (channel, id) that a sender stands for, by which it is decided who they are.
+
+    The page and the API know nobody by themselves: their senders are called by the account that
+    they have elsewhere (`telegram:12345`), or `owner`.
+    """
+    if channel not in _BORROWING:
+        return channel, sender_id
+    there, _, account = sender_id.partition(":")
+    if account and there not in (TERMINAL, *_BORROWING):
+        return there, account
+    return (TERMINAL, sender_id) if sender_id == OWNER_ACCOUNT else (channel, sender_id)
 
 
 class Address(Struct, frozen=True):
@@ -317,6 +336,13 @@ class Notice(Struct, frozen=True):
     chat_id: str
     text: str
     thread_id: str = ""
+
+
+class ToolFinished(Struct, frozen=True):
+    """A tool that was started has run. There is neither event for a call that does not run."""
+
+    name: str
+    seconds: float
 
 
 Progress = TurnStarted | TextDelta | ToolStarted | ToolOutput | TurnEnded | Notice

@@ -9,15 +9,25 @@ each a function with an entry point of its own; it brings those that make sense 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
-from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Receipt
+from nanobot.bus.events import (
+    InboundMessage,
+    Media,
+    OutboundPart,
+    Progress,
+    Receipt,
+    ToolFinished,
+)
 from nanobot.bus.split import Limits as Limits
 from nanobot.clock import Clock
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 
 class Sender(Struct, frozen=True):
@@ -96,6 +106,10 @@ class WebhookReply(Struct, frozen=True):
 
 WebhookHandler = Callable[[WebhookRequest], Awaitable[WebhookReply]]
 
+HttpHandler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
+"""Answers a whole request: it reads the body itself (`request.content` where it may be larger than
+`request.read` allows), may stream its answer, and takes the time that it needs."""
+
 
 class ChannelHost(Protocol):
     """All that an adapter gets from the core."""
@@ -128,6 +142,10 @@ class ChannelHost(Protocol):
         """Serve `path` (begins with a slash) on the one HTTP server while inside; gives the local
         address. An exception in the handler becomes status 500, so that the platform tries again.
         """
+
+    def serve_http(self, path: str, handler: HttpHandler) -> AbstractAsyncContextManager[str]:
+        """Serve `path` for programs and web pages, as `serve_webhook` does for platforms. The host
+        name is checked before; who asks, and an `Origin`, the handler must check itself."""
 
     def media_path(self, media: Media) -> Path:
         """Where an outbound file lies on disk. Raises `SendRefused` where it is gone."""
@@ -194,6 +212,38 @@ class Channel(Protocol):
 
     async def show_progress(self, event: Progress) -> None:
         """Show progress if the platform can; never raise for want of it."""
+
+
+Operation = Callable[[Mapping[str, object]], Awaitable[object]]
+"""What the control socket, the page and commands on a home at rest can ask for, by name: its
+arguments to JSON-able data. It acts for the owner. Raises `NanobotError`."""
+
+
+class Happening(Struct, frozen=True):
+    """Something that happens in the gateway, and the conversation it belongs to."""
+
+    session_key: str
+    event: InboundMessage | Progress | ToolFinished
+
+
+class Overview(Protocol):
+    """The whole gateway, for channels that show it: the operations that the owner can ask for, and
+    what happens in all conversations."""
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """By name: those of the control socket."""
+
+    def watch(self, watcher: Callable[[Happening], None]) -> AbstractContextManager[None]:
+        """Call `watcher` with everything that happens, while inside. It must be quick."""
+
+
+@runtime_checkable
+class Overseeing(Protocol):
+    """What a channel has too that shows the whole gateway, or has operations of its own."""
+
+    def oversee(self, overview: Overview) -> Mapping[str, Operation]:
+        """Take the overview, before `run`; the channel's own operations (`web.link`)."""
 
 
 class LoginRequest(Struct, frozen=True):

@@ -20,7 +20,7 @@ from nanobot.app.base import (
 )
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
-from nanobot.commands import Operation
+from nanobot.channel import Operation
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.cron.tool import CronOperations

@@ -23,8 +23,9 @@ from typing import Annotated, Literal, Protocol
 from msgspec import Meta, Struct
 
 from nanobot.bus.events import TERMINAL, Address, Button
+from nanobot.channel import Operation
 from nanobot.clock import Clock
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
 from nanobot.cron.job import (
     Job,
     JobPlace,

@@ -24,9 +24,18 @@ from nanobot.agent.session_queue import storage_text
 from nanobot.bus.events import TERMINAL, InboundMessage, Media, Notice, OutboundMessage
 from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.queue import MessageBus
-from nanobot.channel import Admission, Channel, Chat, MenuEntry, Sender, WebhookHandler
+from nanobot.channel import (
+    Admission,
+    Channel,
+    Chat,
+    HttpHandler,
+    MenuEntry,
+    Operation,
+    Sender,
+    WebhookHandler,
+)
 from nanobot.clock import Clock, pause_after
-from nanobot.commands import CommandRegistry, Operation, text_argument
+from nanobot.commands import CommandRegistry, text_argument
 from nanobot.errors import ChannelOff, NanobotError, SendRefused, StorageError
 from nanobot.gateway.webserver import WebServer
 from nanobot.io import storage_errors
@@ -206,6 +215,10 @@ class Host:
     def serve_webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
         """See `ChannelHost`."""
         return self._parts.web.serve(path, handler)
+
+    def serve_http(self, path: str, handler: HttpHandler) -> AbstractAsyncContextManager[str]:
+        """See `ChannelHost`."""
+        return self._parts.web.serve_http(path, handler)
 
     def media_path(self, media: Media) -> Path:
         """See `ChannelHost`."""

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from nanobot.commands import Operation
+from nanobot.channel import Operation
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway import MAX_FRAME, SOCKET_NAME
 from nanobot.tasks import Background

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from nanobot.bus.journal import Committed, InboxEntry, Journal, QueueRow
 from nanobot.bus.queue import MessageBus
-from nanobot.commands import Operation, text_argument
+from nanobot.channel import Operation
+from nanobot.commands import text_argument
 from nanobot.errors import UnknownSession
 from nanobot.messages import Message
 from nanobot.providers.counter import Prices

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from loguru import logger
 
 from nanobot.bus.events import Address
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
+from nanobot.channel import Operation
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
 from nanobot.errors import NanobotError
 from nanobot.security.access import Access, Approved, OpenRequest, Revoked
 from nanobot.security.pairing import Grant, PairingRequest, address, label, shell_argument

@@ -27,9 +27,9 @@ from msgspec.structs import asdict
 from nanobot.agent.runner import TurnMetrics
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal import Journal
-from nanobot.channel import WebhookReply, WebhookRequest
+from nanobot.channel import Operation, WebhookReply, WebhookRequest
 from nanobot.clock import Clock
-from nanobot.commands import CommandCall, Operation
+from nanobot.commands import CommandCall
 from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.gateway.health import Health, HealthMonitor
 from nanobot.gateway.webserver import WebServer

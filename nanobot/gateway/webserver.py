@@ -1,4 +1,4 @@
-"""The HTTP server, for webhooks of platforms, and for `/health` and `/metrics`.
+"""The HTTP server, for webhooks of platforms, for `/health` and `/metrics`, and for pages and APIs.
 
 `WebServer` listens from the first `serve` on, by default for this machine alone; a reverse proxy in
 front of it brings the encryption and the public name. Invariants: a request is accepted only under
@@ -6,7 +6,10 @@ a name that was configured, or under an address or `localhost` (so that no web p
 under a name of its own), and not at all from within a web page (those name their `Origin`); a body
 is never larger than `MAX_BODY`, arrives in time or not at all, and is passed on as it came; a
 failing handler costs its request a status 500. Being reachable is no permission: each handler
-checks that the platform made the request. Nothing of a request is logged but its path."""
+checks that the platform made the request. Nothing of a request is logged but its path.
+
+What is served by `serve_http` gets requests as they are, from web pages as well, of any size and
+for any time: all but the host name is up to its handler."""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ import ipaddress
 import logging
 from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from loguru import logger
 
-from nanobot.channel import WebhookHandler, WebhookReply, WebhookRequest
+from nanobot.channel import HttpHandler, WebhookHandler, WebhookReply, WebhookRequest
 from nanobot.errors import ChannelOff, NanobotError
 
 if TYPE_CHECKING:
@@ -42,6 +45,9 @@ _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
 _NAMED = 8
 """So many refused host names are logged, one line each; the rest would be noise."""
+
+
+T = TypeVar("T")
 
 
 class WebServer:
@@ -72,6 +78,7 @@ class WebServer:
             else f"if that is its name, add it to {section}.public_hosts"
         )
         self._handlers: dict[str, WebhookHandler] = {}
+        self._whole: dict[str, HttpHandler] = {}
         self._served: set[str] = set()
         self._refused: set[str] = set()
         self._held = 0
@@ -87,15 +94,26 @@ class WebServer:
         Raises `ChannelOff` for a path that is served already, `NanobotError` where the server
         cannot listen.
         """
+        async with self._serving(path, handler, self._handlers) as address:
+            yield address
+
+    @asynccontextmanager
+    async def serve_http(self, path: str, handler: HttpHandler) -> AsyncIterator[str]:
+        """As `serve`, for a handler of whole requests."""
+        async with self._serving(path, handler, self._whole) as address:
+            yield address
+
+    @asynccontextmanager
+    async def _serving(self, path: str, handler: T, handlers: dict[str, T]) -> AsyncIterator[str]:
         path = _normal(path)
-        if path in self._handlers:
+        if path in self._handlers or path in self._whole:
             raise ChannelOff(f"two channels want the same path {path or '/'} on the HTTP server")
-        self._handlers[path] = handler
+        handlers[path] = handler
         self._served.add(path)
         try:
             yield f"{await self._start()}{path}"
         finally:
-            del self._handlers[path]
+            del handlers[path]
 
     async def close(self) -> None:
         """Stop listening; requests under way may end within two seconds."""
@@ -140,9 +158,27 @@ class WebServer:
         """One request. Whatever happens, it ends in a status."""
         from aiohttp import web
 
+        handler = self._whole.get(_served_at(http.path, self._served) or "")
+        if handler is not None and self._is_ours(http.headers.get("Host", "")):
+            return await self._given(handler, http)
         reply = self._refusal(http) or await self._handled(http)
         headers = {"Server": "nanobot", **reply.headers}
         return web.Response(status=reply.status, body=reply.body or None, headers=headers)
+
+    async def _given(self, handler: HttpHandler, http: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        try:
+            return await handler(http)
+        except web.HTTPException as error:
+            return error
+        except ConnectionError:  # who asked is gone
+            return web.Response(status=499)
+        except NanobotError as error:
+            logger.warning("a request at {} failed: {}", http.path, error)
+        except Exception as error:  # noqa: BLE001 - the boundary: one request fails
+            logger.opt(exception=error).error("a request at {} failed", http.path)
+        return web.Response(status=500)
 
     def _refusal(self, http: web.Request) -> WebhookReply | None:
         """What is refused before the body is read."""
@@ -157,7 +193,7 @@ class WebServer:
             return WebhookReply(405, headers={"Allow": ", ".join(_METHODS)})
         if (http.content_length or 0) > MAX_BODY:
             return WebhookReply(413)
-        return None if path in self._handlers else _BUSY
+        return None if path in self._handlers else _BUSY  # served before, and soon again
 
     def _is_ours(self, host: str) -> bool:
         name = _name_of(host)

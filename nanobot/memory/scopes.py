@@ -17,7 +17,7 @@ from pathlib import Path
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.bus.events import TERMINAL, Address, InboundMessage
+from nanobot.bus.events import TERMINAL, Address, InboundMessage, account_of
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import OTHER_SCOPE
@@ -125,7 +125,8 @@ class Scopes:
         return (scope, OWNER) if sees_owner else (scope,)
 
     def _scope_of_person(self, channel: str, sender_id: str) -> str:
-        names = self._linked.get(f"{channel}:{sender_id}", (f"{channel}:{sender_id}",))
+        account = ":".join(account_of(channel, sender_id))
+        names = self._linked.get(account, (account,))
         for name in names:
             there, _, id = name.partition(":")
             if there == TERMINAL or self._is_owner(there, id):

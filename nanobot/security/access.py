@@ -25,6 +25,7 @@ from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nanobot.bus.events import account_of
 from nanobot.bus.state import StateStore
 from nanobot.channel import Chat, Sender
 from nanobot.clock import Clock
@@ -169,6 +170,7 @@ class Access:
 
     def is_owner_id(self, channel: str, id: str) -> bool:
         """Whether this sender is the owner."""
+        channel, id = account_of(channel, id)
         owners = self._owners.get(channel, ())
         grant = self._state.grants.get((channel, "person", id))
         return EVERYONE in owners or id in owners or (grant is not None and grant.owner)
@@ -285,11 +287,12 @@ class Access:
                 self._document.change, lambda stored: change(stored.at(now))
             )
 
-    def _may_talk(self, channel: str, sender: Sender) -> bool:
+    def _may_talk(self, given: str, sender: Sender) -> bool:
+        channel, _ = account_of(given, sender.id)
         allowed, grants = self._rules.get(channel, _NO_RULES).allow_from, self._state.grants
         return EVERYONE in allowed or any(
             id in allowed or (channel, "person", id) in grants or self.is_owner_id(channel, id)
-            for id in (sender.id, *sender.also)
+            for _, id in (account_of(given, id) for id in (sender.id, *sender.also))
             if id
         )
 

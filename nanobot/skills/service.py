@@ -15,8 +15,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from nanobot.channel import Operation
 from nanobot.clock import Clock
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
 from nanobot.errors import NanobotError
 from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (

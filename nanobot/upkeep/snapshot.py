@@ -29,8 +29,8 @@ from typing import Protocol
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
+from nanobot.channel import Operation
 from nanobot.clock import Clock
-from nanobot.commands import Operation
 from nanobot.errors import StorageError
 from nanobot.io import locked
 from nanobot.upkeep.contents import (

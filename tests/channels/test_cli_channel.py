@@ -25,7 +25,7 @@ from nanobot.bus.events import (
     TurnEnded,
     TurnStarted,
 )
-from nanobot.channel import Admission, Channel, Chat, MenuEntry, Sender, WebhookHandler
+from nanobot.channel import Admission, Channel, Chat, HttpHandler, MenuEntry, Sender, WebhookHandler
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, SendRefused, StorageError
 from nanobot_cli.channel import CliChannel
@@ -61,6 +61,9 @@ class Core:
         return None
 
     def serve_webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+        raise AssertionError("the CLI serves nothing")
+
+    def serve_http(self, path: str, handler: HttpHandler) -> AbstractAsyncContextManager[str]:
         raise AssertionError("the CLI serves nothing")
 
     def media_path(self, media: Media) -> Path:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from loguru import logger
 
+from nanobot.channel import Operation
 from nanobot.cli.main import main
-from nanobot.commands import Operation
 from nanobot.errors import NanobotError
 from nanobot.gateway.control import ControlConnection, ControlServer
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
+from aiohttp.web import Request, StreamResponse
 from loguru import logger
 
 from nanobot.channel import WebhookReply, WebhookRequest
@@ -117,6 +118,45 @@ async def test_paths_are_served_side_by_side_the_longest_first(web: WebServer) -
     assert [request.path for request in short.seen] == ["", "", "bc"]
     assert [request.path for request in long.seen] == ["c"]
     assert [request.path for request in root.seen] == ["other"]
+
+
+async def test_a_page_gets_requests_of_browsers_whole_and_may_stream_its_answer(
+    web: WebServer,
+) -> None:
+    sizes: list[int] = []
+
+    async def page(request: Request) -> StreamResponse:
+        chunks = [len(chunk) async for chunk in request.content.iter_any()]
+        sizes.append(sum(chunks))
+        response = StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one")
+        await response.write(b"two")
+        return response
+
+    platform = Platform()
+    async with web.serve_http("/", page) as base, web.serve("/hook", platform.handle) as hook:
+        origin = {"Origin": base.rstrip("/")}
+        sent = await platform.send(f"{base}/upload", body=b"x" * (MAX_BODY + 1), headers=origin)
+        assert sent[0] == 200
+        assert (await platform.send(base, headers={"Host": "evil.example"}))[0] == 421
+        assert (await platform.send(hook, headers=origin))[0] == 403
+    assert sizes == [MAX_BODY + 1]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), StorageError("disk", "full")])
+async def test_a_page_that_fails_costs_its_request_and_nothing_else(
+    web: WebServer, error: Exception, lines: list[str]
+) -> None:
+    async def page(_: Request) -> StreamResponse:
+        raise error
+
+    platform = Platform()
+    async with web.serve_http("/", page) as base, web.serve("/hook", platform.handle) as hook:
+        assert (await platform.send(f"{base}/x?secret=1"))[0] == 500
+        assert (await platform.send(hook))[0] == 200
+    assert "secret" not in "".join(lines)
+    assert len(lines) == 2  # where it listens, and the failure
 
 
 async def test_a_path_is_served_once(web: WebServer) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec.structs import replace
 
-from nanobot.commands import Operation
+from nanobot.channel import Operation
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.documents import FACTS, LONG_TERM
 from nanobot.memory.dream import Dream

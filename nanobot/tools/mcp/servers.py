@@ -17,8 +17,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from nanobot.bus.state import StateStore
+from nanobot.channel import Operation
 from nanobot.clock import Clock
-from nanobot.commands import Operation, text_argument
+from nanobot.commands import text_argument
 from nanobot.errors import NanobotError, StorageError
 from nanobot.tasks import Background
 from nanobot.text import printable

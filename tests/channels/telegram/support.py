@@ -11,7 +11,15 @@ from pathlib import Path
 from aiohttp import web
 
 from nanobot.bus.events import InboundMessage, Media
-from nanobot.channel import Admission, Chat, MenuEntry, Sender, WebhookHandler, WebhookRequest
+from nanobot.channel import (
+    Admission,
+    Chat,
+    HttpHandler,
+    MenuEntry,
+    Sender,
+    WebhookHandler,
+    WebhookRequest,
+)
 from nanobot.errors import ChannelOff, StorageError
 from nanobot.testing.clock import FakeClock
 from nanobot.validation import build
@@ -98,6 +106,9 @@ class RecordingHost:
 
     def serve_webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
         return _served(path, handler, self.port)
+
+    def serve_http(self, path: str, handler: HttpHandler) -> AbstractAsyncContextManager[str]:
+        raise AssertionError("Telegram needs webhooks only")
 
     def media_path(self, media: Media) -> Path:
         return self._folder / media.ref

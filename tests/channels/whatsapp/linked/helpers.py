@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nanobot.bus.events import InboundMessage, Media
-from nanobot.channel import Admission, Chat, MenuEntry, Sender, WebhookHandler
+from nanobot.channel import Admission, Chat, HttpHandler, MenuEntry, Sender, WebhookHandler
 from nanobot.errors import StorageError
 from nanobot.testing.clock import FakeClock
 from tests.doubles.server import Changes
@@ -182,6 +182,11 @@ class Core:
         self, path: str, handler: WebhookHandler
     ) -> contextlib.AbstractAsyncContextManager[str]:
         raise AssertionError("a linked device has no webhook")
+
+    def serve_http(
+        self, path: str, handler: HttpHandler
+    ) -> contextlib.AbstractAsyncContextManager[str]:
+        raise AssertionError("WhatsApp needs webhooks only")
 
     def media_path(self, media: Media) -> Path:
         return self._folder / media.ref
