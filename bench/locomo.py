@@ -32,7 +32,8 @@ import re
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import log2
@@ -188,8 +189,11 @@ def write_home(home: Path, conversation: Conversation) -> None:
         file.writelines(encode(message) for message in conversation.messages)
 
 
-async def by_index(home: Path, conversation: Conversation, by_meaning: bool) -> list[Answer]:
-    """The answers of the real index, and of the real tool, in the order of the questions."""
+@asynccontextmanager
+async def opened_index(
+    home: Path, conversation: Conversation, by_meaning: bool
+) -> AsyncIterator[MemoryIndex]:
+    """The real index of a conversation's home on its last day, filled, and closed at the end."""
     end = conversation.messages[-1].timestamp
     assert end is not None
     sources = Sources(
@@ -198,12 +202,20 @@ async def by_index(home: Path, conversation: Conversation, by_meaning: bool) -> 
     worker = VectorWorker(SystemClock())
     embedder = LocalEmbedder(worker) if by_meaning else None
     index = MemoryIndex(home / "state" / "index.db", sources, FakeClock(end), embedder, worker)
-    tool = SearchMemory(index, lambda scope: (scope,))
-    caller = TurnContext("locomo", "asking", "locomo:asking", "turn")
     try:
         await index.refresh()
         await index.embed()
-        answers = []
+        yield index
+    finally:
+        await index.close()
+
+
+async def by_index(home: Path, conversation: Conversation, by_meaning: bool) -> list[Answer]:
+    """The answers of the real index, and of the real tool, in the order of the questions."""
+    caller = TurnContext("locomo", "asking", "locomo:asking", "turn")
+    answers = []
+    async with opened_index(home, conversation, by_meaning) as index:
+        tool = SearchMemory(index, lambda scope: (scope,))
         for question in conversation.questions:
             query = Query(question.text, ("owner",), limit=max(DEPTHS))
             result = await index.search(query)
@@ -211,9 +223,7 @@ async def by_index(home: Path, conversation: Conversation, by_meaning: bool) -> 
             texts = [conversation.messages[seq - 1].content for seq in question.evidence]
             ranked = [hit.passage.seq for hit in result.hits]
             answers.append(Answer(question, ranked, _visible(texts, shown.text)))
-        return answers
-    finally:
-        await index.close()
+    return answers
 
 
 def _visible(texts: Iterable[str], shown: str) -> float:
