@@ -1,11 +1,10 @@
-"""The slash commands about the conversation itself, and `/approve` and `/deny` for questions."""
+"""The slash commands about the conversation itself."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
-from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -20,7 +19,6 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
 from nanobot.providers.discovery import ServedModels
 from nanobot.text import counted, shortened
-from nanobot.tooling.approvals import Approvals
 from nanobot.tools.undo import Outcome, UndoLog
 
 _HISTORY_DEFAULT = 10
@@ -230,18 +228,3 @@ def _undo_text(messages: tuple[Message, ...], files: list[tuple[str, Outcome]]) 
     lines = [f"Took back the last turn (“{shortened(asked, 80)}”)."]
     lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It had changed no files."]
     return "\n".join(lines)
-
-
-def register_approvals(registry: CommandRegistry, approvals: Approvals) -> None:
-    """Add `/approve` and `/deny`: the owner's, and they work while the turn that asked waits."""
-
-    async def answer(call: CommandCall, *, yes: bool) -> Answer:
-        code = "".join(call.arguments.split()).upper()
-        return Answer(approvals.answer(code, call.message.address, yes=yes))
-
-    for name, summary, yes in (
-        ("approve", "Allow what was asked for", True),
-        ("deny", "Refuse what was asked for", False),
-    ):
-        run = partial(answer, yes=yes)
-        registry.register(Command(name, summary, run, "[code]", "owner", immediate=True))

@@ -16,7 +16,8 @@ from itertools import count
 
 from loguru import logger
 
-from nanobot.agent.commands import ConversationCommands, Restartable, register_approvals
+from nanobot.agent.approving import Approving
+from nanobot.agent.commands import ConversationCommands, Restartable
 from nanobot.agent.messaging import SendCommand
 from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base, Models, model_name, prices
@@ -68,6 +69,7 @@ def build_operations(
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
         **toolbox.mcp.table(),
+        **Approving(toolbox.approvals).table(),
         **upkeep.operations.table(),
         **platforms.supervisor.table(),
         "commands": commands,
@@ -110,7 +112,7 @@ def register_commands(
         ),
         keeping=Keeping(stores.sessions, stores.journal),
     ).register(commands)
-    register_approvals(commands, toolbox.approvals)
+    Approving(toolbox.approvals).register(commands)
     SendCommand(base.splitter, base.bus, base.known_chats, base.clock).register(commands)
 
     CronCommand(toolbox.cron, base.clock, runs=base.settings.cron.enabled).register(commands)

@@ -78,9 +78,9 @@ class Gateway:
             notifier=base.notifier,
             quiesce=base.processes.quiesce,
         )
-        self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools)
-        typed_keys, turn_metrics = TypedKeys(base, memory.service), TurnMetrics()
         feed = Feed()
+        self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools, feed.publish)
+        typed_keys, turn_metrics = TypedKeys(base, memory.service), TurnMetrics()
         hook = Hooks(base.screen, (turn_metrics, typed_keys, feed, *hooks))
         self._agent = agent = Agent(base, models, memory, toolbox, hook)
         self._platforms = platforms = Platforms(base)

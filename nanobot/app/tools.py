@@ -44,7 +44,7 @@ from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService
 from nanobot.templates import render
 from nanobot.tooling import OwnersPolicy, Tool, TurnContext
-from nanobot.tooling.approvals import Approvals
+from nanobot.tooling.approvals import Announce, Approvals, no_announcement
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.mcp.connections import Connections
@@ -138,12 +138,17 @@ class Toolbox:
     """All tools behind the one gate, and what others need to reach in them."""
 
     def __init__(
-        self, base: Base, models: Models, memory: MemoryParts, extra_tools: Sequence[Tool]
+        self,
+        base: Base,
+        models: Models,
+        memory: MemoryParts,
+        extra_tools: Sequence[Tool],
+        announce: Announce = no_announcement,
     ) -> None:
         settings, stores, clock = base.settings, base.stores, base.clock
         wanted, state = settings.tools, stores.journal.state
         self._base, self._memory, self._files = base, memory, CallerFiles(base, memory)
-        self.approvals = Approvals(base.notifier.ask, base.lanes.pausing, clock, new_code)
+        self.approvals = Approvals(base.notifier.ask, base.lanes.pausing, clock, new_code, announce)
         self.registry = tools = ToolRegistry(
             policy=OwnersPolicy(wanted.approval.by_kind()),
             ask=self.approvals.ask,

@@ -338,6 +338,33 @@ class Notice(Struct, frozen=True):
     thread_id: str = ""
 
 
+ApprovalAnswer = Literal["once", "chat_today", "always", "no"]
+"""What the owner can say to a question about a call."""
+
+
+class ApprovalAsked(_OfTurn, frozen=True):
+    """The owner is asked about a call, in the chat named; it waits. `what` completes "May I …?",
+    `details` is all that decides what would happen, `because` says why they are asked; these are
+    written out for review, as the chat shows them. `answers` are those that are possible,
+    `asked_at` is aware, `seconds` is how long it waits."""
+
+    code: str
+    what: str
+    details: str
+    because: str
+    answers: tuple[ApprovalAnswer, ...]
+    asked_at: datetime
+    seconds: float
+
+
+class ApprovalClosed(_OfTurn, frozen=True):
+    """That question waits no more. `by` is who answered; empty where nobody did."""
+
+    code: str
+    outcome: ApprovalAnswer | Literal["expired", "withdrawn"]
+    by: str = ""
+
+
 class ToolFinished(Struct, frozen=True):
     """A tool that was started has run. There is neither event for a call that does not run."""
 

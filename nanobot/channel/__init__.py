@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 from msgspec import Struct, field
 
 from nanobot.bus.events import (
+    ApprovalAsked,
+    ApprovalClosed,
     InboundMessage,
     Media,
     OutboundPart,
@@ -223,7 +225,7 @@ class Happening(Struct, frozen=True):
     """Something that happens in the gateway, and the conversation it belongs to."""
 
     session_key: str
-    event: InboundMessage | Progress | ToolFinished
+    event: InboundMessage | Progress | ToolFinished | ApprovalAsked | ApprovalClosed
 
 
 class Overview(Protocol):

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from nanobot.agent.runner import TurnEvent
-from nanobot.bus.events import Address, InboundMessage, ToolFinished
+from nanobot.bus.events import (
+    Address,
+    ApprovalAsked,
+    ApprovalClosed,
+    InboundMessage,
+    ToolFinished,
+)
 from nanobot.channel import Happening, Operation
 from nanobot.tooling import TurnContext
 
@@ -42,5 +48,12 @@ class Feed:
             return
         else:
             key = Address(event.channel, event.chat_id, event.thread_id).key
+        self._pass(Happening(key, event))
+
+    def publish(self, session_key: str, event: ApprovalAsked | ApprovalClosed) -> None:
+        """Pass on what is no event of a turn's own: a question, and its end."""
+        self._pass(Happening(session_key, event))
+
+    def _pass(self, happening: Happening) -> None:
         for watcher in tuple(self._watchers):
-            watcher(Happening(key, event))
+            watcher(happening)

@@ -191,13 +191,16 @@ _FOR_THE_OWNER: frozenset[RiskKind] = frozenset({"send", "exec", "mcp"})
 
 
 class Allowed(Struct, frozen=True):
-    """The call may run."""
+    """The call may run. `by` is who allowed it, where somebody was asked."""
+
+    by: str = ""
 
 
 class Denied(Struct, frozen=True):
-    """The call must not run; `reason` is told to the model."""
+    """The call must not run; `reason` is told to the model, `by` is who said no when asked."""
 
     reason: str
+    by: str = ""
 
 
 class Ask(Struct, frozen=True):

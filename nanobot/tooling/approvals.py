@@ -5,8 +5,9 @@ Invariants:
 - A question shows everything that decides what would happen, written by code from the call's
   parsed arguments, which are also what runs: the model words nothing of it.
 - An answer counts for the one call that asked, through an unguessable code, in the chat
-  where it was asked, and only while that call waits. Nothing of it is on disk: after a restart, a
-  stop or ten minutes an answer finds no question.
+  where it was asked or on the owner's page, and only while that call waits. Nothing of it is on
+  disk: after a restart, a stop or ten minutes an answer finds no question.
+- Whoever watches sees each question that was asked, and once that it is closed.
 - A yes without the code is not taken for a question that came just now, in the place of another.
 """
 
@@ -17,11 +18,13 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from datetime import datetime
+from typing import Literal
 
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.bus.events import Address, Button
+from nanobot.bus.events import Address, ApprovalAnswer, ApprovalAsked, ApprovalClosed, Button
 from nanobot.clock import Clock, with_timeout
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
@@ -56,21 +59,66 @@ Pausing = Callable[[str], AbstractAsyncContextManager[None]]
 """While inside, the turn of a conversation (its key) takes up no place."""
 
 
-class _Waiting(Struct):
+Announce = Callable[[str, ApprovalAsked | ApprovalClosed], None]
+"""Passes on what happens with a question of the conversation named. Must be quick."""
+
+ONCE: tuple[ApprovalAnswer, ...] = ("once", "no")
+
+
+class Question(Struct, frozen=True):
+    """A question that waits, as it was shown."""
+
+    shown: ApprovalAsked
     caller: TurnContext
-    what: str
-    answer: asyncio.Future[bool]
-    address: Address | None = None
+    seconds_left: float
+
+
+class _Answered(Struct, frozen=True):
+    """What was said, and by whom."""
+
+    answer: ApprovalAnswer
+    by: str
+
+
+class _Waiting(Struct):
+    """`shown` is None until the question is out, which it is `since` then (monotonic)."""
+
+    caller: TurnContext
+    asked: Ask
+    answer: asyncio.Future[_Answered]
+    answers: tuple[ApprovalAnswer, ...] = ONCE
+    shown: ApprovalAsked | None = None
     since: float = 0.0
+
+    @property
+    def what(self) -> str:
+        """What the owner is asked to allow."""
+        return escape_invisible(self.asked.risk.what)
+
+    @property
+    def address(self) -> Address | None:
+        """The chat where it is shown."""
+        shown = self.shown
+        return Address(shown.channel, shown.chat_id, shown.thread_id) if shown else None
+
+
+def no_announcement(_: str, __: object) -> None:
+    """Nobody watches."""
 
 
 class Approvals:
     """The questions that wait."""
 
     def __init__(
-        self, send: Send, pausing: Pausing, clock: Clock, new_code: Callable[[], str]
+        self,
+        send: Send,
+        pausing: Pausing,
+        clock: Clock,
+        new_code: Callable[[], str],
+        announce: Announce = no_announcement,
     ) -> None:
         self._send, self._pausing, self._clock, self._new_code = send, pausing, clock, new_code
+        self._announce = announce
         self._waiting: dict[str, _Waiting] = {}
         self._ended_at: dict[Address, float] = {}
         self._asked_at: dict[str, deque[float]] = {}
@@ -90,32 +138,65 @@ class Approvals:
         if not self._may_ask_again(caller.scope):
             return Denied("the owner was asked too often within the last hour; do without it")
         code = self._new_code()
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(caller, question.risk.what, answer)
+        answer: asyncio.Future[_Answered] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(caller, question, answer)
         self._waiting[code] = waiting
+        outcome: Literal["expired", "withdrawn"] = "withdrawn"
         try:
-            return await self._answered(code, waiting, question)
+            decision = await self._answered(code, waiting)
+            outcome = "expired"
+            return decision
         finally:
             del self._waiting[code]
-            if waiting.address is not None:
-                self._ended_at[waiting.address] = self._clock.monotonic()
+            self._close(waiting, outcome)
 
-    def answer(self, code: str, address: Address, *, yes: bool) -> str:
-        """The owner has answered in this chat: what to tell them. An empty code means the only
-        question that waits here, as far as it must be the one that they have read."""
+    def waiting(self) -> tuple[Question, ...]:
+        """The questions that can be answered now, the oldest first."""
+        now = self._clock.monotonic()
+        return tuple(
+            Question(one.shown, one.caller, max(0.0, WAIT_SECONDS - (now - one.since)))
+            for one in self._waiting.values()
+            if one.shown is not None and not one.answer.done()
+        )
+
+    def answer_in_chat(self, code: str, address: Address, answer: ApprovalAnswer, by: str) -> str:
+        """The owner, whose account is `by`, has answered in this chat: what to tell them. An empty
+        code means the only question that waits here, as far as it must be the one that they have
+        read. Raises `NanobotError` for an answer that is not possible."""
         here = {c: w for c, w in self._waiting.items() if w.address == address}
+        verb = "deny" if answer == "no" else "approve"
         if not code and len(here) > 1:
-            verb = "approve" if yes else "deny"
-            lines = [f"/{verb} {c}: {escape_invisible(w.what)}" for c, w in here.items()]
+            lines = [f"/{verb} {c}: {w.what}" for c, w in here.items()]
             return "\n".join(["Several questions wait:", *lines])
-        waiting = here.get(code or next(iter(here), ""))
-        if waiting is None or waiting.answer.done():
-            return "No question waits for this answer: it was answered, is too old, or was dropped."
-        if yes and not code and not self._was_read(address, waiting):
-            shown = f"/approve {next(iter(here))}: {escape_invisible(waiting.what)}"
-            return f"To be sure that you have read this one: {shown}"
-        waiting.answer.set_result(yes)
-        return f"{'Approved' if yes else 'Denied'}: {escape_invisible(waiting.what)}."
+        only = next(iter(here), "")
+        waiting = here.get(code or only)
+        if waiting and answer != "no" and not code and not self._was_read(address, waiting):
+            return f"To be sure that you have read this one: /{verb} {only}: {waiting.what}"
+        return _settle(waiting, answer, by)
+
+    def answer_anywhere(self, code: str, answer: ApprovalAnswer, by: str) -> str:
+        """The owner has answered where all that waits is shown, which only they can see; `by` says
+        where. What to tell them. Raises `NanobotError` where this question does not wait, or for an
+        answer that is not possible."""
+        return _settle(self._waiting.get(code), answer, by)
+
+    def _close(self, waiting: _Waiting, otherwise: Literal["expired", "withdrawn"]) -> None:
+        """Let those who watch know that a question is closed, if it was asked at all."""
+        shown, there, said = waiting.shown, waiting.address, waiting.answer
+        if shown is None or there is None:
+            return
+        self._ended_at[there] = self._clock.monotonic()
+        answered = said.result() if said.done() and not said.cancelled() else None
+        closed = ApprovalClosed(
+            shown.channel,
+            shown.chat_id,
+            shown.turn_id,
+            shown.code,
+            answered.answer if answered else otherwise,
+            answered.by if answered else "",
+            thread_id=shown.thread_id,
+        )
+        self._announce(waiting.caller.session_key, closed)
 
     def _was_read(self, address: Address, waiting: _Waiting) -> bool:
         now, ended = self._clock.monotonic(), self._ended_at.get(address)
@@ -134,16 +215,19 @@ class Approvals:
         asked.append(now)
         return True
 
-    async def _answered(self, code: str, waiting: _Waiting, question: Ask) -> Allowed | Denied:
-        caller = waiting.caller
+    async def _answered(self, code: str, waiting: _Waiting) -> Allowed | Denied:
+        caller, question = waiting.caller, waiting.asked
         buttons = (Button("Approve", f"/approve {code}"), Button("Deny", f"/deny {code}"))
+        there: Address | None = None
         try:
-            waiting.address = await self._send(caller, code, _text(caller, code, question), buttons)
-            waiting.since = self._clock.monotonic()
+            there = await self._send(caller, code, _text(caller, code, question), buttons)
         except NanobotError as error:
             logger.warning("the owner could not be asked: {}", error)
-        if waiting.address is None:
+        if there is None:
             return Denied("this needs the owner's approval, and there is no chat to ask them in")
+        shown = _shown(code, waiting, there, self._clock.now())
+        waiting.shown, waiting.since = shown, self._clock.monotonic()
+        self._announce(caller.session_key, shown)
         with suppress(TimeoutError):
             async with self._pausing(caller.session_key):
                 await with_timeout(self._clock, WAIT_SECONDS, _result(waiting.answer))
@@ -152,13 +236,43 @@ class Approvals:
                 f"the owner was asked and did not answer within {WAIT_SECONDS / 60:g} minutes; "
                 "tell them what you wanted to do"
             )
-        if waiting.answer.result():
-            return Allowed()
-        return Denied("the owner was asked and said no; do not try it again")
+        said = waiting.answer.result()
+        if said.answer == "no":
+            return Denied("the owner was asked and said no; do not try it again", said.by)
+        return Allowed(said.by)
 
 
-async def _result(answer: asyncio.Future[bool]) -> bool:
+async def _result(answer: asyncio.Future[_Answered]) -> _Answered:
     return await answer
+
+
+def _settle(waiting: _Waiting | None, answer: ApprovalAnswer, by: str) -> str:
+    """Give a question that waits its answer; what to tell the owner."""
+    if waiting is None or waiting.shown is None or waiting.answer.done():
+        raise NanobotError(
+            "No question waits for this answer: it was answered, is too old, or was dropped."
+        )
+    if answer not in waiting.answers:
+        raise NanobotError("This can be approved once only.")
+    waiting.answer.set_result(_Answered(answer, by))
+    return f"{'Denied' if answer == 'no' else 'Approved'}: {waiting.what}."
+
+
+def _shown(code: str, waiting: _Waiting, there: Address, now: datetime) -> ApprovalAsked:
+    """A question as those see it who watch."""
+    return ApprovalAsked(
+        there.channel,
+        there.chat_id,
+        waiting.caller.turn_id,
+        code,
+        waiting.what,
+        escape_for_review(waiting.asked.risk.details),
+        escape_invisible(waiting.asked.because),
+        waiting.answers,
+        now,
+        WAIT_SECONDS,
+        thread_id=there.thread_id,
+    )
 
 
 def _text(caller: TurnContext, code: str, question: Ask) -> str:

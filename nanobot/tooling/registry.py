@@ -273,12 +273,16 @@ def _is_for(tool: Tool, scope: str) -> bool:
 
 def _outcome(decision: Allowed | Denied | Ask) -> dict[str, Value]:
     if isinstance(decision, Allowed):
-        return {"outcome": "allowed"}
+        return {"outcome": "allowed", **_said_by(decision)}
     if isinstance(decision, Denied):
-        return {"outcome": "denied", "because": decision.reason}
+        return {"outcome": "denied", "because": decision.reason, **_said_by(decision)}
     risk = decision.risk
     asked: dict[str, Value] = {"risk": risk.kind, "asked": risk.what, "details": risk.details}
     return {"outcome": "asked", "because": decision.because, **asked}
+
+
+def _said_by(decision: Allowed | Denied) -> dict[str, Value]:
+    return {"by": decision.by} if decision.by else {}
 
 
 def _end(result: ToolResult) -> dict[str, Value]:

@@ -11,8 +11,8 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus.events import Address, Button
-from nanobot.errors import StorageError
+from nanobot.bus.events import Address, ApprovalAnswer, ApprovalAsked, ApprovalClosed, Button
+from nanobot.errors import NanobotError, StorageError
 from nanobot.messages import ToolCall
 from nanobot.testing import FakeClock
 from nanobot.tooling import (
@@ -39,6 +39,7 @@ from tests.support import Probe
 
 OWNER = TurnContext("telegram", "7", "telegram:7", "t-1", "7")
 HOME = Address("telegram", "7")
+BY = "telegram:7"
 CALL = ToolCall("c1", "exec", "{}")
 RISK = Risk("exec", "run a command", "curl https://example.org")
 QUESTION = Ask(RISK, "A page is in the conversation.")
@@ -54,10 +55,17 @@ class Desk:
     sent: list[tuple[str, tuple[Button, ...]]] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     paused: int = 0
+    seen: list[tuple[str, ApprovalAsked | ApprovalClosed]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         codes = iter(f"CODE{number}" for number in range(100))
-        self.approvals = Approvals(self._send, self._pausing, self.clock, lambda: next(codes))
+        self.approvals = Approvals(
+            self._send,
+            self._pausing,
+            self.clock,
+            lambda: next(codes),
+            lambda key, event: self.seen.append((key, event)),
+        )
 
     async def _send(
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
@@ -83,7 +91,11 @@ class Desk:
             await asyncio.sleep(0)
 
     def answer(self, code: str = "CODE0", address: Address = HOME, *, yes: bool = True) -> str:
-        return self.approvals.answer(code, address, yes=yes)
+        answer: ApprovalAnswer = "once" if yes else "no"
+        try:
+            return self.approvals.answer_in_chat(code, address, answer, BY)
+        except NanobotError as error:
+            return str(error)
 
 
 async def test_a_call_runs_by_the_owners_yes_and_not_by_their_no() -> None:
@@ -92,10 +104,11 @@ async def test_a_call_runs_by_the_owners_yes_and_not_by_their_no() -> None:
     await desk.asking(2)
     assert desk.answer("CODE0") == "Approved: run a command."
     assert desk.answer("CODE1", yes=False) == "Denied: run a command."
-    assert await first == Allowed()
+    assert await first == Allowed(BY)
     refusal = await second
     assert isinstance(refusal, Denied)
     assert "said no" in refusal.reason
+    assert refusal.by == BY
 
 
 async def test_an_answer_counts_once() -> None:
@@ -104,7 +117,7 @@ async def test_an_answer_counts_once() -> None:
     await desk.asking()
     desk.answer()
     assert "No question waits" in desk.answer(yes=False)
-    assert await first == Allowed()
+    assert await first == Allowed(BY)
     again = desk.ask()
     await desk.asking(2 - 1)
     assert "No question waits" in desk.answer("CODE0")
@@ -141,7 +154,7 @@ async def test_without_a_code_the_only_question_is_meant_and_of_several_none() -
     await first
     await desk.clock.advance(APART_SECONDS + 1)
     assert desk.answer("") == "Approved: run a command."
-    assert await second == Allowed()
+    assert await second == Allowed(BY)
 
 
 async def test_a_yes_without_a_code_is_not_for_a_question_that_came_just_now() -> None:
@@ -151,7 +164,7 @@ async def test_a_yes_without_a_code_is_not_for_a_question_that_came_just_now() -
     assert "/approve CODE0: run a command" in desk.answer("")
     await desk.clock.advance(SEEN_SECONDS)
     assert desk.answer("") == "Approved: run a command."
-    assert await asked == Allowed()
+    assert await asked == Allowed(BY)
 
 
 async def test_a_yes_without_a_code_is_not_for_a_question_in_the_place_of_another() -> None:
@@ -240,6 +253,68 @@ async def test_while_it_waits_a_turn_takes_up_no_place() -> None:
     desk.answer()
     await asked
     assert desk.paused == 0
+
+
+async def test_on_the_owners_page_a_question_is_seen_and_answered_wherever_it_was_asked() -> None:
+    desk = Desk(address=Address("whatsapp", "7"))
+    asked = desk.ask()
+    await desk.asking()
+    await desk.clock.advance(60)
+    (question,) = desk.approvals.waiting()
+    assert (question.shown.code, question.caller) == ("CODE0", OWNER)
+    assert (question.shown.what, question.shown.details) == (RISK.what, RISK.details)
+    assert question.shown.because == QUESTION.because
+    assert question.shown.answers == ("once", "no")
+    assert question.seconds_left == WAIT_SECONDS - 60
+    said = desk.approvals.answer_anywhere("CODE0", "once", "web:owner")
+    assert said == "Approved: run a command."
+    assert desk.approvals.waiting() == ()
+    assert "No question waits" in desk.answer(address=Address("whatsapp", "7"))
+    assert await asked == Allowed("web:owner")
+
+
+async def test_on_the_page_as_well_a_question_is_answered_once_and_by_its_own_code() -> None:
+    desk = Desk()
+    asked = desk.ask()
+    await desk.asking()
+    with pytest.raises(NanobotError, match="No question waits"):
+        desk.approvals.answer_anywhere("CODE1", "once", "web:owner")
+    with pytest.raises(NanobotError, match="once only"):
+        desk.approvals.answer_anywhere("CODE0", "always", "web:owner")
+    desk.answer()
+    with pytest.raises(NanobotError, match="No question waits"):
+        desk.approvals.answer_anywhere("CODE0", "no", "web:owner")
+    assert await asked == Allowed(BY)
+
+
+async def test_who_watches_sees_each_question_come_and_go() -> None:
+    desk = Desk()
+    answered, expired, stopped = desk.ask(), desk.ask(), desk.ask()
+    await desk.asking(3)
+    assert [key for key, _ in desk.seen] == ["telegram:7"] * 3
+    first = desk.seen[0][1]
+    assert isinstance(first, ApprovalAsked)
+    assert (first.channel, first.chat_id, first.turn_id) == ("telegram", "7", "t-1")
+    assert (first.code, first.details) == ("CODE0", RISK.details)
+    desk.approvals.answer_anywhere("CODE0", "no", "web:owner")
+    await answered
+    stopped.cancel()
+    await asyncio.wait({stopped})
+    await desk.clock.until_sleeping()
+    await desk.clock.advance(WAIT_SECONDS)
+    await expired
+    closed = [event for _, event in desk.seen[3:]]
+    assert [
+        (event.code, event.outcome, event.by)
+        for event in closed
+        if isinstance(event, ApprovalClosed)
+    ] == [("CODE0", "no", "web:owner"), ("CODE2", "withdrawn", ""), ("CODE1", "expired", "")]
+
+
+async def test_a_question_that_could_not_be_asked_is_never_seen() -> None:
+    desk = Desk(address=None)
+    await desk.approvals.ask(CALL, OWNER, QUESTION)
+    assert (desk.seen, desk.approvals.waiting()) == ([], ())
 
 
 @dataclass(frozen=True)
