@@ -56,7 +56,7 @@ class ConfigError(NanobotError):
     ) -> None:
         place = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
         super().__init__(f"{place}{f'{key}: ' if key else ''}{message}", hint=hint)
-        self.file, self.line, self.key = file, line, key
+        self.message, self.file, self.line, self.key = message, file, line, key
 
 
 class HomeLocked(NanobotError):

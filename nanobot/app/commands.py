@@ -28,6 +28,7 @@ from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.channel import Operation
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.config.load import SECRETS_FILE, parse_env_file, update_env_file
+from nanobot.config.operations import ConfigOperations
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.operations import Operations
@@ -70,6 +71,7 @@ def build_operations(
         **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
         **toolbox.mcp.table(),
         **Approving(toolbox.approvals).table(),
+        **ConfigOperations(settings, toolbox.audit).table(),
         **upkeep.operations.table(),
         **platforms.supervisor.table(),
         "commands": commands,

@@ -149,10 +149,11 @@ class Toolbox:
         wanted, state = settings.tools, stores.journal.state
         self._base, self._memory, self._files = base, memory, CallerFiles(base, memory)
         self.approvals = Approvals(base.notifier.ask, base.lanes.pausing, clock, new_code, announce)
+        self.audit = AuditLog(settings.home / "logs" / "audit.jsonl", base.redactor, clock)
         self.registry = tools = ToolRegistry(
             policy=OwnersPolicy(wanted.approval.by_kind()),
             ask=self.approvals.ask,
-            audit=AuditLog(settings.home / "logs" / "audit.jsonl", base.redactor, clock),
+            audit=self.audit,
             redactor=base.redactor,
             overflow=stores.spill,
         )

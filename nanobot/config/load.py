@@ -35,6 +35,13 @@ def load_settings(
     The files are read from there, or from `source`; none has to exist. Raises `ConfigError`, one
     for all problems together.
     """
+    return load_with_places(home, environ, source=source)[0]
+
+
+def load_with_places(
+    home: Path | None = None, environ: Mapping[str, str] = os.environ, *, source: Path | None = None
+) -> tuple[Settings, ConfigDocument]:
+    """As `load_settings`, with the document that says where each value was written."""
     home = (home or home_folder(environ)).absolute()
     source = source or home
     document = ConfigDocument(str(source / CONFIG_FILE), home)
@@ -48,7 +55,7 @@ def load_settings(
     settings = _checked(document)
     if exposed:
         _warn_of_literal_secrets(document, settings)
-    return replace(settings, warnings=document.warnings)
+    return replace(settings, warnings=document.warnings), document
 
 
 def _read(path: Path, document: ConfigDocument) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import yaml
 from msgspec import Struct
@@ -139,15 +139,15 @@ class _Reader:
         return place
 
 
-Setting = str | bool | int | tuple[str, ...]
-"""A value to write; a tuple is a list of texts."""
+Setting = str | bool | int | float | tuple["Setting", ...] | Mapping[str, "Setting"] | None
+"""A value to write; a tuple is a list. None: the key is taken out."""
 
 _UNQUOTED = re.compile(r"[A-Za-z/$][A-Za-z0-9_./${}-]*(?::[A-Za-z0-9_./-]+)*", re.ASCII)
 _MEANS_ELSE = frozenset({"true", "false", "yes", "no", "on", "null"})
 
 
 class ConfigChange(Struct, frozen=True):
-    """A value for the key at `path`."""
+    """A value for the key at `path`; None takes the key out, and what stands beneath it."""
 
     path: tuple[str, ...]
     value: Setting
@@ -155,21 +155,27 @@ class ConfigChange(Struct, frozen=True):
     def as_written(self) -> str:
         """The value in YAML."""
         match self.value:
-            case bool() | int():
+            case bool() | int() | float():
                 return str(self.value).lower()
-            case tuple():
-                items = (json.dumps(item, ensure_ascii=False) for item in self.value)
-                return f"[{', '.join(items)}]"
             case str() if _UNQUOTED.fullmatch(self.value) and self.value.lower() not in _MEANS_ELSE:
                 return self.value
             case _:
-                return json.dumps(self.value, ensure_ascii=False)
+                return json.dumps(self.as_read(), ensure_ascii=False)
 
     def as_read(self) -> Value:
         """The value as `value_at` gives it."""
-        if isinstance(self.value, tuple):
-            return list(self.value)
-        return self.value if isinstance(self.value, str) else self.as_written()
+        return _as_texts(self.value)
+
+
+def _as_texts(value: Setting) -> Value:
+    match value:
+        case None | str():
+            return value
+        case tuple():
+            return [_as_texts(item) for item in value]
+        case Mapping():
+            return {key: _as_texts(item) for key, item in value.items()}
+    return str(value).lower()
 
 
 class CannotEdit(NanobotError):
@@ -177,10 +183,12 @@ class CannotEdit(NanobotError):
 
     def __init__(self, change: ConfigChange) -> None:
         key = ".".join(change.path)
-        super().__init__(
-            f"{key} cannot be put into config.yaml without touching the rest",
-            hint=f"Write it there yourself: {key}: {change.as_written()}",
-        )
+        if change.value is None:
+            said, hint = f"{key} cannot be taken out of", "Remove it there yourself."
+        else:
+            said = f"{key} cannot be put into"
+            hint = f"Write it there yourself: {key}: {change.as_written()}"
+        super().__init__(f"{said} config.yaml without touching the rest", hint=hint)
 
 
 def edited(text: str, changes: Iterable[ConfigChange]) -> str:
@@ -189,8 +197,13 @@ def edited(text: str, changes: Iterable[ConfigChange]) -> str:
     `CannotEdit` is raised. Only block style is written."""
     for change in changes:
         wanted = _document(text)
-        wanted.override(change.path, change.as_read(), ConfigPlace("config.yaml"))
-        text = _changed(text, change)
+        if change.value is None:
+            if not _took_out(wanted.values, change.path):
+                continue
+            text = _removed(text, change)
+        else:
+            wanted.override(change.path, change.as_read(), ConfigPlace("config.yaml"))
+            text = _changed(text, change)
         try:
             is_so = _document(text).values == wanted.values
         except ConfigError:  # of our making: the text was valid before
@@ -203,6 +216,33 @@ def edited(text: str, changes: Iterable[ConfigChange]) -> str:
 def value_at(text: str, path: Sequence[str]) -> Value:
     """What is written at `path`, as it is written; None for nothing."""
     return _document(text).get(tuple(path))
+
+
+def masked(text: str, mask: Callable[[KeyPath, str], str | None]) -> str:
+    """`text`, which is valid, with what `mask` gives in place of a value; None leaves it. It is
+    asked about each value with its path and what it says."""
+    spans: dict[int, tuple[int, str]] = {}
+
+    def visit(node: yaml.Node, path: KeyPath) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for name, value in node.value:
+                visit(value, (*path, str(name.value)))
+        elif isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                visit(item, (*path, index))
+        elif (instead := mask(path, str(node.value))) is not None:
+            end = node.end_mark.index
+            line = "\n" if text[:end].endswith("\n") else ""
+            spans[node.start_mark.index] = (end, instead + line)
+
+    _document(text)  # raises for what is nested too deeply to visit
+    root: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
+    if root is not None:
+        visit(root, ())
+    for start in sorted(spans, reverse=True):
+        end, instead = spans[start]
+        text = text[:start] + instead + text[end:]
+    return text
 
 
 def _document(text: str) -> ConfigDocument:
@@ -231,6 +271,41 @@ def _changed(text: str, change: ConfigChange) -> str:
             bare = f"{text[:start]}:{text[max(_end(node), start + 1) :]}"
             return _inserted(bare, start + 1, change, depth + 1, name.start_mark.column + 2)
     return _replaced(text, name, node, change)
+
+
+def _took_out(values: dict[str, Value], path: Sequence[str]) -> bool:
+    """Whether there was something at `path`. It is gone; a section that held nothing else is a key
+    without a value."""
+    for key in path[:-2]:
+        inner = values.get(key)
+        if not isinstance(inner, dict):
+            return False
+        values = inner
+    *outer, last = path[-2:]
+    section = values.get(outer[0]) if outer else values
+    if not isinstance(section, dict) or last not in section:
+        return False
+    del section[last]
+    if outer and not section:
+        values[outer[0]] = None
+    return True
+
+
+def _removed(text: str, change: ConfigChange) -> str:
+    """Without the lines of the key and its value; comments above it stay."""
+    node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
+    name: yaml.Node | None = None
+    for key in change.path:
+        if not isinstance(node, yaml.MappingNode) or node.flow_style:
+            raise CannotEdit(change)
+        name, node = next(pair for pair in node.value if pair[0].value == key)
+    assert name is not None
+    assert node is not None
+    start = text.rfind("\n", 0, name.start_mark.index) + 1
+    end = _end(node)
+    if not text[:end].endswith("\n"):  # else a block of text, which takes its line end with it
+        end = text.find("\n", end) + 1 or len(text)
+    return text[:start] + text[end:]
 
 
 def _replaced(text: str, name: yaml.Node, node: yaml.Node, change: ConfigChange) -> str:

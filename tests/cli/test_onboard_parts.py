@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.files import ConfigPart, ExistingFiles, with_name, write
+from nanobot.cli.onboard.files import ConfigPart, with_name, write
 from nanobot.cli.onboard.model import ModelCandidate, ModelStep, is_near, model_changes
 from nanobot.cli.onboard.people import Answers
 from nanobot.cli.onboard.wizard import Steps
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
+from nanobot.config.changing import ExistingFiles
 from nanobot.config.load import load_settings, update_env_file
 from nanobot.config.model import ModelSettings
 from nanobot.config.yamltext import ConfigChange

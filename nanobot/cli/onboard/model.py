@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.files import ConfigPart, ExistingFiles
+from nanobot.cli.onboard.files import ConfigPart
+from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, SMALL_WINDOW, ModelSettings
 from nanobot.config.values import OFFICIAL_API, is_official
 from nanobot.config.yamltext import ConfigChange, Setting, value_at

@@ -20,13 +20,14 @@ from nanobot.cli.agent import replies
 from nanobot.cli.channels import leased, login
 from nanobot.cli.command import WrongUsage, log_errors_only, path_of, print_json, print_text, table
 from nanobot.cli.gateway import connected
-from nanobot.cli.onboard.files import ConfigPart, ExistingFiles, check, name_in, write
+from nanobot.cli.onboard.files import ConfigPart, check, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
 from nanobot.cli.onboard.people import Answers, Unanswered
 from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
+from nanobot.config.changing import ExistingFiles
 from nanobot.config.load import CONFIG_FILE, SECRETS_FILE, load_settings
 from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.values import checked_id

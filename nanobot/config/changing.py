@@ -1,0 +1,253 @@
+"""Changing config.yaml and secrets.env: what would change, whether it can be, and writing it.
+
+Everything is checked in a folder of its own before anything of the person's is touched; then each
+file is replaced as a whole, the secrets first, as the configuration names them.
+
+Some settings decide what the agent may do, whom it listens to and where data goes. These are
+changed in the terminal alone: a page in a browser, or whoever has taken its session over, changes
+only what `ELSEWHERE` names, and a key that is not known to be harmless counts as one that is not.
+
+Invariant: a diff shows no secret, neither the old one nor the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import unified_diff
+from itertools import chain, count, islice
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from nanobot.config.document import ConfigErrors
+from nanobot.config.keys import is_secret
+from nanobot.config.load import (
+    CONFIG_FILE,
+    SECRETS_FILE,
+    fits_env_line,
+    load_settings,
+    parse_env_file,
+    update_env_file,
+    variable_for,
+)
+from nanobot.config.settings import Settings
+from nanobot.config.yamltext import ConfigChange, edited, masked, value_at
+from nanobot.errors import ConfigError, NanobotError, StorageError
+from nanobot.io import replace_file, storage_errors
+from nanobot.security.redaction import Redactor
+from nanobot.validation import KeyPath
+
+ELSEWHERE: Sequence[tuple[str, ...]] = tuple(
+    tuple(key.split("."))
+    for key in (
+        # How it answers, and with how much: on the same server, with the same key.
+        "model.name", "model.context_window", "model.max_completion_tokens", "model.prices",
+        "model.timeout_seconds", "model.retry_seconds", "model.transport",
+        "model.transcription.language", "model.transcription.timeout_seconds",
+        "model.transcription.max_megabytes",
+        "agent",
+        # What is remembered, but not who shares it.
+        "memory.window", "memory.chunk", "memory.idle_minutes", "memory.model", "memory.notices",
+        "memory.library", "memory.search", "memory.embeddings.local",
+        "dream", "cron", "heartbeat",
+        "tools.helpers", "tools.web.fetch_megabytes", "tools.web.timeout_seconds",
+        "limits.tokens_per_day", "limits.tokens_per_turn", "limits.warn_at",
+        "log",
+        # When copies are made, but not where they go and who can read them.
+        "backup.schedule", "backup.keep", "backup.media",
+        "retention.media_days", "retention.media_megabytes", "retention.spill_days",
+        "retention.disk_reserve_megabytes",
+        "channels.telegram.previews", "channels.whatsapp.read_receipts",
+        "channels.whatsapp.self_chat_prefix", "channels.whatsapp.online",
+    )
+)  # fmt: skip
+"""What may be changed elsewhere than in the terminal, each with all beneath it."""
+
+_HEADER = """\
+# Written by `nanobot`, which also changes it; edit it as you like. Every setting, with its
+# default and a comment, is in config.example.yaml and in docs/configuration.md.
+#
+# ${NAME} takes a value from the environment or from secrets.env beside this file.
+"""
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def widens_security(path: Sequence[str]) -> bool:
+    """Whether changing the key at `path` may give the agent or others more than they have: true
+    also for what nobody knows."""
+    return not any(tuple(path[: len(known)]) == known for known in ELSEWHERE)
+
+
+class ConfigEdit(Struct, frozen=True):
+    """What is to be written: values for config.yaml, and secrets by their names in secrets.env."""
+
+    changes: tuple[ConfigChange, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+
+E = TypeVar("E", bound=ConfigEdit)
+
+
+class ExistingFiles(Struct, frozen=True):
+    """The two files as they are, and the environment, which takes precedence over secrets.env."""
+
+    config: str
+    secrets: str
+    environ: Mapping[str, str]
+
+    @classmethod
+    def read(cls, home: Path, environ: Mapping[str, str]) -> ExistingFiles:
+        """Those of `home`; empty where there are none. Raises `StorageError`."""
+        return cls(read_text(home / CONFIG_FILE), read_text(home / SECRETS_FILE), environ)
+
+    @property
+    def digest(self) -> str:
+        """What tells these files from all others: SHA-256, in hexadecimal."""
+        content = f"{len(self.config)}\n{self.config}{self.secrets}"
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def variable(
+        self, path: tuple[str, ...], preferred: str, value: str, *, fresh: bool = False
+    ) -> str:
+        """The variable for a secret at `path`: the one that is there, unless it is to be a `fresh`
+        one, or else one that nothing else has a value for. Raises `NanobotError` for what is no
+        secret."""
+        if not fits_env_line(value):
+            said = f"the value for {preferred} holds a line break or an invisible character"
+            raise NanobotError(said, hint="Copy it again, on its own.")
+        written = _REFERENCE.fullmatch(str(value_at(self.config, path) or ""))
+        if written and not fresh and self.environ.get(written[1]) in (None, value):
+            return written[1]
+        known = {**parse_env_file(self.secrets), **self.environ}
+        names = chain([preferred], (f"{preferred}_{number}" for number in count(2)))
+        return next(name for name in names if known.get(name) in (None, value))
+
+    def new_in(self, edit: E) -> E:
+        """`edit` without what the files say already."""
+        known = parse_env_file(self.secrets)
+        changes = (one for one in edit.changes if value_at(self.config, one.path) != one.as_read())
+        secrets = {name: value for name, value in edit.secrets.items() if known.get(name) != value}
+        return replace(edit, changes=tuple(changes), secrets=secrets)
+
+    def changed_texts(self, edit: ConfigEdit) -> dict[str, str]:
+        """The new text of each file; the secrets come first."""
+        config = edited(self.config or _HEADER, edit.changes) if edit.changes else self.config
+        texts = {SECRETS_FILE: update_env_file(self.secrets, edit.secrets), CONFIG_FILE: config}
+        return {name: text for name, text in texts.items() if text}
+
+    def changed_lines(self, edit: ConfigEdit) -> list[str]:
+        """The lines of config.yaml that go (`-`) and that come (`+`), without secrets."""
+        config = self.config or _HEADER
+        old, new = _without_secrets(config, edited(config, edit.changes))
+        lines = unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0)
+        return [line for line in islice(lines, 2, None) if line[0] in "+-" and line[1:].strip()]
+
+
+def _without_secrets(old: str, new: str) -> tuple[str, str]:
+    """Both texts with signs in place of secrets; one that changes still shows as a change."""
+    seen: dict[KeyPath, str] = {}
+
+    def mask(path: KeyPath, value: str) -> str | None:
+        if not value or not is_secret(path) or _REFERENCE.fullmatch(value):
+            return None
+        return "…" if seen.setdefault(path, value) == value else "… (another)"
+
+    redact = Redactor().redact
+    return redact(masked(old, mask)), redact(masked(new, mask))
+
+
+class ConfigPlan(Struct, frozen=True):
+    """What an edit would do. `lines` are the diff; `errors` keep it from being written; `widening`
+    are its keys that are changed in the terminal alone."""
+
+    edit: ConfigEdit
+    lines: Sequence[str] = ()
+    errors: Sequence[ConfigError] = ()
+    warnings: Sequence[str] = ()
+    widening: Sequence[str] = ()
+
+
+def plan(home: Path, before: ExistingFiles, edit: ConfigEdit) -> ConfigPlan:
+    """What `edit` would do to `before`, the files of `home`. Raises `NanobotError` for what cannot
+    be written at all."""
+    edit = before.new_in(edit)
+    lines = before.changed_lines(edit)
+    widening = [".".join(one.path) for one in edit.changes if widens_security(one.path)]
+    try:
+        new = load_changed(home, before, edit)
+    except ConfigErrors as several:
+        return ConfigPlan(edit, lines, several.problems, widening=widening)
+    except ConfigError as one:
+        return ConfigPlan(edit, lines, (one,), widening=widening)
+    warnings = [*_overridden(edit, before), *_new_warnings(home, before, new)]
+    return ConfigPlan(edit, lines, (), warnings, widening)
+
+
+def _overridden(edit: ConfigEdit, before: ExistingFiles) -> Iterator[str]:
+    variables = {**parse_env_file(before.secrets), **before.environ}
+    for change in edit.changes:
+        ways = (variable_for(change.path[:end]) for end in range(len(change.path), 1, -1))
+        if name := next((one for one in ways if one in variables), ""):
+            yield f"{'.'.join(change.path)} has no effect while the variable {name} is set"
+
+
+def _new_warnings(home: Path, before: ExistingFiles, new: Settings) -> list[str]:
+    try:
+        known = load_changed(home, before, ConfigEdit()).warnings
+    except ConfigError:
+        known = ()
+    return [one for one in new.warnings if one not in known]
+
+
+def load_changed(home: Path, before: ExistingFiles, edit: ConfigEdit) -> Settings:
+    """The settings as they would be. Raises `ConfigError` for what cannot be, with the files of
+    `home` as its places."""
+    with tempfile.TemporaryDirectory(prefix="nanobot-") as folder:  # only we may look into it
+        for name, text in before.changed_texts(edit).items():
+            replace_file(Path(folder, name), text.encode(), durable=False)
+        try:
+            settings = load_settings(home, before.environ, source=Path(folder))
+        except ConfigErrors as several:
+            raise ConfigErrors([_moved(one, folder, home) for one in several.problems]) from None
+        except ConfigError as one:
+            raise _moved(one, folder, home) from None
+        warnings = tuple(one.replace(folder, str(home)) for one in settings.warnings)
+        return replace(settings, warnings=warnings)
+
+
+def _moved(error: ConfigError, folder: str, home: Path) -> ConfigError:
+    hint, file = (text.replace(folder, str(home)) for text in (error.hint, error.file))
+    return ConfigError(error.message, file=file, line=error.line, key=error.key, hint=hint)
+
+
+def write(home: Path, before: ExistingFiles, edit: ConfigEdit) -> None:
+    """Write it all into `home`, which must be there. Raises `StorageError`, and `NanobotError`
+    where somebody else changed a file since `before` was read; both files are as they were then."""
+    was = {SECRETS_FILE: before.secrets, CONFIG_FILE: before.config}
+    texts = before.changed_texts(edit)
+    for name in texts:
+        if read_text(home / name) != was[name]:
+            changed = f"{home / name} was changed meanwhile; it stays as it is now"
+            raise NanobotError(changed, hint="Run this again.")
+    for name, text in texts.items():
+        if text != was[name]:
+            path = (home / name).resolve()  # it may be a link into somebody's collection of such
+            with storage_errors(path):
+                replace_file(path, text.encode())
+
+
+def read_text(path: Path) -> str:
+    """What a file of the person's says; empty where there is none. Raises `StorageError`."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    except UnicodeDecodeError:
+        raise StorageError(path, "is not UTF-8 text", hint="Save it as UTF-8.") from None
