@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -78,11 +79,15 @@ def running_gateway(environ: Mapping[str, str], nanobot: str) -> Iterator[tuple[
         if "ready" in line:
             break
     ready = time.perf_counter() - started
+    # What it logs has to go somewhere: it would wait for a pipe that is full.
+    logged = threading.Thread(target=process.stderr.read, daemon=True)
+    logged.start()
     try:
         yield process.pid, ready
     finally:
         process.terminate()
-        process.communicate()
+        process.wait()
+        logged.join()
 
 
 def resident(pid: int) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from loguru import logger
 
@@ -98,7 +99,7 @@ class MemoryParts:
             journal=stores.journal,
             memories=memories,
             forgetter=forgetter,
-            rebuild_index=self.index.rebuild,
+            rebuild_index=partial(self.index.rebuild, keeps_vectors=True),
         )
         self.service = MemoryService(
             memories=memories,

@@ -20,8 +20,9 @@ trigger, which also sees to it that a purge is owed.
 Where an embedder is configured, there is a matrix of vectors beside the index: `row` is a
 passage's place in it, NULL until it has one, `NO_VECTOR` where it can have none. The row of a
 passage that was taken out is `vacant`. While it still holds the vector (`hash` is set), it goes
-back to the passage if the same line is indexed again; `purge` overwrites it. What is in the matrix
-and not known here counts for nothing: rows are written there first, and then here.
+back to the passage if the same line is indexed again; `purge` overwrites it. That is also how
+vectors outlast an index that is thrown away after an erasure (`discard_passages`). What is in the
+matrix and not known here counts for nothing: rows are written there first, and then here.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ import json
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from loguru import logger
 
-from nanobot.bus.sqlite import is_damaged, open_cache, transaction
+from nanobot.bus.sqlite import is_damaged, open_cache, remove_cache, transaction
 
 VERSION = 13
 STREAM_BITS = 28
@@ -112,6 +113,31 @@ def unless_refused() -> Iterator[None]:
         if is_damaged(error):
             raise
         logger.warning("the memory index: {}; the newest messages may be missing", error)
+
+
+_ROWS = {
+    "SELECT id, source, scope, key FROM stream":
+        "INSERT INTO stream (id, source, scope, key) VALUES (?, ?, ?, ?)",
+    "SELECT row, stream, hash FROM vacant"
+    " UNION ALL SELECT row, stream, hash FROM passage WHERE row >= 0":
+        "INSERT INTO vacant (row, stream, hash) VALUES (?, ?, ?)",
+    "SELECT name, value FROM setting WHERE name IN ('embedder', 'row_bytes')"
+    " UNION ALL SELECT 'purge', ''":
+        "INSERT INTO setting (name, value) VALUES (?, ?)",
+}  # fmt: skip
+"""What tells which rows hold vectors of which lines, and what puts that into an empty index."""
+
+
+def discard_passages(path: Path) -> None:
+    """Put an empty index in place of one. It knows of the rows of the matrix from which lines they
+    came, all vacant and a purge owed, so that those of lines which are not there again are
+    overwritten whatever happens meanwhile. Raises as `connect`, and `sqlite3.Error`."""
+    with closing(connect(path)) as db:
+        kept = [(db.execute(query).fetchall(), insert) for query, insert in _ROWS.items()]
+    remove_cache(path)
+    with closing(connect(path)) as db, transaction(db):
+        for rows, insert in kept:
+            db.executemany(insert, rows)
 
 
 @unless_refused()

@@ -19,6 +19,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +37,7 @@ from nanobot.memory.search.database import (
     Interrupted,
     VectorRows,
     connect,
+    discard_passages,
     purge,
     unless_refused,
 )
@@ -112,9 +114,10 @@ class MemoryIndex:
             while await self._embed_some(self._meaning):
                 pass
 
-    async def rebuild(self) -> None:
-        """Throw the index away and build it again."""
-        await self._in_worker(self._discard)
+    async def rebuild(self, *, keeps_vectors: bool = False) -> None:
+        """Throw the index away and build it again; with `keeps_vectors`, what comes from the same
+        lines as before has its vectors again, and the others are overwritten."""
+        await self._in_worker(lambda: self._discard(keeps_vectors))
         await self.refresh()
 
     async def stats(self) -> IndexStats:
@@ -156,10 +159,14 @@ class MemoryIndex:
                 self._discard()
         raise AssertionError("unreachable")
 
-    def _discard(self) -> None:
-        """Delete the file."""
+    def _discard(self, keeps_vectors: bool = False) -> None:
+        """Delete the file, and the vectors."""
         self._close()
         with storage_errors(self._path):
+            if keeps_vectors:
+                with suppress(sqlite3.Error):  # else they go as well
+                    discard_passages(self._path)
+                    return
             remove_cache(self._path)
             self._matrix.unlink(missing_ok=True)
 

@@ -241,6 +241,40 @@ async def test_of_what_was_taken_out_no_vector_stays_on_the_disk(home: Home) -> 
     await index.close()
 
 
+async def test_after_an_erasure_only_what_it_changed_is_embedded_again(home: Home) -> None:
+    embedder = Synonyms()
+    index = home.index(embedder=embedder)
+    home.say("cli:other", said(1, "the car is blue"))
+    await up_to_date(index)
+    [dogs] = {row for row in rows(home) if row[0] == 127 and row[4] != 127}
+    embedder.seen.clear()
+    file = home.file("cli:direct")
+    file.write_text(file.read_text().replace("our puppy is", "our [erased] is"))
+    home.file("telegram:7").unlink()
+    await index.rebuild(keeps_vectors=True)
+    assert (rows(home).count(dogs), dogs in everything(home.path / "state")) == (0, False)
+    await index.embed()
+    assert embedder.seen == ["our [erased] is called Oscar"]
+    assert (await index.stats()).vectors == 13
+    for question, answer in (("automobile", "m:cli:other:1"), ("doctor", "m:cli:direct:30")):
+        assert ids(await index.search(Query(question, ("owner",))))[0] == answer
+    await index.close()
+
+
+async def test_an_index_that_cannot_be_read_keeps_no_vectors(home: Home) -> None:
+    embedder = Synonyms()
+    index = home.index(embedder=embedder)
+    await up_to_date(index)
+    await index.close()
+    home.database.write_bytes(b"no database" * 1000)
+    index = home.index(embedder=embedder)
+    await index.rebuild(keeps_vectors=True)
+    assert not home.database.with_name("index.vectors").exists()
+    await index.embed()
+    assert (await index.stats()).vectors == 13
+    await index.close()
+
+
 @pytest.mark.parametrize("damage", ["gone", "cut", "of another kind"])
 async def test_a_matrix_that_is_not_the_one_of_the_index_is_made_again(
     home: Home, damage: str
