@@ -35,7 +35,7 @@ _DELIMITER = re.compile(
 _PLAIN = re.compile(r"[^\W\d_](?:[^\W_]|[ ,.;?!'’])*+(?<! )")
 """A line without any markup, as most short answers are: the parser need not be loaded for it."""
 
-_STYLES = {"em": "italic", "strong": "bold", "s": "strikethrough"}
+_STYLES = {"em": "italic", "strong": "bold", "s": "strikethrough", "spoiler": "spoiler"}
 _LINKABLE = re.compile(r"https?://[^/?#\s]*[^/?#\s.]\.[^/?#\s]+|tg://[\w-]+", re.IGNORECASE)
 """What Telegram makes a link to: it silently drops those to hosts without a dot, and takes
 `mailto:a@b.c` for a web address."""
@@ -46,6 +46,7 @@ _DIALECT = Dialect(
     widest_column=40,
     linkable=_LINKABLE,
     marks_quotes=False,
+    hides=True,
 )
 
 
@@ -180,13 +181,26 @@ class _Page:
         return Rendered(text, tuple(entities))
 
 
-_ORDER = ("blockquote", "text_link", "bold", "italic", "strikethrough", "pre", "code")
+_LONG_QUOTE, _LONG_QUOTE_LINES = 600, 8
+"""A quote of so many characters, or of more lines, is shown folded; a tap shows all of it."""
+_EXPANDABLE = "expandable_blockquote"
+_ORDER = (
+    *("blockquote", _EXPANDABLE, "text_link", "bold", "italic", "strikethrough", "spoiler"),
+    *("pre", "code"),
+)
 
 
 def _trimmed(text: str, one: _Range, lead: int) -> _Range | None:
     """The range, moved by `lead`, without the blanks around it; None where nothing is left."""
     start = max(one.start - lead, 0)
     inside = text[start : max(one.end - lead, 0)].rstrip()
-    shown = inside.lstrip("\n" if one.type in {"pre", "blockquote"} else None)
-    end = start + len(inside)
-    return replace(one, start=end - len(shown), end=end) if shown else None
+    end, kind = start + len(inside), one.type
+    if kind == "pre":  # blank lines at the beginning of code belong to it
+        shown = inside
+    elif kind == "blockquote":
+        shown = inside.lstrip("\n")
+        is_long = len(shown) >= _LONG_QUOTE or shown.count("\n") >= _LONG_QUOTE_LINES
+        kind = _EXPANDABLE if is_long else kind
+    else:
+        shown = inside.lstrip()
+    return replace(one, type=kind, start=end - len(shown), end=end) if shown else None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-Style = Literal["strong", "em", "s"]
+Style = Literal["strong", "em", "s", "spoiler"]
 
 _MAX_NESTING = 20
 """Levels of blocks, of which a list takes two; the parser drops what lies deeper."""
@@ -38,7 +38,7 @@ no message reaches, that is a tenth of a second."""
 _MAX_CELLS = 5_000
 """The parser makes up the cells that a row of a table lacks."""
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
-_STYLES: dict[str, Style] = {"strong": "strong", "em": "em", "s": "s"}
+_STYLES: dict[str, Style] = {"strong": "strong", "em": "em", "s": "s", "spoiler": "spoiler"}
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _RULE = "———"
 _QUOTE = "> "
@@ -71,13 +71,14 @@ class Line(Struct, frozen=True):
 class Dialect(Struct, frozen=True):
     """How a platform shows blocks. `linkable`: what it shows as a link without the address.
     `marks_quotes`: a `>` stands before each line of a quote, and no blank lines in it; else the
-    outermost one is left to the adapter."""
+    outermost one is left to the adapter. `hides`: it knows spoilers; else their marks are text."""
 
     bullets: Sequence[str]
     indent: str
     widest_column: int
     linkable: re.Pattern[str] | None = None
     marks_quotes: bool = True
+    hides: bool = False
 
 
 def clean_source(markdown: str) -> str:
@@ -108,7 +109,9 @@ def _tokens_of(source: str) -> list[Token] | None:
     tokens = _parser().parse(source)
     if any(token.nesting == 1 and token.level >= _MAX_NESTING - 1 for token in tokens):
         return None
-    return tokens
+    from nanobot.channel.markdown_rules import resolve_footnotes
+
+    return resolve_footnotes(tokens)
 
 
 def _table_text(tokens: Sequence[Token], source: Sequence[str], *, widest: int) -> str:
@@ -140,9 +143,11 @@ def _table_text(tokens: Sequence[Token], source: Sequence[str], *, widest: int) 
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
+    from nanobot.channel.markdown_rules import add_rules
+
     parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING})
     # Definitions of references stay what they are, text: resolved, an unused one would vanish.
-    return parser.enable(["strikethrough", "table"]).disable("reference")
+    return add_rules(parser.enable("table").disable("reference"))
 
 
 def _width(text: str) -> int:
@@ -173,10 +178,14 @@ class _Inline:
     """Turns inline tokens into `lines` of spans, all of them in the given `styles`."""
 
     def __init__(
-        self, styles: Sequence[Style] = (), linkable: re.Pattern[str] | None = None
+        self,
+        styles: Sequence[Style] = (),
+        linkable: re.Pattern[str] | None = None,
+        *,
+        hides: bool = False,
     ) -> None:
         self.lines: list[list[Span]] = [[]]
-        self._styles, self._linkable = list(styles), linkable
+        self._styles, self._linkable, self._hides = list(styles), linkable, hides
         self._links: list[_Link] = []
 
     def write(self, tokens: Iterable[Token] | None) -> list[list[Span]]:
@@ -195,6 +204,8 @@ class _Inline:
                 self._open_link(token, "src")
                 self.write(token.children)
                 self._close_link()
+            elif token.tag == "spoiler" and not self._hides:
+                self._add(token.markup)
             elif token.tag in _STYLES and token.nesting > 0:
                 self._styles.append(_STYLES[token.tag])
             elif token.tag in _STYLES and token.nesting < 0:
@@ -264,20 +275,21 @@ class _Layout:
         match token.type:
             case "paragraph_open" | "heading_open":
                 styles: tuple[Style, ...] = ("strong",) if token.tag != "p" else ()
-                content = _Inline(styles, self._dialect.linkable).write(self._next().children)
+                inline = _Inline(styles, self._dialect.linkable, hides=self._dialect.hides)
+                content = inline.write(self._next().children)
                 block = [Line(spans) for spans in content]
             case "fence":
                 block = _fence(token)
             case "code_block":
                 block = _code(token.content)
-            case "html_block":
-                block = _literal(token.content.rstrip("\n"))
-            case "hr":
-                block = _literal(_RULE)
+            case "html_block" | "hr":  # a rule has no content
+                block = _literal(token.content.rstrip("\n") or _RULE)
             case "bullet_list_open" | "ordered_list_open":
                 block = self._list(token)
             case "blockquote_open":
                 block = self._quote()
+            case "notes_open":
+                block = self.until("notes_close", has_gaps=False)
             case "table_open":
                 table = [token]
                 while table[-1].type != "table_close":

@@ -17,13 +17,15 @@ from nanobot.bus.split import split_text, utf16_length
 from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, fits, render
 
 EXAMPLES = Path("../shared/data/commonmark-0.31.json")
-TYPES = {"bold", "italic", "strikethrough", "code", "pre", "text_link", "blockquote"}
+QUOTES = {"blockquote", "expandable_blockquote"}
 LEAVES = {"code", "pre"}
+TYPES = {"bold", "italic", "strikethrough", "spoiler", "text_link"} | LEAVES | QUOTES
 
 WORDS = st.sampled_from(["word", "café", "日本語", "👍🏽", "a_b_c", "2*3*4", "x", "<b>", "&amp;"])
 MARKS = st.sampled_from(
     ["**", "*", "_", "`", "``", "~~", "[", "](https://a.example/)", "![", "> ", "- ", "1. ", "\n",
-     "\n\n", "# ", "```\n", "| ", "|--|--|\n", "    ", "\\", "<", ">", "[a]: b\n", "---\n", " "]
+     "\n\n", "# ", "```\n", "| ", "|--|--|\n", "    ", "\\", "<", ">", "[a]: b\n", "---\n", " ",
+     "~", "||", "[^1]", "\n[^1]: ", "[^b]", "\n\n[^b]: "]
 )  # fmt: skip
 MARKDOWN = st.lists(WORDS | MARKS, max_size=60).map("".join)
 
@@ -47,7 +49,7 @@ def check(entities: Sequence[MessageEntity], text: str) -> None:
             nested = entity.offset <= other.offset and end(other) <= end(entity)
             assert apart or nested
             assert apart or entity.type not in LEAVES
-            assert apart or entity.type != "blockquote" or other.type != "blockquote"
+            assert apart or not {entity.type, other.type} <= QUOTES
 
 
 def visible(page: str) -> set[str]:
@@ -117,10 +119,44 @@ def test_all_commonmark_examples_give_valid_entities_and_lose_no_visible_text() 
         ("a\nb", "a\nb", []),
         ("[mail](mailto:a@a.example)", "mail (mailto:a@a.example)", []),
         ("<a@a.example>", "a@a.example", []),
+        ("~a~ ~~b~~ about ~5, ~7, 3~5 and 7~9", "a b about ~5, ~7, 3~5 and 7~9",
+         [("strikethrough", "a"), ("strikethrough", "b")]),
+        ("||a **b**|| 是||密||", "a b 是密",
+         [("spoiler", "a b"), ("bold", "b"), ("spoiler", "密")]),
+        ("x||y and a || b and z||w", "x||y and a || b and z||w", []),
+        ("a\n\n```\n\n  x\n```", "a\n\n\n  x", [("pre", "\n  x")]),
     ],
 )  # fmt: skip
 def test_what_a_reader_sees(markdown: str, text: str, entities: list[tuple[str, str]]) -> None:
     assert shape(markdown) == (text, entities)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "text"),
+    [
+        ("b[^b] a[^a] b[^b]\n\n[^a]: A\n[^b]: B\n\nend", "b[1] a[2] b[1]\n\nend\n\n[1] B\n[2] A"),
+        ("a[^1]\n[^1]: one\ntwo\n    three\n\n    four\n\nend",
+         "a[1]\n\nend\n\n[1] one\ntwo\nthree\nfour"),
+        ("- a[^1]\n- b\n[^1]: note", "• a[1]\n• b\n\n[1] note"),
+        ("a[^1]\n\n[^1]: see[^2]\n[^2]: end", "a[1]\n\n[1] see[2]\n[2] end"),
+        ("| a |\n|--|\n| b[^1] |\n\n[^1]: c", "a\n----\nb[1]\n\n[1] c"),
+        ("a[^1]\n\n[^1]:\n    > q", "a[1]\n\n[1]\nq"),
+        ("a[^1] without a note", "a[^1] without a note"),
+        ("[^1]: nobody asks", "[^1]: nobody asks"),
+        ("a[^1]\n[^1]: b\n[^1]: again", "a[1]\n\n[^1]: again\n\n[1] b"),
+        ("`[^1]` is code\n\n[^1]: b", "[^1] is code\n\n[^1]: b"),
+    ],
+)  # fmt: skip
+def test_footnotes_are_numbered_and_stand_at_the_end(markdown: str, text: str) -> None:
+    assert render(markdown).text == text
+
+
+@pytest.mark.parametrize(("lines", "kind"), [(8, "blockquote"), (9, "expandable_blockquote")])
+def test_a_long_quote_is_folded(lines: int, kind: str) -> None:
+    (quote,) = render("> line\n" * lines).entities
+    assert quote.type == kind
+    (quote,) = render("> " + "word " * 200).entities
+    assert quote.type == "expandable_blockquote"
 
 
 def test_the_language_of_code_and_the_address_of_a_link_are_kept() -> None:
@@ -198,7 +234,8 @@ def test_a_text_with_too_many_entities_for_one_message_becomes_several() -> None
 
 @pytest.mark.parametrize(
     "unit",
-    ["[", "`a", "*a ", ">", "- ", "<", "&", "![a](", "[a](b ", "| ", "[a]: b\n", "_a_b", "~~a"]
+    ["[", "`a", "*a ", ">", "- ", "<", "&", "![a](", "[a](b ", "| ", "[a]: b\n", "_a_b", "~~a",
+     "||a ", "[^a]", "[^a]: b\n"]
 )  # fmt: skip
 def test_hostile_markup_is_shown_as_it_is_rather_than_parsed_for_long(unit: str) -> None:
     text = unit * (200_000 // len(unit))
