@@ -30,6 +30,7 @@ from nanobot_telegram.ingest import Polling, UpdateIngest
 from nanobot_telegram.markdown import CAPTION_LIMIT, TEXT_LIMIT, fits
 from nanobot_telegram.outbound import LARGEST_FILE, Outbound
 from nanobot_telegram.preview import Previews
+from nanobot_telegram.reactions import Reactions
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_telegram.webhook import Webhook
 
@@ -46,6 +47,7 @@ class _Live(Struct, frozen=True):
     client: TelegramClient
     outbound: Outbound
     previews: Previews
+    reactions: Reactions
 
 
 class TelegramChannel:
@@ -96,22 +98,26 @@ class TelegramChannel:
     async def show_progress(self, event: Progress) -> None:
         """Show progress; nothing while the channel does not run."""
         if (live := self._slot.current) is not None:
+            live.reactions.note_progress(event)
             await live.previews.show_progress(event)
 
     async def _run(self, host: ChannelHost, client: TelegramClient) -> None:
         chats = Chats(host.state_folder)
         previews = Previews(client, chats, host.clock, enabled=self._options.previews)
-        self._slot.fill(_Live(client, Outbound(client, chats, host, previews), previews))
+        reactions = Reactions(client, chats, host.clock, enabled=self._options.reactions)
+        outbound = Outbound(client, chats, host, previews, rich=self._options.rich_messages)
+        self._slot.fill(_Live(client, outbound, previews, reactions))
         health = HealthReporter(self.name, host)
         async with asyncio.TaskGroup() as group:
             group.create_task(previews.run())
+            group.create_task(reactions.run())
             identity = await client.identify(health)
             health.resolve("connection")
             host.report_connected(f"@{identity.username}")
             group.create_task(update_menus(client, host, identity.id))
             names = frozenset(entry.name for entry in host.menu())
             me = Me(identity.id, identity.username, names)
-            ingest = UpdateIngest(client, host, chats, me, group)
+            ingest = UpdateIngest(client, host, chats, me, group, reactions)
             if self._options.mode == "webhook":
                 secret = secrets.token_urlsafe()
                 await Webhook(client, host, ingest, self._options, secret, health).run()

@@ -385,6 +385,18 @@ class TelegramClient:
         username = result.get("username")  # servers other than Telegram's may say less
         return Identity(result["id"], username if isinstance(username, str) else "")
 
+    async def send_rich(self, chat_id: int, blocks: object, fields: Mapping[str, str]) -> int:
+        """Send `blocks` (see `rich`) as a rich message, which the library does not know; the id of
+        the message. `fields` are the other parameters. Raises `InvalidToken` also where the server
+        has no such method."""
+        message = json.dumps({"blocks": blocks}, ensure_ascii=False)
+        fields = {"chat_id": str(chat_id), "rich_message": message, **fields}
+        result, _ = await self._calls.post(f"{self._url}/sendRichMessage", fields)
+        number = result.get("message_id") if isinstance(result, dict) else None
+        if not isinstance(number, int):
+            raise MaybeSent("an answer that is not Telegram's")
+        return number
+
     async def identify(self, health: HealthReporter) -> Identity:
         """Who the bot is. Asks until Telegram is reached, and meanwhile reports why it is not.
 

@@ -33,6 +33,7 @@ from nanobot.errors import SendRefused, StorageError
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import MaybeSent, TelegramClient, requested_wait
 from nanobot_telegram.content import Me
+from nanobot_telegram.reactions import Reactions
 from nanobot_telegram.updates import (
     AlbumTracker,
     ParsedUpdate,
@@ -59,9 +60,10 @@ class UpdateIngest:
         chats: Chats,
         me: Me,
         tasks: asyncio.TaskGroup,
+        reactions: Reactions,
     ) -> None:
         self._client, self._host, self._chats = client, host, chats
-        self._me, self._tasks = me, tasks
+        self._me, self._tasks, self._reactions = me, tasks, reactions
         self._albums = AlbumTracker()
         self._quarantine = Quarantine("telegram", host)
 
@@ -88,7 +90,8 @@ class UpdateIngest:
                 if value is not None:
                     messages.append(from_press(update, press, value, self._host.clock.now()))
         self._chats.flush()  # before Telegram forgets the updates that say so
-        await self._host.publish(messages, cursor)
+        stored = frozenset(await self._host.publish(messages, cursor))
+        self._reactions.note_stored(one for one in messages if one.event_id in stored)
         for press, is_valid in presses:
             self._tasks.create_task(self._acknowledge(press, is_valid=is_valid))
 

@@ -35,12 +35,12 @@ _DELIMITER = re.compile(
 _PLAIN = re.compile(r"[^\W\d_](?:[^\W_]|[ ,.;?!'’])*+(?<! )")
 """A line without any markup, as most short answers are: the parser need not be loaded for it."""
 
-_STYLES = {"em": "italic", "strong": "bold", "s": "strikethrough", "spoiler": "spoiler"}
+STYLES = {"em": "italic", "strong": "bold", "s": "strikethrough", "spoiler": "spoiler"}
 _LINKABLE = re.compile(r"https?://[^/?#\s]*[^/?#\s.]\.[^/?#\s]+|tg://[\w-]+", re.IGNORECASE)
 """What Telegram makes a link to: it silently drops those to hosts without a dot, and takes
 `mailto:a@b.c` for a web address."""
 _QUOTE = ("blockquote", "")
-_DIALECT = Dialect(
+DIALECT = Dialect(
     bullets=("• ", "◦ ", "▪ "),
     indent="    ",
     widest_column=40,
@@ -60,7 +60,7 @@ def render(markdown: str) -> Rendered:
     source = clean_source(markdown)
     page = _Page()
     try:
-        for line in lay_out(source, _DIALECT):
+        for line in lay_out(source, DIALECT):
             page.add(line)
         rendered: Rendered | None = page.finish()
     except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
@@ -129,7 +129,7 @@ class _Page:
         if not line.is_code:
             self._write(line.prefix if line.spans else line.prefix.rstrip())
         for span in line.spans:
-            marks = [(_STYLES[style], "") for style in span.styles]
+            marks = [(STYLES[style], "") for style in span.styles]
             if span.url:
                 marks.append(("text_link", span.url))
             elif line.is_code:

@@ -1,7 +1,8 @@
 """Delivers one part with exactly one call of the Bot API that succeeds.
 
 Telegram shows photos, voice notes, videos and music only in some formats and sizes; everything else
-goes as a document, which always works. No file is read into memory whole.
+goes as a document, which always works. No file is read into memory whole. A text with headings or
+tables goes as a rich message where the server has these, else with entities like any other.
 
 A refusal that another form avoids (a quoted message that is gone, a topic that was deleted, a photo
 that Telegram cannot read) is answered by sending that form at once: nothing was sent by the call
@@ -30,7 +31,7 @@ from telegram import (
     Message,
     ReplyParameters,
 )
-from telegram.error import BadRequest, ChatMigrated, Forbidden
+from telegram.error import BadRequest, ChatMigrated, Forbidden, InvalidToken
 
 from nanobot.bus.events import Button, Media, OutboundPart, Receipt
 from nanobot.bus.split import utf16_length
@@ -39,9 +40,16 @@ from nanobot.channel.documents import file_facts
 from nanobot.errors import SendRefused, StorageError
 from nanobot.text import valid_unicode
 from nanobot_telegram.chats import Chats, number
-from nanobot_telegram.client import NO_LINK_PREVIEW, Flooded, TelegramClient, as_send_error
+from nanobot_telegram.client import (
+    NO_LINK_PREVIEW,
+    Flooded,
+    ServerFault,
+    TelegramClient,
+    as_send_error,
+)
 from nanobot_telegram.markdown import CAPTION_LIMIT, ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 from nanobot_telegram.preview import Previews
+from nanobot_telegram.rich import Block, rich_blocks
 
 Shape = Literal["photo", "animation", "voice", "audio", "video", "document"]
 """What a file is sent as, by the method `send_…` of the Bot API."""
@@ -55,7 +63,7 @@ _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
 _MUSIC = frozenset({"audio/mpeg", "audio/mp3", "audio/mp4", "audio/m4a", "audio/x-m4a"})
 _VOICES = _MUSIC | {"audio/ogg", "audio/opus"}
 
-_MOST_ATTEMPTS = 7
+_MOST_ATTEMPTS = 8
 """One more than there are other forms of a part."""
 
 # The Bot API tells its refusals apart only by their texts, so they are read here and nowhere else.
@@ -81,29 +89,31 @@ _TOO_LONG = ("too long", "too_long")
 
 class Attempt(Struct, frozen=True):
     """One form of a part. `thread` and `reply_to` are ids or None; `plain`: without entities;
-    `documents`: every file as a plain document."""
+    `documents`: every file as a plain document; `blocks`: as a rich message of these."""
 
     chat_id: int
     thread: int | None = None
     reply_to: int | None = None
     plain: bool = False
     documents: bool = False
+    blocks: Sequence[Block] = ()
 
     def after(self, refusal: str, *, has_files: bool) -> Attempt | None:
         """The form to try after one was refused with this text; None where there is none. Each
         change is made once, so that trying ends."""
-        if _says(refusal, _FINAL):
-            return None
         if self.thread is not None and _says(refusal, _NO_TOPIC):
             return replace(self, thread=None)
         if self.reply_to is not None and _says(refusal, _NO_REPLY):
             return replace(self, reply_to=None)
+        if self.blocks:
+            return replace(self, blocks=())
+        if _says(refusal, _FINAL):
+            return None
         is_too_long = _says(refusal, _TOO_LONG)
         if not self.plain and (is_too_long or _says(refusal, _NO_ENTITIES)):
             return replace(self, plain=True)  # the source may be shorter than what is made of it
-        if has_files and not self.documents and not is_too_long:
-            return replace(self, documents=True)
-        return None
+        can_be_document = has_files and not self.documents and not is_too_long
+        return replace(self, documents=True) if can_be_document else None
 
 
 class _Upload(Struct, frozen=True):
@@ -115,12 +125,20 @@ class _Upload(Struct, frozen=True):
 
 
 class Outbound:
-    """Sends parts. `previews` are settled before each send."""
+    """Sends parts. `previews` are settled before each send. `rich`: rich messages are sent, until
+    the server turns out not to have them."""
 
     def __init__(
-        self, client: TelegramClient, chats: Chats, host: ChannelHost, previews: Previews
+        self,
+        client: TelegramClient,
+        chats: Chats,
+        host: ChannelHost,
+        previews: Previews,
+        *,
+        rich: bool = True,
     ) -> None:
         self._client, self._chats, self._host, self._previews = client, chats, host, previews
+        self._rich, self._failed_rich = rich, ""
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver a part; raises one of the `SendError`s. Buttons go with a text or a single file:
@@ -139,7 +157,9 @@ class Outbound:
             raise SendRefused("there is nothing to send")
         await self._previews.finish(part.chat_id)
         thread = number(part.thread_id) if part.thread_id else None
-        attempt = Attempt(chat_id, thread, reply_to)
+        may_be_rich = self._rich and not uploads and part.key != self._failed_rich
+        blocks = rich_blocks(part.content) if may_be_rich else ()
+        attempt = Attempt(chat_id, thread, reply_to, blocks=blocks)
         message_id = await self._deliver(part, uploads, attempt)
         return Receipt(str(message_id))
 
@@ -167,6 +187,15 @@ class Outbound:
 
     async def _call(self, part: OutboundPart, uploads: Sequence[_Upload], to: Attempt) -> int:
         """One call; the id of the (first) message. Raises the library's errors."""
+        if to.blocks:
+            try:
+                return await self._call_rich(part, to)
+            except InvalidToken as error:  # what a server says too that has no such method
+                logger.info("telegram: no rich messages: {}", error)
+                self._rich = False
+            except ServerFault:  # where that is because of its form, the next attempt has another
+                self._failed_rich = part.key
+                raise
         bot, text = self._client.bot, _text(part, plain=to.plain)
         reply = None
         if to.reply_to is not None:
@@ -196,6 +225,17 @@ class Outbound:
             keyboard = _keyboard(part.buttons)
             message = await send(to.chat_id, files[0], reply_markup=keyboard, **words, **place)
             return message.message_id
+
+    async def _call_rich(self, part: OutboundPart, to: Attempt) -> int:
+        fields: dict[str, str] = {}
+        if to.thread is not None:
+            fields["message_thread_id"] = str(to.thread)
+        if to.reply_to is not None:
+            reply = ReplyParameters(to.reply_to, allow_sending_without_reply=True)
+            fields["reply_parameters"] = reply.to_json()
+        if (keyboard := _keyboard(part.buttons)) is not None:
+            fields["reply_markup"] = keyboard.to_json()
+        return await self._client.send_rich(to.chat_id, to.blocks, fields)
 
     def _at_new_id(self, part: OutboundPart, attempt: Attempt, new_id: int) -> Attempt:
         try:

@@ -81,6 +81,13 @@ class TelegramSettings(Checked, frozen=True):
     previews: bool = True
     """Whether a reply is shown while it is being written, in private chats."""
 
+    reactions: bool = True
+    """Whether a message gets a reaction when it was seen, is worked on and is done, where the chat
+    allows that."""
+    rich_messages: bool = True
+    """Whether replies with headings or tables are rich messages, where the server has these; an
+    old app of Telegram shows a notice in their place."""
+
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.webhook_url:
             # Telegram itself takes https only; a Bot API server of one's own takes both.

@@ -58,7 +58,8 @@ class Span(Struct, frozen=True):
 
 class Line(Struct, frozen=True):
     """Spans behind a `prefix`; or, with `is_code`, a block of code: its one span has all its lines
-    and no prefix is shown. `is_quoted`: it is in a quote that begins after `lead`."""
+    and no prefix is shown. `is_quoted`: it is in a quote that begins after `lead`. `heading`: it is
+    one of this level, from 1 to 6. `table` are the tokens of the table that the code shows."""
 
     spans: Sequence[Span] = ()
     prefix: str = ""
@@ -66,6 +67,16 @@ class Line(Struct, frozen=True):
     is_code: bool = False
     language: str = ""
     is_quoted: bool = False
+    heading: int = 0
+    table: Sequence[Token] = ()
+
+
+class Cell(Struct, frozen=True):
+    """A cell of a table; `align` is `left`, `right`, `center` or nothing."""
+
+    lines: Sequence[Sequence[Span]]
+    align: str = ""
+    is_header: bool = False
 
 
 class Dialect(Struct, frozen=True):
@@ -114,19 +125,31 @@ def _tokens_of(source: str) -> list[Token] | None:
     return resolve_footnotes(tokens)
 
 
-def _table_text(tokens: Sequence[Token], source: Sequence[str], *, widest: int) -> str:
+def table_rows(table: Sequence[Token], dialect: Dialect | None = None) -> list[list[Cell]]:
+    """The cells of a table, from the tokens of it; without a `dialect` no links or spoilers."""
+    rows: list[list[Cell]] = []
+    for token in table:
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type in {"th_open", "td_open"}:
+            align = str(token.attrs.get("style", "")).removeprefix("text-align:")
+            is_header = token.type == "th_open"
+        elif token.type == "inline":
+            lines = _inline((), dialect).write(token.children)
+            rows[-1].append(Cell(lines, align, is_header))
+    return rows
+
+
+def _table(table: Sequence[Token], source: Sequence[str], *, widest: int) -> list[Line]:
     """The table of `tokens` (from `table_open` to `table_close`) in columns, for a font of fixed
     width; as it stands in the lines of the `source` where a row has more cells than the head, since
     the parser drops those. Cells of more than `widest` columns do not widen theirs."""
-    rows: list[list[str]] = []
-    for token in tokens:
-        if token.type == "tr_open":
-            if rows and token.map and _cell_count(source[token.map[0]]) > len(rows[0]):
-                first, last = tokens[0].map or (0, 0)
-                return "\n".join(source[first:last])
-            rows.append([])
-        elif token.type == "inline":
-            rows[-1].append(_plain(_Inline().write(token.children)).strip())
+    columns = sum(token.type == "th_open" for token in table)
+    for token in table:
+        if token.type == "tr_open" and token.map and _cell_count(source[token.map[0]]) > columns:
+            first, last = table[0].map or (0, 0)
+            return _code("\n".join(source[first:last]))
+    rows = [[_plain(cell.lines).strip() for cell in row] for row in table_rows(table)]
     widths = [
         max((width for cell in column if (width := _width(cell)) <= widest), default=3)
         for column in zip(*rows, strict=True)
@@ -136,7 +159,8 @@ def _table_text(tokens: Sequence[Token], source: Sequence[str], *, widest: int) 
         for row in rows
     )
     lines = [" | ".join(cells).rstrip() for cells in padded]
-    return "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
+    text = "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
+    return [replace(line, table=table) for line in _code(text)]
 
 
 @cache
@@ -245,6 +269,12 @@ class _Inline:
             self._add(f" ({link.title})")
 
 
+def _inline(styles: Sequence[Style], dialect: Dialect | None) -> _Inline:
+    if dialect is None:
+        return _Inline(styles)
+    return _Inline(styles, dialect.linkable, hides=dialect.hides)
+
+
 def _plain(lines: Iterable[Iterable[Span]]) -> str:
     """The text of the lines on one line."""
     return " ".join("".join(span.text for span in line) for line in lines)
@@ -274,10 +304,10 @@ class _Layout:
         block: list[Line] = []  # the end of a paragraph is none
         match token.type:
             case "paragraph_open" | "heading_open":
-                styles: tuple[Style, ...] = ("strong",) if token.tag != "p" else ()
-                inline = _Inline(styles, self._dialect.linkable, hides=self._dialect.hides)
+                level = int(token.tag[1]) if token.type == "heading_open" else 0
+                inline = _inline(("strong",) if level else (), self._dialect)
                 content = inline.write(self._next().children)
-                block = [Line(spans) for spans in content]
+                block = [Line(spans, heading=level) for spans in content]
             case "fence":
                 block = _fence(token)
             case "code_block":
@@ -294,8 +324,7 @@ class _Layout:
                 table = [token]
                 while table[-1].type != "table_close":
                     table.append(self._next())
-                widest = self._dialect.widest_column
-                block = _code(_table_text(table, self._source, widest=widest))
+                block = _table(table, self._source, widest=self._dialect.widest_column)
         return block
 
     def _quote(self) -> list[Line]:

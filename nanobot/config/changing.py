@@ -62,7 +62,8 @@ ELSEWHERE: Sequence[tuple[str, ...]] = tuple(
         "backup.schedule", "backup.keep", "backup.media",
         "retention.media_days", "retention.media_megabytes", "retention.spill_days",
         "retention.disk_reserve_megabytes",
-        "channels.telegram.previews", "channels.whatsapp.read_receipts",
+        "channels.telegram.previews", "channels.telegram.reactions",
+        "channels.telegram.rich_messages", "channels.whatsapp.read_receipts",
         "channels.whatsapp.self_chat_prefix", "channels.whatsapp.online",
     )
 )  # fmt: skip

@@ -88,6 +88,7 @@ async def restarted(
     telegram: FakeTelegram,
     *,
     previews: bool = True,
+    rich: bool = True,
     clock: FakeClock | None = None,
 ) -> AsyncIterator[Rig]:
     """The adapter, against a Telegram that is there already."""
@@ -100,7 +101,7 @@ async def restarted(
         async with asyncio.TaskGroup() as group:
             running = group.create_task(shown.run())
             await asyncio.sleep(0)
-            outbound = Outbound(client, chats, home, shown)
+            outbound = Outbound(client, chats, home, shown, rich=rich)
             yield Rig(telegram, clock, chats, shown, outbound, home, running)
             running.cancel()
     finally:

@@ -19,6 +19,7 @@ from nanobot.validation import build
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.ingest import UpdateIngest
+from nanobot_telegram.reactions import Reactions
 from nanobot_telegram.settings import TelegramSettings
 from tests.bus.support import rows
 from tests.channels.telegram.support import RecordingHost, running
@@ -129,7 +130,9 @@ async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | Non
             chats = Chats(core.host.state_folder)
             batch = [document_of(json.dumps(update).encode()) for update in updates]
             async with asyncio.TaskGroup() as tasks:
-                await UpdateIngest(client, core.host, chats, ME, tasks).ingest(batch, "9:9:now")
+                unmarked = Reactions(client, chats, core.host.clock, enabled=False)
+                ingest = UpdateIngest(client, core.host, chats, ME, tasks, unmarked)
+                await ingest.ingest(batch, "9:9:now")
             await core.background.drain(5.0)
             cursor = await core.host.cursor()
         finally:

@@ -43,6 +43,10 @@ class Events:
             self._service(new_id, {"migrate_from_chat_id": chat})
         self._world.changes.tell()
 
+    def forbid_reactions(self, chat: int) -> None:
+        """A chat takes no reactions any more; bots are not told."""
+        self._world.chat(chat).allows_reactions = False
+
     def delete(self, message_id: int, chat: int = PERSON) -> None:
         """A person deletes a message, whoever wrote it; bots are not told."""
         self._world.remove(self._world.chat(chat), message_id)

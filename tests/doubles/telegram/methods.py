@@ -38,6 +38,8 @@ class Methods:
             "getWebhookInfo": lambda _: webhook.info(),
             "sendMessage": sending.text,
             "sendMessageDraft": sending.draft,
+            "sendRichMessage": sending.rich,
+            "setMessageReaction": sending.react,
             "sendMediaGroup": sending.album,
             "editMessageText": sending.edit_text,
             "editMessageReplyMarkup": sending.edit_buttons,

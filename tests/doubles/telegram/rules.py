@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
+from tests.doubles.telegram.rich import rich_problem
 from tests.doubles.telegram.schema import Schema
 from tests.doubles.telegram.text import (
     CAPTION_LIMIT,
@@ -38,6 +39,11 @@ _ACTIONS = {
     "record_video_note",
     "upload_video_note",
 }
+
+_REACTIONS = frozenset(
+    "👍👎❤🔥🥰👏😁🤔🤯😱🤬😢🎉🤩🤮💩🙏👌🕊🤡🥱🥴😍🐳🌚🌭💯🤣⚡🍌🏆💔🤨😐🍓🍾💋🖕😈😴😭🤓👻👀🎃🙈😇😨🤝✍🤗🫡🎅🎄☃💅🤪🗿🆒💘🙉🦄😘💊🙊😎👾🤷😡"
+)
+"""Those of one character."""
 
 
 def first_problem(call: Call, schema: Schema) -> str:
@@ -132,6 +138,18 @@ def _action(call: Call) -> str:
     return "" if call.text("action") in _ACTIONS else "wrong parameter action in request"
 
 
+def _rich(call: Call) -> str:
+    return rich_problem(call.object("rich_message"))
+
+
+def _reaction(call: Call) -> str:
+    """One, of those that Telegram offers to everybody."""
+    reactions = call.objects("reaction")
+    if len(reactions) > 1:
+        return "REACTIONS_TOO_MANY"
+    return "" if all(one.get("emoji") in _REACTIONS for one in reactions) else "REACTION_INVALID"
+
+
 def _toast(call: Call) -> str:
     return "MESSAGE_TOO_LONG" if units(call.text("text")) > 200 else ""
 
@@ -175,6 +193,8 @@ _WITH_FILE = (_files, _caption)
 _OF_METHOD: dict[str, tuple[Callable[[Call], str], ...]] = {
     "sendMessage": (_text,),
     "sendMessageDraft": (_text, _draft),
+    "sendRichMessage": (_rich,),
+    "setMessageReaction": (_reaction,),
     "editMessageText": (_text,),
     "sendPhoto": _WITH_FILE,
     "sendDocument": _WITH_FILE,

@@ -26,6 +26,8 @@ class Parameter:
 
     kind: str
     required: bool = False
+    constant: str = ""
+    """The one value that it may have, which tells the forms of a type apart."""
 
 
 Parameters = Mapping[str, Parameter]
@@ -59,6 +61,8 @@ class Schema:
             kind = known[name].kind
             if "InputFile" in kind and name in files:
                 continue
+            if known[name].constant not in ("", value):
+                return f'"{place}{name}" must be "{known[name].constant}"'
             if problem := self._value(kind, value, f"{place}{name}"):
                 return problem
         return ""
@@ -73,8 +77,19 @@ class Schema:
             )
             return next((problem for problem in found if problem), "")
         kinds = _alternatives(kind, self.unions)
-        problems = [self._single(one, value, place) for one in kinds]
+        arrays = [one for one in kinds if one.startswith("Array of ")]
+        if arrays and isinstance(value, list):
+            return self._value(arrays[0], value, place)
+        possible = [one for one in kinds if one not in arrays and self._may_be(one, value)]
+        if not possible:
+            return f'"{place}" must be one of {kind}'
+        problems = [self._single(one, value, place) for one in possible]
         return "" if "" in problems else min(problems, key=_vagueness)
+
+    def _may_be(self, kind: str, value: object) -> bool:
+        """Whether the type that an object says it has is this one, where it says so."""
+        said = self.types.get(kind, {}).get("type", Parameter("")).constant
+        return not said or as_object(value).get("type") == said
 
     def _single(self, kind: str, value: object, place: str) -> str:
         if kind in _PRIMITIVES:
@@ -138,10 +153,15 @@ def read_schema(path: Path) -> Schema:
         for entry in _list(section.get("children")):
             name = str(entry["name"])
             parameters = {
-                str(one["name"]): Parameter(str(one["type"]), one["required"] is True)
+                str(one["name"]): Parameter(
+                    str(one["type"]), one["required"] is True, _constant(one)
+                )
                 for one in _list(entry.get("annotations"))
             }
-            forms = re.findall(r"^ ?- (\w+)$", str(entry.get("description")), re.MULTILINE)
+            described = str(entry.get("description"))
+            forms = re.findall(r"^ ?- (\w+)$", described, re.MULTILINE)
+            if plain := re.search(r"either a (String) .*, an (Array of \w+),", described):
+                forms += plain.groups()
             if name[0].islower():
                 methods[name] = parameters
             elif parameters or not forms:
@@ -149,6 +169,15 @@ def read_schema(path: Path) -> Schema:
             else:
                 unions[name] = tuple(forms)
     return Schema(methods, types, unions)
+
+
+def _constant(parameter: Mapping[str, object]) -> str:
+    """The one value of a `type` that tells the forms of an object apart."""
+    said = _CONSTANT.search(str(parameter.get("description")))
+    return (said[1] or said[2]) if said and parameter["name"] == "type" else ""
+
+
+_CONSTANT = re.compile(r"always '(\w+)'$|must be (\w+)$")
 
 
 def load_schema(path: Path | None) -> Schema:
@@ -167,6 +196,7 @@ _INTEGERS = (
 _FLAGS = (
     "disable_notification protect_content show_alert drop_pending_updates is_disabled "
     "allow_sending_without_reply has_spoiler show_caption_above_media supports_streaming "
+    "is_big is_bordered is_header "
     "disable_content_type_detection prefer_small_media prefer_large_media show_above_text"
 )
 _KINDS = {
@@ -185,6 +215,11 @@ _KINDS = {
     "inline_keyboard": "Array of Array of InlineKeyboardButton",
     "certificate": "InputFile",
     "user": "User",
+    "rich_message": "InputRichMessage",
+    "blocks": "Array of InputRichBlock",
+    "cells": "Array of Array of RichBlockTableCell",
+    "reaction": "Array of ReactionType",
+    "size": "Integer",
     **dict.fromkeys(
         ("photo", "document", "voice", "video", "audio", "animation", "thumbnail", "cover"),
         "InputFile or String",
@@ -205,6 +240,8 @@ _TABLE = {
     "getWebhookInfo": "",
     "sendMessage": f"{_SENDING} text! parse_mode entities link_preview_options receiver_user_id",
     "sendMessageDraft": "chat_id! message_thread_id draft_id! text parse_mode entities",
+    "sendRichMessage": f"{_SENDING} rich_message!",
+    "setMessageReaction": "chat_id! message_id! reaction is_big",
     "editMessageText": "chat_id message_id inline_message_id text! parse_mode entities "
     "link_preview_options reply_markup business_connection_id",
     "editMessageReplyMarkup": "chat_id message_id inline_message_id reply_markup "
@@ -236,6 +273,10 @@ _TYPES = {
     "InlineKeyboardMarkup": "inline_keyboard!",
     "InlineKeyboardButton": "text! url callback_data style",
     "BotCommand": "command! description!",
+    "InputRichMessage": "blocks html markdown",
+    "InputRichBlock": "type! text size language blocks cells is_bordered",
+    "RichBlockTableCell": "text is_header align! valign!",
+    "ReactionType": "type! emoji",
     "BotCommandScope": "type! chat_id user_id",
     "InputMedia": f"type! media! {_CAPTION} {_PICTURE} thumbnail cover duration width height "
     "supports_streaming performer title disable_content_type_detection",
@@ -255,6 +296,8 @@ def own_schema() -> Schema:
         **types["MessageEntity"],
         "offset": Parameter("Integer", required=True),
     }
+    for name in ("InputRichBlock", "RichBlockTableCell"):  # a text may be a tree
+        types[name] = {**types[name], "text": Parameter("RichText")}
     return Schema(methods, types)
 
 

@@ -45,6 +45,10 @@ class Seen:
         """The actions ("typing" and so on) that were shown in a chat, in order."""
         return list(self._world.chat(chat).actions)
 
+    def reactions(self, chat: int = PERSON) -> dict[int, str]:
+        """The bot's reactions that stand in a chat now, by message; "" for one taken away."""
+        return dict(self._world.chat(chat).reactions)
+
     @property
     def toasts(self) -> list[Toast]:
         """The answers to pressed buttons."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tests.doubles.telegram.media import attachment, check_upload
+from tests.doubles.telegram.rich import shown_text
 from tests.doubles.telegram.values import (
     Button,
     Call,
@@ -33,10 +34,13 @@ class _Content:
     entities: tuple[Json, ...]
     file: StoredFile | None = None
     group: str = ""
+    blocks: tuple[Json, ...] = ()
 
     @property
     def json(self) -> Json:
         """Its fields in a `Message`."""
+        if self.blocks:
+            return {"rich_message": {"blocks": list(self.blocks)}}
         text, entities = "text", "entities"
         post: Json = {}
         if self.file:
@@ -66,6 +70,11 @@ class Sending:
         """sendMessage."""
         entities = call.objects("entities")
         return self._deliver(call, _Content("text", call.text("text"), entities))
+
+    def rich(self, call: Call) -> Json:
+        """sendRichMessage."""
+        blocks = objects(call.object("rich_message").get("blocks"))
+        return self._deliver(call, _Content("rich", shown_text(blocks), (), blocks=blocks))
 
     def file(self, call: Call) -> Json:
         """sendPhoto and its like."""
@@ -119,6 +128,7 @@ class Sending:
             silent=call.params.get("disable_notification") is True,
             previews=call.object("link_preview_options").get("is_disabled") is not True,
             group_id=content.group,
+            blocks=content.blocks,
         )
         return self._world.show(chat, sent, self._post(chat, sent, content, call))
 
@@ -156,6 +166,19 @@ class Sending:
         if wanted.get("allow_sending_without_reply") is True:
             return None
         raise bad_request("message to be replied not found")
+
+    def react(self, call: Call) -> bool:
+        """setMessageReaction."""
+        chat = self._world.reachable(call.chat_id)
+        number = call.number("message_id") or 0
+        if number not in chat.posts:
+            raise bad_request("message to react not found")
+        if not chat.allows_reactions:
+            raise bad_request("REACTION_INVALID")
+        emojis = [str(one.get("emoji", "")) for one in call.objects("reaction")]
+        chat.reactions[number] = emojis[0] if emojis else ""
+        self._world.changes.tell()
+        return True
 
     def draft(self, call: Call) -> bool:
         """sendMessageDraft."""

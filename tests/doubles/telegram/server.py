@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 
@@ -37,6 +38,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
 
     `schema` is a machine-readable copy of the documentation, used if the file is there. `clock`
     dates messages. `webhook_retry` is the pause in seconds before an update is delivered again.
+    `without` are methods that this server is too old for.
     After `stop` it may be started again: on the same port and with all that it knows.
     """
 
@@ -49,9 +51,11 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
         clock: Clock | None = None,
         port: int = 0,
         webhook_retry: float = 0.05,
+        without: Collection[str] = (),
     ) -> None:
         self.token = token
         self.username = username
+        self._without = frozenset(without)
         self._port = port
         self._schema = load_schema(schema)
         self._changes = Changes()
@@ -173,6 +177,8 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
         return Reply(json.dumps({"ok": True, "result": result}, ensure_ascii=False).encode())
 
     def _check(self, call: Call) -> None:
+        if call.method in self._without:
+            raise Refusal(404, "Not Found: method not found")
         if call.method not in self._methods:
             self.violations.append(Violation(call, "this double has no such method"))
             raise Refusal(404, "Not Found: method not found")

@@ -68,9 +68,10 @@ class Button:
 class Sent:
     """A message of the bot as people see it now, edits included.
 
-    `kind` is "text", "photo", "document", "voice", "video", "audio" or "animation"; `text` is the
-    caption where there is a file. `entities` are as sent. `file` is what was uploaded (None for
-    text). `buttons` are the rows from the top. `group_id` ties the items of an album together.
+    `kind` is "text", "rich", "photo", "document", "voice", "video", "audio" or "animation"; `text`
+    is the caption where there is a file, and what people read of the `blocks` of a rich message.
+    `entities` are as sent. `file` is what was uploaded (None for text). `buttons` are the rows from
+    the top. `group_id` ties the items of an album together.
     """
 
     message_id: int
@@ -87,6 +88,7 @@ class Sent:
     previews: bool = True
     group_id: str = ""
     edited: bool = False
+    blocks: tuple[Json, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:

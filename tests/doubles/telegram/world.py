@@ -48,7 +48,8 @@ class StoredFile:
 
 @dataclass(slots=True)
 class ChatState:
-    """A chat. `posts` has every message in it as JSON, `sent` those of the bot."""
+    """A chat. `posts` has every message in it as JSON, `sent` those of the bot, `reactions` the
+    bot's own by message."""
 
     id: int
     type: str
@@ -59,6 +60,8 @@ class ChatState:
     sent: dict[int, Sent] = field(default_factory=dict)
     drafts: list[Draft] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
+    reactions: dict[int, str] = field(default_factory=dict)
+    allows_reactions: bool = True
     blocked: str = ""
     moved_to: int | None = None
 

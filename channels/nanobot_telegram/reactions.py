@@ -1,0 +1,160 @@
+"""Marks a person's message with a reaction: seen, being worked on, done.
+
+Best effort, and never in the way. What happens is only noted here; one task makes the calls, one
+after the other and with pauses, and what changed meanwhile is not caught up with: only the newest
+mark of a message counts. Telegram's limits are for replies: when it asks to wait, nothing is marked
+until then.
+
+A chat that does not take our reactions is left alone until a restart, as asking once more costs a
+call (see `chats`). Messages that got a mark before a restart get the next one all the same, because
+a turn says which messages it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from loguru import logger
+from msgspec import Struct
+from telegram.error import BadRequest, Forbidden, InvalidToken, TelegramError
+
+from nanobot.bus.events import InboundMessage, Progress, TurnEnded, TurnStarted
+from nanobot.clock import Clock, with_timeout
+from nanobot.errors import SendRefused
+from nanobot_telegram.chats import Chats, number
+from nanobot_telegram.client import Flooded, TelegramClient
+
+SEEN, WORKING, DONE, NOTHING = "👀", "⚡", "👍", ""
+"""None of these is one by which a person asks to keep a message."""
+
+_PACE = 0.25
+_PATIENCE = 10.0
+"""Seconds between two calls, and for one."""
+_MESSAGES = 500
+_REFUSED = 256
+"""So many messages and chats are remembered."""
+_GONE = ("not found", "message_id_invalid", "not_modified", "not modified")
+"""What Telegram says where only this message cannot be marked."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Mark(Struct):
+    """The mark that a message should have, and the one that it has as far as is known."""
+
+    wanted: str
+    shown: str = NOTHING
+
+
+class Reactions:
+    """All chats. Not `enabled`: nothing is marked."""
+
+    def __init__(
+        self, client: TelegramClient, chats: Chats, clock: Clock, *, enabled: bool = True
+    ) -> None:
+        self._client, self._chats, self._clock = client, chats, clock
+        self._enabled = enabled
+        self._marks: OrderedDict[tuple[str, int], _Mark] = OrderedDict()
+        self._changed: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._refused: OrderedDict[str, None] = OrderedDict()
+        self._wake = asyncio.Event()
+
+    def note_stored(self, messages: Iterable[InboundMessage]) -> None:
+        """These messages are durable. Only those are marked that wait for an answer of the agent,
+        and the first of an album, whose reactions are one."""
+        album = ""
+        for message in messages:
+            is_next = bool(message.group_id) and message.group_id == album
+            album = message.group_id
+            if message.unanswered or is_next or message.content.startswith("/"):
+                continue
+            for key in self._keys(message.chat_id, (message.event_id,)):
+                self._note(key, SEEN)
+
+    def note_progress(self, event: Progress) -> None:
+        """Something happens in a turn."""
+        if isinstance(event, TurnStarted):
+            keys = self._keys(event.chat_id, event.event_ids)
+            for key in self._known(keys) or keys[:1]:
+                self._note(key, WORKING)
+        elif isinstance(event, TurnEnded):
+            goes_on = event.outcome in {"waiting", "held"}
+            mark = DONE if event.outcome == "done" else SEEN if goes_on else NOTHING
+            for key in self._known(self._keys(event.chat_id, event.event_ids)):
+                self._note(key, mark)
+
+    async def run(self) -> None:
+        """Make the calls, until cancelled."""
+        while True:
+            await self._wake.wait()
+            while self._changed:
+                key, _ = self._changed.popitem(last=False)
+                mark = self._marks.get(key)
+                if mark is not None and mark.wanted != mark.shown and not self._is_refused(key[0]):
+                    pause = await self._show(key, mark)
+                    await self._clock.sleep(pause)
+            self._wake.clear()
+
+    async def _show(self, key: tuple[str, int], mark: _Mark) -> float:
+        """Mark a message; the seconds to leave Telegram alone. Raises nothing."""
+        chat_id, message_id = key
+        wanted = mark.wanted
+        try:
+            call = self._client.bot.set_message_reaction(
+                self._chats.current(chat_id), message_id, wanted or None
+            )
+            await with_timeout(self._clock, _PATIENCE, call)
+            mark.shown = wanted
+        except Flooded as error:
+            return max(error.seconds, _PACE)
+        except (BadRequest, Forbidden, InvalidToken, SendRefused) as error:
+            logger.debug("telegram: a reaction in {}: {}", chat_id, error)
+            if not any(text in str(error).casefold() for text in _GONE):
+                _remember(self._refused, chat_id, None, _REFUSED)
+        except (TelegramError, TimeoutError) as error:
+            logger.debug("telegram: a reaction in {}: {!r}", chat_id, error)
+        return _PACE
+
+    def _note(self, key: tuple[str, int], wanted: str) -> None:
+        if not self._enabled or self._is_refused(key[0]):
+            return
+        mark = self._marks.pop(key, None) or _Mark(wanted)
+        mark.wanted = wanted
+        _remember(self._marks, key, mark, _MESSAGES)
+        _remember(self._changed, key, None, _MESSAGES)
+        self._wake.set()
+
+    def _keys(self, chat_id: str, event_ids: Sequence[str]) -> list[tuple[str, int]]:
+        """The messages that these events are about; a pressed button, say, is no message. Those of
+        a group that has another id by now cannot be reached."""
+        chat_id = self._chats.canonical(chat_id)
+        keys = []
+        for event_id in event_ids:
+            place, _, event = event_id.rpartition("/")
+            message_id = number(event.partition(":")[0])
+            if message_id is not None and (not place or self._is_at(chat_id, place)):
+                keys.append((chat_id, message_id))
+        return keys
+
+    def _is_at(self, chat_id: str, place: str) -> bool:
+        with suppress(SendRefused):  # no id of a chat
+            return str(self._chats.current(chat_id)) == place
+        return False
+
+    def _known(self, keys: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        return [key for key in keys if key in self._marks]
+
+    def _is_refused(self, chat_id: str) -> bool:
+        return chat_id in self._refused or self._chats.is_unreachable(chat_id)
+
+
+def _remember(known: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
+    """Keep the newest entries, at most `limit`; one that is there keeps its place."""
+    known[key] = value
+    if len(known) > limit:
+        known.popitem(last=False)

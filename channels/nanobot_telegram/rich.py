@@ -1,0 +1,136 @@
+"""Markdown as a rich message: a tree of blocks that shows headings and tables as such.
+
+The lines are those of `nanobot.channel.markdown`, the same as in a message with entities, so that
+both forms say the same. Only a text with headings or tables becomes one. Invariant: a text that
+Telegram would refuse for its size has no rich form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from loguru import logger
+from msgspec.structs import replace
+
+from nanobot.channel.markdown import Line, Span, clean_source, lay_out, table_rows
+from nanobot_telegram.markdown import DIALECT, STYLES
+
+Block = dict[str, object]
+"""An `InputRichBlock`."""
+RichText = str | list["str | Block"]
+
+_LENGTH, _BLOCKS, _COLUMNS = 32_768, 500, 20
+"""What Telegram takes: characters, blocks and rows of tables, columns of one."""
+_ALIGNED = frozenset({"left", "center", "right"})
+
+
+def rich_blocks(markdown: str) -> list[Block]:
+    """The blocks of a text with headings or tables; none for any other, or one that is too large
+    or cannot be parsed. Pure. Never raises; the work is bounded."""
+    try:
+        return _checked(markdown)
+    except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
+        logger.warning("Markdown has no rich form: {}", type(error).__name__)
+        return []
+
+
+def _checked(markdown: str) -> list[Block]:
+    lines = lay_out(clean_source(markdown), DIALECT)
+    tables = [line.table for line in lines if line.table]
+    if not tables and not any(line.heading and not line.prefix for line in lines):
+        return []
+    blocks = _blocks(lines)
+    rows = [row for table in tables for row in table_rows(table)]
+    length = sum(len(span.text) + len(line.prefix) + 1 for line in lines for span in line.spans)
+    is_small = length <= _LENGTH and all(len(row) <= _COLUMNS for row in rows)
+    return blocks if is_small and _count(blocks) + len(rows) <= _BLOCKS else []
+
+
+def _blocks(lines: Sequence[Line]) -> list[Block]:
+    blocks: list[Block] = []
+    for kind, group in groupby(lines, _kind):
+        members = list(group)
+        match kind:
+            case "quote":
+                inner = [_unquoted(line) for line in members]
+                blocks.append({"type": "blockquote", "blocks": _blocks(inner)})
+            case "text":
+                blocks.append({"type": "paragraph", "text": _rich_text(members)})
+            case "single":
+                blocks += map(_single, members)
+    return blocks
+
+
+def _kind(line: Line) -> str:
+    """What a line belongs to. Blank lines only divide."""
+    if line.is_quoted:
+        return "quote"
+    if line.is_code or (line.heading and not line.prefix):
+        return "single"
+    return "text" if line.spans or line.prefix.strip() else "blank"
+
+
+def _unquoted(line: Line) -> Line:
+    return replace(line, is_quoted=False, lead="", prefix=line.lead + line.prefix)
+
+
+def _single(line: Line) -> Block:
+    """A line that is a block of its own: a heading, a table, code."""
+    if line.heading:
+        spans = [replace(s, styles=tuple(x for x in s.styles if x != "strong")) for s in line.spans]
+        return {
+            "type": "heading",
+            "text": _rich_text([replace(line, spans=spans)]),
+            "size": line.heading,
+        }
+    if line.table:
+        return {"type": "table", "cells": _cells(line), "is_bordered": True}
+    language = {"language": line.language} if line.language else {}
+    return {"type": "pre", "text": line.spans[0].text, **language}
+
+
+def _cells(line: Line) -> list[list[Block]]:
+    rows = []
+    for row in table_rows(line.table, DIALECT):
+        cells: list[Block] = []
+        for cell in row:
+            text = _rich_text([Line(spans) for spans in cell.lines])
+            align = cell.align if cell.align in _ALIGNED else "left"
+            header: Block = {"is_header": True} if cell.is_header else {}
+            cells.append({"text": text, "align": align, "valign": "top", **header})
+        rows.append(cells)
+    return rows
+
+
+def _rich_text(lines: Iterable[Line]) -> RichText:
+    """The text of these lines; a list only where a part of it has attributes."""
+    pieces: list[str | Block] = []
+    for number, line in enumerate(lines):
+        before = "\n" * (number > 0) + (line.prefix if line.spans else line.prefix.rstrip())
+        for piece in (before, *map(_piece, line.spans)):
+            if isinstance(piece, str) and pieces and isinstance(last := pieces[-1], str):
+                pieces[-1] = last + piece
+            elif piece:
+                pieces.append(piece)
+    if all(isinstance(piece, str) for piece in pieces):
+        return "".join(piece for piece in pieces if isinstance(piece, str))
+    return pieces
+
+
+def _piece(span: Span) -> str | Block:
+    """As in a message with entities, there are no styles in code."""
+    if span.code and not span.url:
+        return {"type": "code", "text": span.text}
+    piece: str | Block = span.text
+    for style in reversed(span.styles):
+        piece = {"type": STYLES[style], "text": piece}
+    return {"type": "url", "text": piece, "url": span.url} if span.url else piece
+
+
+def _count(blocks: Iterable[Block]) -> int:
+    total = 0
+    for block in blocks:
+        inner = block.get("blocks")
+        total += 1 + (_count(inner) if isinstance(inner, list) else 0)
+    return total

@@ -1,0 +1,202 @@
+"""A person's message is marked: seen, being worked on, done; and nothing waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.events import OutboundPart, TurnEnded, TurnStarted
+from nanobot.channel import asks_to_keep
+from nanobot_telegram import TelegramChannel
+from nanobot_telegram.reactions import DONE, SEEN, WORKING
+from tests.channels.telegram.support import RecordingHost, WatchedClock, running
+from tests.doubles.telegram import FakeTelegram
+
+PERSON, GROUP = 7, -42
+PACE = 0.25
+
+
+async def started(channel: TelegramChannel, *events: int | str, chat: int = PERSON) -> None:
+    ids = tuple(map(str, events))
+    await channel.show_progress(TurnStarted("telegram", str(chat), "t1", ids))
+
+
+async def ended(
+    channel: TelegramChannel, *events: int | str, outcome: str = "done", chat: int = PERSON
+) -> None:
+    ids = tuple(map(str, events))
+    event = TurnEnded("telegram", str(chat), "t1", ids, outcome)  # type: ignore[arg-type]
+    await channel.show_progress(event)
+
+
+def marks(telegram: FakeTelegram) -> list[str]:
+    """Every mark that was set, in order; "" for one that was taken away."""
+    reactions = [call.objects("reaction") for call in telegram.called("setMessageReaction")]
+    return [str(one[0]["emoji"]) if one else "" for one in reactions]
+
+
+async def marked(telegram: FakeTelegram, clock: WatchedClock, *wanted: str) -> None:
+    """Wait until these and no other marks were set, and the pause after the last is over."""
+    await telegram.wait_for(lambda: marks(telegram) == list(wanted))
+    await clock.until_asked(PACE, len(wanted))
+    await clock.advance(PACE)
+
+
+async def test_a_message_is_seen_worked_on_and_done(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
+        question = telegram.say("hello")
+        await marked(telegram, clock, SEEN)
+        await started(channel, question)
+        await marked(telegram, clock, SEEN, WORKING)
+        await ended(channel, question)
+        await marked(telegram, clock, SEEN, WORKING, DONE)
+        assert telegram.reactions() == {question: DONE}
+    assert not telegram.violations
+
+
+def test_no_mark_of_ours_is_a_wish_to_keep_a_message() -> None:
+    assert not asks_to_keep((SEEN, WORKING, DONE))
+
+
+async def test_nothing_is_seen_before_it_is_durable(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    host = RecordingHost(tmp_path, clock)
+    host.gate.clear()
+    async with running(telegram, host):
+        telegram.say("hello")
+        await host.until(lambda: host.published)
+        assert marks(telegram) == []
+        host.gate.set()
+        await marked(telegram, clock, SEEN)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "last"), [("failed", ""), ("stopped", ""), ("waiting", SEEN), ("held", SEEN)]
+)
+async def test_only_what_was_done_is_marked_as_done(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path, outcome: str, last: str
+) -> None:
+    async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
+        question = telegram.say("hello")
+        await marked(telegram, clock, SEEN)
+        await started(channel, question)
+        await marked(telegram, clock, SEEN, WORKING)
+        await ended(channel, question, outcome=outcome)
+        await marked(telegram, clock, SEEN, WORKING, last)
+
+
+async def test_what_changes_while_a_call_is_under_way_is_not_caught_up_with(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
+        gate = telegram.hang("setMessageReaction")
+        question = telegram.say("hello")
+        await telegram.wait_for(lambda: telegram.called("setMessageReaction"))
+        await started(channel, question)
+        await ended(channel, question)
+        gate.set()
+        await marked(telegram, clock, SEEN)
+        await marked(telegram, clock, SEEN, DONE)
+
+
+async def test_a_mark_that_hangs_holds_up_neither_a_reply_nor_the_next_message(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    host = RecordingHost(tmp_path, clock)
+    async with running(telegram, host) as channel:
+        telegram.hang("setMessageReaction")
+        question = telegram.say("hello")
+        await telegram.wait_for(lambda: telegram.called("setMessageReaction"))
+        telegram.say("again")
+        assert await host.texts(2) == ["hello", "again"]
+        await channel.send(OutboundPart("k", "telegram", str(PERSON), "hi", reply_to=str(question)))
+        assert telegram.texts() == ["hi"]
+
+
+@pytest.mark.parametrize("chat", [PERSON, GROUP])
+async def test_a_chat_that_takes_no_reactions_is_asked_once(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path, chat: int
+) -> None:
+    telegram.group(GROUP)
+    telegram.forbid_reactions(chat)
+    host = RecordingHost(tmp_path, clock)
+    async with running(telegram, host) as channel:
+        first = telegram.say("one", chat=chat)
+        await marked(telegram, clock, SEEN)
+        await started(channel, first, chat=chat)
+        telegram.say("two", chat=chat)
+        await host.texts(2)
+        telegram.say("elsewhere", user=8)
+        await marked(telegram, clock, SEEN, SEEN)
+        assert telegram.reactions(chat) == {}
+        assert len(telegram.reactions(8)) == 1
+
+
+async def test_a_message_that_is_gone_keeps_no_other_from_its_mark(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    telegram.delete(telegram.say("taken back"))
+    async with running(telegram, RecordingHost(tmp_path, clock)):
+        await marked(telegram, clock, SEEN)
+        other = telegram.say("stays")
+        await marked(telegram, clock, SEEN, SEEN)
+        assert telegram.reactions() == {other: SEEN}
+
+
+async def test_where_telegram_asks_to_wait_nothing_is_marked_meanwhile(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    telegram.fail("setMessageReaction", 429, parameters={"retry_after": 20})
+    async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
+        question = telegram.say("hello")
+        await clock.until_asked(20.0)
+        await ended(channel, question)
+        await clock.advance(19.0)
+        assert marks(telegram) == [SEEN]
+        await clock.advance(1.0)
+        await telegram.wait_for(lambda: marks(telegram) == [SEEN, DONE])
+
+
+async def test_commands_notes_and_pressed_buttons_are_not_marked(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    host = RecordingHost(tmp_path, clock)
+    async with running(telegram, host) as channel:
+        command = telegram.say("/help")
+        await host.texts(1)
+        await started(channel, "callback:9", "cron:job:1")
+        await ended(channel, command, "callback:9")
+        question = telegram.say("hello")
+        await marked(telegram, clock, SEEN)
+        assert list(telegram.reactions()) == [question]
+
+
+async def test_after_a_restart_a_turn_that_goes_on_still_marks_its_message(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    host = RecordingHost(tmp_path, clock)
+    async with running(telegram, host):
+        question = telegram.say("hello")
+        await telegram.wait_for(lambda: telegram.reactions() == {question: SEEN})
+    async with running(telegram, host) as channel:
+        await telegram.wait_for(lambda: telegram.polls)
+        await started(channel, question)
+        await telegram.wait_for(lambda: telegram.reactions() == {question: WORKING})
+
+
+async def test_switched_off_nothing_is_marked(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    host = RecordingHost(tmp_path, clock)
+    async with running(telegram, host, reactions=False) as channel:
+        question = telegram.say("hello")
+        await host.texts(1)
+        await started(channel, question)
+        await ended(channel, question)
+        await asyncio.sleep(0)
+        assert marks(telegram) == []

@@ -1,0 +1,66 @@
+"""What the Bot API says about rich messages: their size, and what people read of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tests.doubles.telegram.values import Json, objects
+
+_LENGTH, _BLOCKS, _DEPTH, _COLUMNS = 32_768, 500, 16, 20
+"""Characters, blocks with rows of tables, levels, and columns of a table."""
+
+
+def rich_problem(message: Json) -> str:
+    """What is wrong with an `InputRichMessage` that has the right types, "" for nothing."""
+    if [name for name in ("blocks", "html", "markdown") if name in message] != ["blocks"]:
+        return "this double reads blocks, and exactly one form must be used"
+    blocks = objects(message["blocks"])
+    if not blocks:
+        return "rich message must be non-empty"
+    rows = [*_rows(blocks)]
+    if len(shown_text(blocks)) > _LENGTH or _count(blocks) + len(rows) > _BLOCKS:
+        return "rich message is too long"
+    if any(len(row) > _COLUMNS for row in rows):
+        return "a table has too many columns"
+    return "rich message is nested too deeply" if _depth(blocks) > _DEPTH else ""
+
+
+def shown_text(blocks: Sequence[Json]) -> str:
+    """What people read, a block and a row of a table to a line."""
+    return "\n".join(_lines(blocks))
+
+
+def _lines(blocks: Iterable[Json]) -> Iterator[str]:
+    for block in blocks:
+        if "text" in block:
+            yield _plain(block["text"])
+        yield from _lines(objects(block.get("blocks")))
+        for row in _rows([block], nested=False):
+            yield " | ".join(_plain(cell.get("text", "")) for cell in row)
+
+
+def _rows(blocks: Iterable[Json], *, nested: bool = True) -> Iterator[tuple[Json, ...]]:
+    for block in blocks:
+        cells = block.get("cells")
+        yield from map(objects, cells if isinstance(cells, list) else ())
+        if nested:
+            yield from _rows(objects(block.get("blocks")))
+
+
+def _plain(text: object) -> str:
+    if isinstance(text, list):
+        return "".join(map(_plain, text))
+    return _plain(text.get("text")) if isinstance(text, dict) else str(text or "")
+
+
+def _count(blocks: Iterable[Json]) -> int:
+    return sum(1 + _count(objects(block.get("blocks"))) for block in blocks)
+
+
+def _depth(value: object) -> int:
+    """Levels of blocks and of texts in them."""
+    if isinstance(value, list | tuple):
+        return max(map(_depth, value), default=0)
+    if not isinstance(value, dict):
+        return 0
+    return 1 + max((_depth(value.get(name)) for name in ("text", "blocks", "cells")), default=0)
