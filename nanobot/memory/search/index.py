@@ -87,10 +87,13 @@ class MemoryIndex:
         if self._meaning is None:
             return await self._run(lambda search: search.answer(query, today))
         asked = await self._run(lambda search: search.matrix_query(query, today))
-        near = await self._meaning.nearest(asked)
+        near, words = await asyncio.gather(  # in two processes, so at the same time
+            self._meaning.nearest(asked),
+            self._run(lambda search: search.by_words(query, today), None),
+        )
         if near is None:
             await self._run(lambda search: search.rows.forget(), None)
-        return await self._run(lambda search: search.answer(query, today, near or ()), None)
+        return await self._run(lambda search: search.answer(query, today, near or (), words), None)
 
     async def around(
         self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5

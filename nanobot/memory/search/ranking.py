@@ -52,6 +52,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from heapq import nlargest
 from math import log
+from operator import itemgetter
 from typing import NamedTuple
 
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
@@ -145,7 +146,7 @@ def rank(
             if question.is_about_agent or id % TURN == 0:
                 score += _SEGMENT * segments.get(here.segment, 0.0)
             scored.append((id, score * _factor(question, here)))
-    return sorted(scored, key=lambda item: (-item[1], -item[0]))
+    return _best_first(scored)
 
 
 def fused(by_words: Scored, by_meaning: Scored) -> Scored:
@@ -154,7 +155,11 @@ def fused(by_words: Scored, by_meaning: Scored) -> Scored:
     for ranking in (by_words, by_meaning):
         for id, score in ranking:
             total[id] += score / ranking[0][1]
-    return sorted(total.items(), key=lambda item: (-item[1], -item[0]))
+    return _best_first(total.items())
+
+
+def _best_first(scored: Iterable[tuple[int, float]]) -> Scored:
+    return sorted(scored, key=itemgetter(1, 0), reverse=True)
 
 
 def _flow(

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -87,6 +87,18 @@ class Readable(NamedTuple):
 Streams = Mapping[int, Readable]
 
 
+class ByWords(NamedTuple):
+    """What the words of a query found in the `streams` that it may be answered from: the passages
+    in `turns`, and their ranking. `version` is that of the index."""
+
+    streams: Streams
+    question: ParsedQuestion
+    turns: Set[int]
+    found: dict[int, RankCandidate]
+    ranked: Scored
+    version: tuple[int, int]
+
+
 class Search:
     """Runs queries against the index. `scope_of` gives the scope of a session, asked each time."""
 
@@ -108,11 +120,9 @@ class Search:
         among = self.rows.within(*_days(query)) if query.since or query.until else None
         return MatrixQuery(question.plain, tuple(streams), self.rows.known(), among)
 
-    def answer(
-        self, query: Query, today: date, near: Sequence[tuple[int, float]] = ()
-    ) -> SearchResult:
-        """What is found; `near` are the rows of the matrix that are nearest to the question, with
-        their cosines, best first."""
+    def by_words(self, query: Query, today: date) -> ByWords:
+        """What the words of a query find, to be shown or to be joined with what is near to it."""
+        version = changes(self.db)
         streams = self._searched(query)
         question = self._question(query, streams, today)
         words = self._matching(question, streams, query)
@@ -120,16 +130,32 @@ class Search:
         segments = known.scores(words)
         if not query.role:
             own = known.most_promising(own, segments, _BEST)
-        meant = matches(question, [self._likeness(near, streams)])
-        found = self._candidates({*own, *meant}, query)
+        turns = reach(own)
+        found = self._candidates(turns, query)
         ranked = rank(question, found, own, segments)
-        if meant:
-            ranked = fused(ranked, rank(question, found, meant, {}, MEANING_FLOWS))
+        return ByWords(streams, question, turns, found, ranked, version)
+
+    def answer(
+        self,
+        query: Query,
+        today: date,
+        near: Sequence[tuple[int, float]] = (),
+        words: ByWords | None = None,
+    ) -> SearchResult:
+        """What is found; `near` are the rows of the matrix that are nearest to the question, with
+        their cosines, best first, and `words` what `by_words` gave, which counts for nothing where
+        the index has changed since."""
+        if words is None or words.version != changes(self.db):
+            words = self.by_words(query, today)
+        found, ranked = words.found, words.ranked
+        if meant := matches(words.question, [self._likeness(near, words.streams)]):
+            found = found | self._candidates(reach(meant) - words.turns, query)
+            ranked = fused(ranked, rank(words.question, found, meant, {}, MEANING_FLOWS))
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         end = query.skip + max(query.limit, 0)
-        hits = self._hits(streams, ranked[query.skip : end], found)
-        return SearchResult(tuple(hits), question.words, max(0, len(ranked) - end))
+        hits = self._hits(words.streams, ranked[query.skip : end], found)
+        return SearchResult(tuple(hits), words.question.words, max(0, len(ranked) - end))
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
         """A passage and what stands beside it; [] where `scopes` do not have it."""
@@ -245,14 +271,13 @@ class Search:
             kept.append(holding(word, "-bm25(words)"))
         return kept
 
-    def _candidates(self, ids: Iterable[int], query: Query) -> dict[int, RankCandidate]:
-        """What ranking needs of those of `ids` and their neighbours that exist and pass the filter
-        by date."""
+    def _candidates(self, turns: Collection[int], query: Query) -> dict[int, RankCandidate]:
+        """What ranking needs of the passages in these turns that pass the filter by date."""
         rows = self.db.execute(
             "SELECT passage.id, segment, role, speaker, moment, asks, seq, kept FROM json_each(?)"
             " JOIN passage ON passage.id >= value AND passage.id < value + ?"
             " WHERE moment >= ? AND moment < ?",
-            (json.dumps(list(reach(ids))), TURN, *_days(query)),
+            (json.dumps(list(turns)), TURN, *_days(query)),
         )
         return {row[0]: RankCandidate._make(row) for row in rows}
 

@@ -217,6 +217,23 @@ async def test_a_retracted_message_loses_its_vector(home: Home) -> None:
     await index.close()
 
 
+async def test_what_is_taken_out_while_the_question_is_embedded_is_not_found(home: Home) -> None:
+    class Slow(Synonyms):
+        async def embed(
+            self, texts: Sequence[str], *, question: bool = False, patient: bool = True
+        ) -> list[list[float]]:
+            if question:
+                await index.stats()  # the words of the question are looked up next
+                home.retract("cli:direct", "", 20, 20)
+                await index.refresh()
+            return await super().embed(texts, question=question, patient=patient)
+
+    index = home.index(embedder=Slow())
+    await up_to_date(index)
+    assert "m:cli:direct:20" not in await find(index, "dog Oscar")
+    await index.close()
+
+
 def rows(home: Home) -> list[bytes]:
     """The rows of the matrix, without the stream and the scale."""
     data, size = home.database.with_name("index.vectors").read_bytes(), 8 + len(MEANINGS) + 1
