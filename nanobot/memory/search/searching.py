@@ -12,6 +12,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, timedelta
+from heapq import nlargest
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -37,6 +38,10 @@ from nanobot.session.records import JsonValue
 _BEST = 120
 """How many of the passages that match give and pass on score: the most promising ones. Twice as
 many find next to nothing more, also among ten times as many messages."""
+
+_MEANT = 60
+"""How many of the passages that are near pass on score to neighbours which no word found. The
+others are less like the question, and what they would pass on lifts nothing among the best."""
 
 _RANKED = 1_000
 """How many passages are ranked by bm25 at most; it takes some microseconds each."""
@@ -149,7 +154,8 @@ class Search:
             words = self.by_words(query, today)
         found, ranked = words.found, words.ranked
         if meant := matches(words.question, [self._likeness(near, words.streams)]):
-            found = found | self._candidates(reach(meant) - words.turns, query)
+            turns = reach(nlargest(_MEANT, meant, key=meant.__getitem__)) | set(map(turn_of, meant))
+            found = found | self._candidates(turns - words.turns, query)
             ranked = fused(ranked, rank(words.question, found, meant, {}, MEANING_FLOWS))
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
