@@ -82,6 +82,11 @@ class TelegramChannel:
         async with self._slot.used() as live:
             return await live.outbound.send(part)
 
+    async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
+        """Take the buttons of a message away; see `nanobot.channel`."""
+        if (live := self._slot.current) is not None:
+            await live.outbound.close_choices(part, receipt, outcome)
+
     async def reach(self) -> None:
         """Ask Telegram who we are; see `nanobot.channel`."""
         try:

@@ -13,7 +13,7 @@ Telegram took a part it is delivered: nothing that is done afterwards changes th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,6 +162,24 @@ class Outbound:
         attempt = Attempt(chat_id, thread, reply_to, blocks=blocks)
         message_id = await self._deliver(part, uploads, attempt)
         return Receipt(str(message_id))
+
+    async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
+        """Edit a message that was sent: without its buttons, and with a line below it where there
+        is room. Raises the library's errors."""
+        place, message_id = self._chats.current(part.chat_id), number(receipt.platform_id)
+        text = _text(replace(part, content=f"{part.content}\n\n{outcome}"), plain=False)
+        bot = self._client.bot
+        if not part.media and utf16_length(text.text) <= TEXT_LIMIT:
+            with suppress(BadRequest):
+                await bot.edit_message_text(
+                    text.text,
+                    place,
+                    message_id,
+                    entities=text.entities or None,
+                    link_preview_options=NO_LINK_PREVIEW,
+                )
+                return
+        await bot.edit_message_reply_markup(place, message_id)
 
     async def _deliver(
         self, part: OutboundPart, uploads: Sequence[_Upload], attempt: Attempt

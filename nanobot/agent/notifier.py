@@ -40,6 +40,9 @@ from nanobot.tasks import Background
 from nanobot.text import one_line
 from nanobot.tooling import TurnContext
 
+QUESTION = "ask-"
+"""How the names of questions begin in the outbox; the code follows."""
+
 _AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
 
 
@@ -203,9 +206,11 @@ class Notifier:
         here = caller.address
         theirs = caller.scope == OWNER or self._chats.is_owner(caller.channel, caller.sender_id)
         if theirs and not is_group(caller.scope):
-            await self.send(here, text, buttons)
+            await self.send(here, text, buttons, f"{QUESTION}{code}")
             return here
-        place = await self.notify(OWNER, text, buttons)
+        place = await self._notify(
+            OWNER, self._chats.reachable, text, buttons, name=f"{QUESTION}{code}"
+        )
         if place is not None and place != here:
             caller.show_output("Waiting for the owner to allow this.\n")
         return place

@@ -25,6 +25,7 @@ from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Agent, Monitoring, Platforms, Upkeep, build_routines, clear_backup
 from nanobot.app.tools import Toolbox
+from nanobot.bus.events import ApprovalAsked, ApprovalClosed
 from nanobot.bus.journal import InboxEntry
 from nanobot.channel import Channel, Overseeing
 from nanobot.clock import Clock
@@ -78,8 +79,8 @@ class Gateway:
             notifier=base.notifier,
             quiesce=base.processes.quiesce,
         )
-        feed = Feed()
-        self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools, feed.publish)
+        self._feed = feed = Feed()
+        self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools, self._announce)
         typed_keys, turn_metrics = TypedKeys(base, memory.service), TurnMetrics()
         hook = Hooks(base.screen, (turn_metrics, typed_keys, feed, *hooks))
         self._agent = agent = Agent(base, models, memory, toolbox, hook)
@@ -153,6 +154,12 @@ class Gateway:
         self.restart_requested = True
         self.request_stop()
 
+    def _announce(self, session_key: str, event: ApprovalAsked | ApprovalClosed) -> None:
+        """A question to the owner came, or is closed."""
+        self._feed.publish(session_key, event)
+        if isinstance(event, ApprovalClosed):
+            self._platforms.dispatcher.close_question(event)
+
     async def _startup(self, signals: bool) -> None:
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -211,6 +218,7 @@ class Gateway:
             stack.push_async_callback(base.awaited_background.drain, 0.5)
             stack.push_async_callback(platforms.dispatcher.drain, min(grace, 2.0))
             stack.push_async_callback(platforms.supervisor.stop)
+            stack.push_async_callback(platforms.dispatcher.settle_questions, 1.0)
             stack.push_async_callback(base.lanes.drain, grace)
 
     def _on_signal(self) -> None:

@@ -364,6 +364,21 @@ class ApprovalClosed(_OfTurn, frozen=True):
     outcome: ApprovalAnswer | Literal["expired", "withdrawn"]
     by: str = ""
 
+    def __str__(self) -> str:
+        """A line for people."""
+        by = f", by {self.by}" if self.by else ""
+        return f"{_OUTCOMES[self.outcome]}{by}."
+
+
+_OUTCOMES = {
+    "once": "Approved",
+    "chat_today": "Approved for this chat today",
+    "always": "Approved from now on",
+    "no": "Denied",
+    "expired": "Not answered in time",
+    "withdrawn": "No longer needed",
+}
+
 
 class ToolFinished(Struct, frozen=True):
     """A tool that was started has run. There is neither event for a call that does not run."""

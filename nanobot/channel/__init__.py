@@ -189,6 +189,15 @@ class Reachable(Protocol):
         not answer."""
 
 
+@runtime_checkable
+class ClosesChoices(Protocol):
+    """What a channel has too that can take back the buttons of a message that it delivered."""
+
+    async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
+        """Take the buttons of `part` away, which became `receipt`, and show the line `outcome` with
+        it. Best effort: it is asked once, and what it raises is only logged."""
+
+
 class Channel(Protocol):
     """One platform. Found by entry point in the group `nanobot.channels`."""
 

@@ -6,6 +6,7 @@ A chat that is slow or rate-limited holds up no other: every chat has a lane of 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
@@ -13,13 +14,14 @@ from random import Random
 from loguru import logger
 from msgspec.structs import replace
 
+from nanobot.agent.notifier import QUESTION
 from nanobot.agent.session_queue import Lanes, Screen
-from nanobot.bus.events import Receipt
+from nanobot.bus.events import ApprovalClosed, OutboundPart, Receipt
 from nanobot.bus.journal import Journal, OutboxPart
-from nanobot.channel import Channel, Reachable
+from nanobot.channel import Channel, ClosesChoices, Reachable
 from nanobot.clock import Clock, pause_after
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
-from nanobot.tasks import TURN, is_cancelled
+from nanobot.tasks import TURN, Background, is_cancelled
 
 MOST_ATTEMPTS = 300
 """With five minutes between attempts this is a day; then the part is dead and a person decides."""
@@ -31,10 +33,14 @@ _DOUBT_PAUSE = 30.0
 _LONGEST_FIRST_PAUSE = 3600.0
 """A stored time further away than this tells of a clock that was set back."""
 
+_QUESTIONS = 256
+"""Questions that were delivered, whose buttons may have to go."""
+
 
 class Dispatcher:
     """Delivers the outbox: per chat in order, with retries, each part until the platform has it.
-    `rng` spreads the retries of many chats."""
+    `rng` spreads the retries of many chats. What a question became is remembered until it is
+    closed, so that its buttons can be taken away; nothing waits for that."""
 
     def __init__(
         self,
@@ -46,7 +52,8 @@ class Dispatcher:
     ) -> None:
         self._channels, self._journal, self._screen = channels, journal, screen
         self._clock, self._rng = clock, rng
-        self._lanes = Lanes()
+        self._lanes, self._closing = Lanes(), Background()
+        self._questions: OrderedDict[str, tuple[OutboundPart, Receipt]] = OrderedDict()
 
     def submit(self, parts: Sequence[OutboxPart]) -> None:
         """Deliver these, each after what was submitted for its chat before."""
@@ -56,6 +63,18 @@ class Dispatcher:
                 self._lanes.submit(chat, partial(self._deliver, item))
             else:
                 logger.warning("channel {} is off; its message waits", item.part.channel)
+
+    def close_question(self, closed: ApprovalClosed) -> None:
+        """Take the buttons of a question away where it was asked, once it is delivered, and say how
+        it ended. Best effort."""
+        channel = self._channels.get(closed.channel)
+        if channel is not None and isinstance(channel, ClosesChoices):
+            work = self._close(channel, closed)
+            self._closing.start(work, name=f"close a question in {closed.channel}")
+
+    async def settle_questions(self, grace: float) -> None:
+        """Give that so many seconds, while channels still run."""
+        await self._closing.drain(grace)
 
     async def drain(self, grace: float) -> None:
         """Give deliveries under way that many seconds, then leave the rest for the next start."""
@@ -78,8 +97,26 @@ class Dispatcher:
                 pause = self._pause(item, error)
                 item = self._put_off(item, error, pause)
             else:
+                self._remember(item.part, receipt)
                 self.submit(await self._journal.mark_sent(item, receipt.platform_id))
                 return
+
+    def _remember(self, part: OutboundPart, receipt: Receipt) -> None:
+        name = part.key.partition("/")[0]
+        if part.buttons and name.startswith(QUESTION):
+            self._questions[name] = part, receipt
+            if len(self._questions) > _QUESTIONS:
+                self._questions.popitem(last=False)
+
+    async def _close(self, channel: ClosesChoices, closed: ApprovalClosed) -> None:
+        await self._lanes.run(f"{closed.channel}:{closed.chat_id}")
+        delivered = self._questions.pop(f"{QUESTION}{closed.code}", None)
+        if delivered is None:
+            return
+        try:
+            await channel.close_choices(*delivered, str(closed))
+        except Exception as error:  # noqa: BLE001 - the boundary: an old button does no harm
+            logger.warning("{}: the buttons of a question stay: {}", closed.channel, error)
 
     async def _attempt(self, item: OutboxPart) -> Receipt:
         """Send a part. One that may have arrived is sent only while its platform can be reached, so

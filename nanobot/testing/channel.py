@@ -21,7 +21,8 @@ from nanobot.errors import SendRefused
 class FakeChannel:
     """Implements `nanobot.channel.Channel`. Enable it by passing it to `Gateway`.
 
-    `sent` are all parts delivered, `shown` all progress, both in order.
+    `sent` are all parts delivered, `shown` all progress, both in order; `closed` are the questions
+    whose buttons were taken away, by their platform ids, each with how it ended.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class FakeChannel:
         self._answers: defaultdict[tuple[str, str], list[OutboundPart]] = defaultdict(list)
         self.sent: list[OutboundPart] = []
         self.shown: list[Progress] = []
+        self.closed: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
         self._buttons_seen = 0
         self.refuse: Callable[[OutboundPart], Exception | None] = lambda _: None
@@ -74,6 +76,12 @@ class FakeChannel:
         async with self._arrivals:
             self._arrivals.notify_all()
         return Receipt(str(len(self.sent)))
+
+    async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
+        """Take note of it."""
+        self.closed[receipt.platform_id] = outcome
+        async with self._arrivals:
+            self._arrivals.notify_all()
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """The file put into `files` under this reference."""

@@ -1,0 +1,161 @@
+"""A question to the owner, in a whole gateway: answered on the page as well as in its chat, gone
+everywhere once it is closed, and the audit log says who it was."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from nanobot.bus.events import ApprovalAsked, ApprovalClosed
+from nanobot.channel import Happening, Operation, Overview
+from nanobot.errors import NanobotError
+from nanobot.security.audit import newest_records
+from nanobot.testing import ScriptedModel, calls, says
+from nanobot.testing.channel import FakeChannel
+from nanobot.tooling import Arguments, Risk, TurnContext
+from tests.support import Probe, running
+
+BY = "the owner's page"
+
+
+@dataclass(frozen=True)
+class Sending(Probe):
+    """Each call needs the owner's word."""
+
+    async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
+        return Risk("send", "say something", "to everybody")
+
+
+class Page(FakeChannel):
+    """A channel that shows the whole gateway."""
+
+    def oversee(self, overview: Overview) -> Mapping[str, Operation]:
+        """Take the overview."""
+        self.overview = overview
+        return {}
+
+    async def operate(self, op: str, **given: object) -> Any:
+        """Do one operation."""
+        return await self.overview.operations[op](given)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[asyncio.Queue[Happening]]:
+        """What happens with questions meanwhile."""
+        seen: asyncio.Queue[Happening] = asyncio.Queue()
+
+        def watcher(happening: Happening) -> None:
+            if isinstance(happening.event, ApprovalAsked | ApprovalClosed):
+                seen.put_nowait(happening)
+
+        with self.overview.watch(watcher):
+            yield seen
+
+
+class Asked(Struct):
+    """The parts of a conversation in which a question comes up."""
+
+    page: Page
+    tool: Sending
+    model: ScriptedModel
+
+
+def whole(home: Path, talk: Asked) -> AbstractAsyncContextManager[object]:
+    return running(
+        *(home, talk.model, talk.page),
+        tools=(talk.tool,),
+        NANOBOT_TOOLS__APPROVAL__SEND="ask",
+    )
+
+
+def asked() -> Asked:
+    return Asked(
+        Page(), Sending(effects=True), ScriptedModel(calls("probe", text="hello"), says("done"))
+    )
+
+
+async def test_two_who_watch_see_it_come_and_one_answers_for_all(tmp_path: Path) -> None:
+    talk = asked()
+    page = talk.page
+    async with whole(tmp_path, talk):
+        with page.watching() as first, page.watching() as second:
+            event_id = await page.say("go on")
+            came = await first.get()
+            assert came == await second.get()
+            assert came.session_key == "fake:1"
+            assert isinstance(came.event, ApprovalAsked)
+            (waiting,) = (await page.operate("approvals.waiting"))["waiting"]
+            assert waiting["code"] == came.event.code
+            assert waiting["session"] == "fake:1"
+            assert waiting["what"] == "say something"
+            assert waiting["details"] == "to everybody"
+            assert waiting["scope"] == "owner"
+            assert 0 < waiting["seconds_left"] <= 600
+            said = await page.operate(
+                "approvals.answer", code=waiting["code"], answer="once", by=BY
+            )
+            assert said == {"text": "Approved: say something."}
+            assert await page.answer_to(event_id) == "done"
+            closed = await first.get()
+            assert closed == await second.get()
+            assert isinstance(closed.event, ApprovalClosed)
+            assert (closed.event.code, closed.event.by) == (came.event.code, BY)
+            assert await page.operate("approvals.waiting") == {"waiting": []}
+            late = await page.ask(f"/approve {came.event.code}")
+            assert "No question waits" in late
+    assert talk.tool.called == ["hello"]
+    shown = [part.content for part in page.sent if part.buttons]
+    assert len(shown) == 1
+    assert page.closed == {"1": f"Approved, by {BY}."}
+    (answered,) = _audited(tmp_path, "answered")
+    assert (answered["outcome"], answered["by"]) == ("allowed", BY)
+
+
+async def test_an_answer_in_the_chat_says_which_account_gave_it(tmp_path: Path) -> None:
+    talk = asked()
+    async with whole(tmp_path, talk):
+        event_id = await talk.page.say("go on")
+        question = await talk.page.next_with_buttons()
+        await talk.page.say(question.buttons[1].value)
+        await talk.page.answer_to(event_id)
+    assert talk.tool.called == []
+    assert talk.page.closed == {"1": "Denied, by fake:person-1."}
+    (answered,) = _audited(tmp_path, "answered")
+    assert (answered["outcome"], answered["by"]) == ("denied", "fake:person-1")
+
+
+async def test_a_question_that_a_stop_withdraws_loses_its_buttons(tmp_path: Path) -> None:
+    talk = asked()
+    async with whole(tmp_path, talk):
+        await talk.page.say("go on")
+        await talk.page.next_with_buttons()
+    assert talk.page.closed == {"1": "No longer needed."}
+
+
+async def test_no_operation_answers_with_another_code_or_in_nobodys_name(tmp_path: Path) -> None:
+    talk = asked()
+    async with whole(tmp_path, talk):
+        await talk.page.say("go on")
+        question = await talk.page.next_with_buttons()
+        code = question.buttons[0].value.split()[1]
+        for given in (
+            {"code": "AAAAAAAA", "answer": "once", "by": BY},
+            {"code": code, "answer": "always", "by": BY},
+            {"code": code, "answer": "yes", "by": BY},
+            {"code": code, "answer": "once"},
+        ):
+            with pytest.raises(NanobotError):
+                await talk.page.operate("approvals.answer", **given)
+    assert talk.tool.called == []
+
+
+def _audited(home: Path, event: str) -> list[Mapping[str, object]]:
+    path = home / "logs" / "audit.jsonl"
+    return list(newest_records(path, lambda record: record["event"] == event, 100))
