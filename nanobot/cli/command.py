@@ -46,11 +46,28 @@ _WRONG_WORD = re.compile(
 )
 
 
+PROGRAM = "program"
+
+
 class Parser(argparse.ArgumentParser):
     """Suggests the command that was probably meant; what it prints fits the terminal."""
 
     def format_help(self) -> str:
         return fit_width(super().format_help())
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What follows `--` is for the program that `program` takes, whatever it looks like."""
+        takes_program = any(action.dest == PROGRAM for action in self._actions)
+        if args is None or "--" not in args or not takes_program:
+            return super().parse_known_args(args, namespace)
+        at = list(args).index("--")
+        options, extra = super().parse_known_args(args[:at], namespace)
+        setattr(options, PROGRAM, list(args[at + 1 :]))
+        return options, extra
+
+    def program(self, summary: str) -> Self:
+        """A program with its arguments, after `--`."""
+        return self.argument(PROGRAM, "COMMAND", summary, nargs="*")
 
     def error(self, message: str) -> NoReturn:
         if wrong := _WRONG_WORD.fullmatch(message):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
     Data,
+    WrongUsage,
     add,
     add_group,
     add_operation,
@@ -36,6 +38,7 @@ from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands, Parser
+    from nanobot.config.yamltext import Setting
 
 _WIDTH = 100
 _ROWS = (
@@ -164,7 +167,7 @@ def _file(file: Data) -> tuple[str, ...]:
     return field(file, "path"), f"{number(file, 'size'):,} bytes", "" if kind == "text" else kind
 
 
-_NO_SERVERS = "There are no MCP servers; they are set up in config.yaml (docs/mcp.md).\n"
+_NO_SERVERS = "There are no MCP servers; `nanobot mcp add` sets one up (docs/mcp.md).\n"
 
 
 def add_mcp(commands: Commands) -> None:
@@ -175,11 +178,93 @@ def add_mcp(commands: Commands) -> None:
         "manage MCP servers and their tools",
         "Manage MCP servers, which are set up in config.yaml, and their tools.",
     )
+    new = add(what, "add", "set a server up, and look at its tools", _add_server)
+    new.argument("name", "NAME", "what you call it", type=words)
+    new.program("a server that is a program, with its arguments, after --")
+    new.option("--url", "URL", "a server at an address")
+    new.option("--env", "NAME=VALUE", "a variable for the program", action="append", default=[])
+    header = "a header for the address, such as 'Authorization: Bearer ${TOKEN}'"
+    new.option("--header", "HEADER", header, action="append", default=[])
+    new.option("--path", "DIR", "a folder that it may read", action="append", default=[])
+    new.option("--writable", "DIR", "a folder that it may change", action="append", default=[])
+    new.flag("--network", "it may reach public addresses")
+    gone = add(what, "remove", "take a server out of config.yaml", _remove_server)
+    gone.argument("name", "NAME", "as `mcp list` shows it", type=words)
+    for command in (new, gone):
+        command.yes().json()
     add_operation(what, "list", "list all servers and their state", "mcp.list", _servers_text)
     check = add(what, "check", "start a server, show its tools, ask about new ones", _check_server)
     approve = add(what, "approve", "accept tools that are new or changed", _approve_tools).yes()
     for command in (check, approve):
         command.json().argument("name", "NAME", "as `mcp list` shows it")
+
+
+def _add_server(options: argparse.Namespace) -> int:
+    """Writes the server's section, and looks at its tools where no gateway would have to be started
+    again first."""
+    from nanobot.cli.config import change_config, expect_no_secret
+    from nanobot.cli.status import of_gateway
+    from nanobot.config.changing import ConfigEdit, ExistingFiles
+    from nanobot.config.yamltext import ConfigChange, value_at
+
+    before = ExistingFiles.read(options.home, os.environ)
+    section = ("mcp", "servers", options.name)
+    if value_at(before.config, section) is not None:
+        hint = f"`nanobot mcp remove {options.name}` takes it out."
+        raise NanobotError(f"there is a server {options.name} already", hint=hint)
+    changes = []
+    for steps, value in _server_settings(options).items():
+        expect_no_secret((*section, *steps), value)
+        changes.append(ConfigChange((*section, *steps), value))
+    code = change_config(options, before, ConfigEdit(tuple(changes)))
+    if code or options.json or of_gateway(options.home):
+        return code
+    return _check_server(options)
+
+
+def _server_settings(options: argparse.Namespace) -> dict[tuple[str, ...], Setting]:
+    """What the command line says of a server, by the keys of its section. Raises `WrongUsage`."""
+    if bool(options.program) == bool(options.url):
+        hint = "Write `-- COMMAND ARGS…` at the end, or `--url URL`."
+        raise WrongUsage("a server is a program or an address", hint=hint)
+    command, *args = options.program or [""]
+    variables = _pairs(options.env, "=", "--env")
+    headers = _pairs(options.header, ":", "--header")
+    values: dict[tuple[str, ...], Setting] = {
+        ("command",): command,
+        ("args",): tuple(args),
+        ("url",): options.url,
+        **{("env", name): value for name, value in variables.items()},
+        **{("headers", name): value for name, value in headers.items()},
+        ("paths",): tuple(str(path_of(path)) for path in options.path),
+        ("writable",): tuple(str(path_of(path)) for path in options.writable),
+        ("network",): options.network,
+    }
+    return {steps: value for steps, value in values.items() if value}
+
+
+def _pairs(given: Sequence[str], between: str, option: str) -> dict[str, str]:
+    pairs = {}
+    for one in given:
+        name, found, value = one.partition(between)
+        if not (found and name.strip()):
+            raise WrongUsage(f"{option} takes NAME{between}VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _remove_server(options: argparse.Namespace) -> int:
+    from nanobot.cli.config import change_config
+    from nanobot.config.changing import ConfigEdit, ExistingFiles
+    from nanobot.config.yamltext import ConfigChange, value_at
+
+    before = ExistingFiles.read(options.home, os.environ)
+    path = ("mcp", "servers", options.name)
+    if value_at(before.config, path) is None:
+        known = value_at(before.config, path[:-1])
+        there = f"There are: {', '.join(known)}." if isinstance(known, dict) else "There is none."
+        raise NanobotError(f"config.yaml has no server {options.name}", hint=there)
+    return change_config(options, before, ConfigEdit((ConfigChange(path, None),)))
 
 
 def _check_server(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nanobot import __version__
-from nanobot.cli.command import Parser, add, add_group, print_json, print_text, write_stdout
+from nanobot.cli.command import Parser, add, write_stdout
 from nanobot.cli.gateway import expect_free
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _COMMANDS = {
     "turn": "sessions:add_turn",
     "queue": "sessions:add_queue",
     "mcp": "extensions:add_mcp",
-    "config": "parser:add_config",
+    "config": "config:add_config",
     "audit": "logs:add_audit",
     "doctor": "doctor:add_doctor",
     "backup": "backup:add_backup",
@@ -97,34 +97,10 @@ def add_gateway(commands: Commands) -> None:
     add(commands, "gateway", "run nanobot with all its channels", _run_gateway)
 
 
-def add_config(commands: Commands) -> None:
-    """`nanobot config …`."""
-    what = add_group(commands, "config", "check the configuration")
-    add(what, "check", "check whether config.yaml is valid", _config_check)
-    add(what, "schema", "print the JSON Schema of config.yaml", _config_schema)
-
-
 def add_completion(commands: Commands) -> None:
     """`nanobot completion`."""
     completion = add(commands, "completion", "print a shell completion script", _complete)
     completion.add_argument("shell", choices=SHELLS)
-
-
-def _config_check(options: argparse.Namespace) -> int:
-    """Raises `ConfigError` for what is wrong, prints what is doubtful."""
-    from nanobot.config.load import load_settings
-
-    path = options.home / "config.yaml"
-    for warning in load_settings(options.home).warnings:
-        print_text(f"warning: {warning}\n")
-    where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
-    return print_text(f"ok: {where}.\n")
-
-
-def _config_schema(_: argparse.Namespace) -> int:
-    from nanobot.config.schema import config_schema
-
-    return print_json(config_schema())
 
 
 def _complete(options: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.config.document import ConfigErrors
-from nanobot.config.keys import is_secret
+from nanobot.config.keys import is_hidden
 from nanobot.config.load import (
     CONFIG_FILE,
     SECRETS_FILE,
@@ -154,7 +154,7 @@ def _without_secrets(old: str, new: str) -> tuple[str, str]:
     seen: dict[KeyPath, str] = {}
 
     def mask(path: KeyPath, value: str) -> str | None:
-        if not value or not is_secret(path) or _REFERENCE.fullmatch(value):
+        if not is_hidden(path, value):
             return None
         return "…" if seen.setdefault(path, value) == value else "… (another)"
 

@@ -6,6 +6,7 @@ Invariant: what is given for showing holds no secret, only whether there is one.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
@@ -17,10 +18,14 @@ from nanobot.config.channels import BrokenAdapter, installed_channels, options_m
 from nanobot.config.document import ENVIRONMENT, ConfigDocument
 from nanobot.config.schema import descriptions
 from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings, Settings
+from nanobot.config.values import looks_plain
 from nanobot.validation import Checked, KeyPath, SecretStr, default_of, fields_of
 
 HIDDEN = "…"
 """In place of a secret."""
+
+_REFERENCE = re.compile(r"(?:[A-Za-z]{1,12} )?\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+"""What stands for a secret, such as `Bearer ${TOKEN}`."""
 
 _KINDS: Mapping[object, str] = {
     bool: "boolean", int: "integer", float: "number", str: "text", SecretStr: "secret",
@@ -66,9 +71,16 @@ def type_at(path: KeyPath) -> Any:
     return kind
 
 
-def is_secret(path: KeyPath) -> bool:
-    """Whether what stands at `path` must not be shown: true also where nobody knows what it is."""
-    return _bare(type_at(path)) in (None, SecretStr)
+def is_hidden(path: KeyPath, text: str) -> bool:
+    """Whether `text`, which is written at `path`, must not be shown: a secret that is written out,
+    and also what nobody knows the meaning of."""
+    if not text or _REFERENCE.fullmatch(text):
+        return False
+    kind = type_at(path)
+    if _bare(kind) is not SecretStr:
+        return kind is None
+    is_variable = len(path) > 1 and path[-2] in ("env", "environment")
+    return not (is_variable and looks_plain(str(path[-1]), text))
 
 
 def kind_of(kind: Any) -> str:

@@ -59,7 +59,7 @@ class ConfigOperations:
         before = ExistingFiles.read(self._home, self._environ)
         settings, document = load_with_places(self._home, self._environ)
         return {
-            "keys": [_key(one) for one in list_keys(settings, document)],
+            "keys": [key_data(one) for one in list_keys(settings, document)],
             "sections": {
                 name: inspect.cleandoc(model.__doc__ or "") for name, model in SECTIONS.items()
             },
@@ -122,7 +122,8 @@ def _same(one: Settings, other: Settings) -> bool:
     return replace(one, warnings=()) == replace(other, warnings=())
 
 
-def _key(info: KeyInfo) -> Answered:
+def key_data(info: KeyInfo) -> Answered:
+    """A key for machines."""
     return {
         "key": info.name,
         "type": info.kind,

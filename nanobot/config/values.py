@@ -248,7 +248,12 @@ def _plain_or_secret(name: str, value: SecretStr) -> SecretStr:
     """A value is a secret unless it plainly is none: what is held to be one is blotted out wherever
     it turns up, so a folder or a word such as `production` must not be."""
     bare = value.get_secret_value()
-    return PlainValue(bare) if not _SECRET_NAME.search(name) and _PLAIN.fullmatch(bare) else value
+    return PlainValue(bare) if looks_plain(name, bare) else value
+
+
+def looks_plain(name: str, value: str) -> bool:
+    """Whether what the variable `name` holds is plainly no secret."""
+    return not _SECRET_NAME.search(name) and _PLAIN.fullmatch(value) is not None
 
 
 def _headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:

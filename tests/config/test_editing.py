@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.config.yamltext import CannotEdit, ConfigChange, edited, value_at
+from nanobot.config.yamltext import CannotEdit, ConfigChange, edited, masked, value_at
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
@@ -98,3 +99,54 @@ def test_any_text_is_read_back_as_it_was(text: str) -> None:
     new = edited("model:\n  name: old # why\n", [ConfigChange(("model", "name"), text)])
     assert value_at(new, ("model", "name")) == text
     assert new.endswith(" # why\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a:\n  b: 1 # x\n  c: 2\n", "a:\n  c: 2\n"),
+        ("a:\n  # about b\n  b:\n    - 1\n    - 2\n\n  # about c\n  c: 2\n", None),
+        ("a:\n  b: 1\nc: 2\n", "a:\nc: 2\n"),
+        ("a:\n  b: |\n    x\n    y\n  c: 2\n", "a:\n  c: 2\n"),
+        ("a:\n  c: 2\n  b: {x: [1,\n      2]}", "a:\n  c: 2\n"),
+        ("a:\n  b:\n  c: 2\n", "a:\n  c: 2\n"),
+        ("a:\n  c: 2\n", "a:\n  c: 2\n"),
+        ("c: 2\n", "c: 2\n"),
+        ("", ""),
+    ],
+)
+def test_a_key_is_taken_out_with_all_beneath_it(text: str, wanted: str | None) -> None:
+    kept = "a:\n  # about b\n\n  # about c\n  c: 2\n" if wanted is None else wanted
+    assert edited(text, [ConfigChange(("a", "b"), None)]) == kept
+
+
+@pytest.mark.parametrize("text", ["a: {b: 1, c: 2}\n", "a:\n  b: &x 1\nc: *x\n"])
+def test_what_cannot_be_taken_out_alone_stays(text: str) -> None:
+    with pytest.raises(CannotEdit, match="cannot be taken out of"):
+        edited(text, [ConfigChange(("a", "b"), None)])
+
+
+_NESTED = st.recursive(
+    st.text("ab: #-\"'[{", max_size=6) | st.integers() | st.booleans(),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text("xyz", min_size=1, max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60)
+@given(_NESTED)
+def test_what_is_set_and_taken_out_again_leaves_the_text_as_it_was(value: Any) -> None:
+    text = EXAMPLE.read_text()
+    change = ConfigChange(("log", "extra"), value)
+    new = edited(text, [change])
+    assert value_at(new, ("log", "extra")) == change.as_read()
+    assert edited(new, [ConfigChange(("log", "extra"), None)]) == text
+
+
+def test_masking_touches_only_what_it_is_asked_to() -> None:
+    text = 'a: "x" # x\nb:\n  - &r x\n  - *r\nc: |\n  x\n  y\nd: x\n'
+    shown = masked(text, lambda path, _: None if path == ("d",) else "…")
+    assert shown == "a: … # x\nb:\n  - …\n  - *r\nc: …\nd: x\n"

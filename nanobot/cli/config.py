@@ -1,0 +1,321 @@
+"""`nanobot config`: what is set and where, and changing it with the check and the difference shown.
+
+    config get [KEY]                             a key, a section, or everything
+    config set [KEY VALUE…] [--secret KEY]…      several values are a list; a secret is asked for
+                                                 and goes into secrets.env
+    config unset KEY                             the key has its default again
+
+A VALUE that begins with `[`, `{` or a quote is read as YAML; any other stands for itself.
+
+Invariants: nothing is written that could not be loaded, unless it was broken in the same way
+before; comments stay; no secret is taken from the command line, or shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from nanobot.cli.command import (
+    WrongUsage,
+    add,
+    add_group,
+    expect_consent,
+    print_json,
+    print_text,
+    said_yes,
+    table,
+    words,
+)
+from nanobot.errors import ConfigError, NanobotError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from nanobot.cli.command import Commands
+    from nanobot.config.changing import ConfigEdit, ConfigPlan, ExistingFiles
+    from nanobot.config.keys import KeyInfo
+    from nanobot.validation import KeyPath
+
+_WIDENS = (
+    "careful: {} {} what the agent may do, whom it listens to or where data goes"
+    " (docs/security.md)\n"
+)
+_TRUTH = dict.fromkeys(("true", "yes", "on"), True) | dict.fromkeys(("false", "no", "off"), False)
+
+
+def add_config(commands: Commands) -> None:
+    """`nanobot config …`."""
+    what = add_group(commands, "config", "show, check and change the configuration")
+    get = add(what, "get", "show a setting, a section, or all of them", _get).json()
+    get.argument("key", "KEY", "such as model.name, or a section", nargs="?", default="")
+    new = add(what, "set", "change a setting, once you have seen the difference", _set)
+    new.argument("key", "KEY", "such as agent.on_busy", nargs="?", default="")
+    new.argument("values", "VALUE", "what it shall be; several are a list", nargs="*")
+    asked = "a setting whose value is asked for, and kept in secrets.env; may be repeated"
+    new.option("--secret", "KEY", asked, action="append", default=[])
+    unset = add(what, "unset", "take a setting out, so that it has its default", _unset)
+    unset.argument("key", "KEY", "as it stands in config.yaml", type=words)
+    for command in (new, unset):
+        command.yes().json()
+    add(what, "check", "check whether config.yaml is valid", _check)
+    add(what, "schema", "print the JSON Schema of config.yaml", _schema)
+
+
+def _check(options: argparse.Namespace) -> int:
+    """Raises `ConfigError` for what is wrong, prints what is doubtful."""
+    from nanobot.config.load import load_settings
+
+    path = options.home / "config.yaml"
+    for warning in load_settings(options.home).warnings:
+        print_text(f"warning: {warning}\n")
+    where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
+    return print_text(f"ok: {where}.\n")
+
+
+def _schema(_: argparse.Namespace) -> int:
+    from nanobot.config.schema import config_schema
+
+    return print_json(config_schema())
+
+
+def _get(options: argparse.Namespace) -> int:
+    """A key's value alone, for scripts; sections as tables."""
+    from nanobot.config.keys import list_keys
+    from nanobot.config.load import load_with_places
+    from nanobot.config.operations import key_data
+    from nanobot.validation import suggestion
+
+    known = list(list_keys(*load_with_places(options.home)))
+    wanted = tuple(options.key.split(".")) if options.key else ()
+    found = [one for one in known if one.path[: len(wanted)] == wanted]
+    is_key = bool(found) and found[0].path == wanted
+    if not found and (within := _within(known, wanted)):
+        found, is_key = [within], True
+    if not found:
+        hint = suggestion(options.key, [one.name for one in known] if "." in options.key else
+                          sorted({one.path[0] for one in known}))  # fmt: skip
+        raise NanobotError(f"there is no key {options.key}", hint=hint)
+    if options.json:
+        return print_json(key_data(found[0]) if is_key else [*map(key_data, found)])
+    if is_key:
+        return print_text(_text(found[0].value) + "\n")
+    rows = ((one.name, _text(one.value), _source(one)) for one in found)
+    return print_text(table(rows, "key", "value", "from"))
+
+
+def _within(known: Sequence[KeyInfo], path: tuple[str, ...]) -> KeyInfo | None:
+    """What stands at `path` in a value that has names of its own, such as variables."""
+    from msgspec.structs import replace
+
+    for info in known:
+        steps, value = path[len(info.path) :], info.value
+        if not steps or info.path != path[: len(info.path)]:
+            continue
+        for step in steps:
+            value = value.get(step) if isinstance(value, dict) else None
+        if value is not None:
+            return replace(info, path=path, value=value, default=None)
+    return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _source(info: KeyInfo) -> str:
+    return info.variable or (f"{info.source}:{info.line}" if info.line else info.source)
+
+
+def _set(options: argparse.Namespace) -> int:
+    """Raises `NanobotError` where nothing is written."""
+    from nanobot.config.changing import ConfigEdit, ExistingFiles
+    from nanobot.config.operations import change_of
+
+    if not (options.key or options.secret):
+        raise WrongUsage("which key?", hint="`nanobot config get` lists what there is.")
+    if options.key and not options.values:
+        hint = f"`--secret {options.key}` asks for one that is secret."
+        raise WrongUsage(f"which value shall {options.key} have?", hint=hint)
+    expect_consent(options)
+    before = ExistingFiles.read(options.home, os.environ)
+    edit = ConfigEdit()
+    if options.key:
+        path = change_of(options.key, None).path
+        value = parse_value(path, options.values)
+        expect_no_secret(path, value)
+        edit = ConfigEdit((change_of(options.key, value),))
+    for key in options.secret:
+        edit = _with_secret(edit, before, key)
+    return change_config(options, before, edit)
+
+
+def _unset(options: argparse.Namespace) -> int:
+    from nanobot.config.changing import ConfigEdit, ExistingFiles
+    from nanobot.config.operations import change_of
+
+    before = ExistingFiles.read(options.home, os.environ)
+    return change_config(options, before, ConfigEdit((change_of(options.key, None),)))
+
+
+def change_config(options: argparse.Namespace, before: ExistingFiles, edit: ConfigEdit) -> int:
+    """Show what `edit` changes, ask, and write it; 1 where the answer was no. Raises
+    `NanobotError` for what cannot be."""
+    from nanobot.app.base import make_home
+    from nanobot.config.changing import plan, write
+
+    expect_consent(options)
+    planned = plan(options.home, before, edit)
+    _refuse_errors(options.home, before, planned)
+    if not (planned.edit.changes or planned.edit.secrets):
+        return _report(options, planned, "Everything stays as it is.\n")
+    if not options.json:
+        print_text(_shown(options.home, planned))
+    if not options.yes and not said_yes("\nWrite it?"):
+        return 1
+    make_home(options.home)
+    write(options.home, before, planned.edit)
+    return _report(options, planned, f"Written. {_when(options.home)}\n")
+
+
+def _refuse_errors(home: Path, before: ExistingFiles, planned: ConfigPlan) -> None:
+    """What was wrong before may still be: one thing is put right after the other."""
+    from nanobot.config.changing import ConfigEdit, plan
+
+    if not planned.errors:
+        return
+    known = {(one.key, one.message) for one in plan(home, before, ConfigEdit()).errors}
+    new = [one for one in planned.errors if (one.key, one.message) not in known]
+    if new:
+        said = "\n".join(one.for_people() for one in new)
+        raise ConfigError(f"nothing was written: the configuration would be wrong:\n{said}")
+
+
+def _shown(home: Path, planned: ConfigPlan) -> str:
+    from nanobot.config.load import CONFIG_FILE, SECRETS_FILE
+
+    shown = ""
+    if planned.lines:
+        shown += f"{home / CONFIG_FILE}\n" + "".join(f"  {line}\n" for line in planned.lines)
+    if planned.edit.secrets:
+        names = "".join(f"  +{name}=…\n" for name in planned.edit.secrets)
+        shown += f"{home / SECRETS_FILE}\n{names}"
+    shown += "".join(f"still wrong: {error}\n" for error in planned.errors)
+    shown += "".join(f"warning: {warning}\n" for warning in planned.warnings)
+    if keys := [".".join(key.split(".")[:3]) for key in planned.widening]:
+        named = list(dict.fromkeys(keys))
+        shown += _WIDENS.format(", ".join(named), "decides" if len(named) == 1 else "decide")
+    return shown
+
+
+def _when(home: Path) -> str:
+    from nanobot.cli.status import of_gateway
+    from nanobot.config import command_for
+
+    if of_gateway(home) is None:
+        return "It counts from the next start."
+    return f"It counts after a restart: `{command_for(home)} agent -m /restart`"
+
+
+def _report(options: argparse.Namespace, planned: ConfigPlan, said: str) -> int:
+    if not options.json:
+        return print_text(said)
+    changed = [".".join(one.path) for one in planned.edit.changes]
+    report = {
+        "changed": changed,
+        "secrets": list(planned.edit.secrets),
+        "diff": list(planned.lines),
+        "warnings": list(planned.warnings),
+    }
+    return print_json(report)
+
+
+def parse_value(path: KeyPath, texts: Sequence[str]) -> object:
+    """What a person typed, as the key at `path` takes it; as a text where it does not, so that the
+    check says what is wrong. Raises `NanobotError`."""
+    from nanobot.config.document import ConfigDocument, ConfigPlace
+    from nanobot.config.keys import kind_of, type_at
+    from nanobot.config.yamltext import parse_override
+
+    if len(texts) > 1:
+        return list(texts)
+    place = ConfigPlace("the command line")
+    document = ConfigDocument(place.file)
+    value = parse_override(texts[0], place, path, document)
+    document.raise_if_any()
+    return _typed(kind_of(type_at(path)), value) if isinstance(value, str) else value or ""
+
+
+def _typed(kind: str, text: str) -> object:
+    """A text as the kind that it is to be, where it can be that."""
+    with suppress(ValueError):
+        match kind:
+            case "list":
+                return [text]
+            case "integer":
+                return int(text)
+            case "number":
+                return float(text)
+            case "boolean":
+                return _TRUTH.get(text.lower(), text)
+    return text
+
+
+def expect_no_secret(path: KeyPath, value: object) -> None:
+    """Raise `NanobotError` where a secret would stand in config.yaml."""
+    from nanobot.config.keys import is_hidden, type_at
+    from nanobot.security.redaction import keys_in
+
+    for at, text in _texts(path, value):
+        if keys_in(text) or (type_at(at) and is_hidden(at, text)):
+            key = ".".join(map(str, at))
+            hint = f"`nanobot config set --secret {key}` asks for it and keeps it in secrets.env."
+            if any(isinstance(step, int) for step in at):
+                hint = "Put it into secrets.env, and write ${NAME} here."
+            raise NanobotError(f"{key} would hold a secret in config.yaml", hint=hint)
+
+
+def _texts(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _texts((*path, key), item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _texts((*path, index), item)
+
+
+def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdit:
+    """With a secret that the person types, or that comes on a line of standard input."""
+    from getpass import getpass
+
+    from nanobot.config.changing import ConfigEdit
+    from nanobot.config.keys import kind_of, type_at
+    from nanobot.config.operations import change_of
+    from nanobot.config.yamltext import ConfigChange
+
+    path = change_of(key, None).path
+    kind = type_at(path)
+    if kind is None or kind_of(kind) != "secret":
+        hint = "`nanobot config get` lists what there is."
+        raise NanobotError(f"{key} takes no secret", hint=hint)
+    asked = sys.stdin.isatty()
+    value = (getpass(f"{key}: ") if asked else sys.stdin.readline()).strip()
+    if not value:
+        raise NanobotError(f"{key} was left empty; nothing was changed")
+    name = before.variable(path, _usual_variable(path), value)
+    change = ConfigChange(path, f"${{{name}}}")
+    return ConfigEdit((*edit.changes, change), {**edit.secrets, name: value})
+
+
+def _usual_variable(path: Sequence[str]) -> str:
+    """A name for the secret at `path`: that of its section and its own."""
+    steps = [step for step in path if step not in ("channels", "servers", "env", "headers")]
+    return re.sub(r"[^A-Z0-9]", "_", "_".join(steps).upper())
