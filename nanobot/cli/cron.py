@@ -25,7 +25,8 @@ def add_cron(commands: Commands) -> None:
     new.argument(
         "schedule",
         "SCHEDULE",
-        "'in 20m', 'at 2026-12-01T09:00', 'every 2h' or a cron expression ('0 8 * * 1-5')",
+        "'every day at 8', 'weekdays at 7:30', 'tomorrow 9:00', 'in 20 minutes', 'every 2h', or a"
+        " cron expression ('0 8 * * 1-5')",
         type=words,
     )
     new.argument("message", "MESSAGE", "what the agent is to do then", type=words)

@@ -136,10 +136,11 @@ class MemorySettings(Checked, frozen=True):
 def _known_schedule(text: str) -> str:
     from nanobot.cron.schedule import Cron, Every
 
-    if not isinstance(parse_schedule(text), Every | Cron):
-        hint = "Write it like `every 24h` or `0 4 * * *`."
+    schedule = parse_schedule(text)
+    if not isinstance(schedule, Every | Cron):
+        hint = "Write it like `every 24h`, `every day at 4:00` or `0 4 * * *`."
         raise InvalidValue("must be a schedule that comes again", hint)
-    return text.strip()
+    return schedule.text
 
 
 class DreamSettings(Checked, frozen=True):
@@ -148,7 +149,8 @@ class DreamSettings(Checked, frozen=True):
     enabled: bool = True
     """Whether it happens by itself; `/dream` works anyway."""
     cron: Annotated[str, Check(_known_schedule)] = "every 24h"
-    """When: `every 24h` (or `30m`, `7d`), or the five fields of cron such as `0 4 * * *`."""
+    """When: `every 24h` (or `30m`, `7d`), words such as `every day at 4:00`, or the five fields of
+    cron such as `0 4 * * *`."""
     max_unread: Count = 20
     """So many history entries that it has not read make it happen sooner."""
     batch: Count = 20
@@ -290,11 +292,13 @@ class HealthSettings(Checked, frozen=True):
 def _usable_schedule(text: str) -> str:
     from nanobot.cron.schedule import Cron
 
-    text = " ".join(text.split())
-    if text and not isinstance(parse_schedule(text), Cron):
-        hint = 'Write it like "30 3 * * *", which is each night at half past three.'
-        raise InvalidValue("must be the five fields of cron", hint)
-    return text
+    if not (text := " ".join(text.split())):
+        return text
+    schedule = parse_schedule(text)
+    if not isinstance(schedule, Cron):
+        hint = 'Write it like "every day at 3:30", or "30 3 * * *".'
+        raise InvalidValue("must be a time of day, in words or as the five fields of cron", hint)
+    return schedule.text
 
 
 def _usable_recipient(text: str) -> str:
@@ -309,7 +313,8 @@ class BackupSettings(Checked, frozen=True):
     """Backups that nanobot makes by itself. `nanobot backup` makes one at any time."""
 
     schedule: Annotated[str, Check(_usable_schedule)] = ""
-    """When: the five fields of cron such as `"30 3 * * *"`; empty: never."""
+    """When: words such as `every day at 3:30`, or the five fields of cron such as `"30 3 * * *"`;
+    empty: never."""
     folder: str = ""
     """Where they go, best on another disk; empty: `backups/` in nanobot's home."""
     keep: Count = 7

@@ -269,11 +269,12 @@ Headers = Annotated[Mapping[str, SecretStr], Check(_headers)]
 
 
 def parse_schedule(text: str) -> Schedule | None:
-    """The schedule that `text` describes; None where it describes none."""
+    """The schedule that `text` describes, be it in words; None where it describes none."""
     from nanobot.cron.schedule import ScheduleError, parse  # only where one is set
+    from nanobot.cron.words import recurring
 
     try:
-        return parse(text)
+        return recurring(text) or parse(text)
     except ScheduleError:
         return None
 

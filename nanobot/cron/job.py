@@ -27,6 +27,7 @@ from nanobot.bus.events import Address
 from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
 from nanobot.clock import find_zone
 from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
+from nanobot.cron.words import in_words, longest_prefix, understand
 from nanobot.errors import NanobotError
 from nanobot.text import shortened
 
@@ -102,14 +103,12 @@ Jobs = Mapping[str, Job]
 LEAST_INTERVAL = timedelta(seconds=60)
 MOST_NAME, MOST_MESSAGE = 60, 4_000
 
-_ALMOST_A_SECOND = timedelta(microseconds=999_999)
 _NAME_FROM_MESSAGE, _MOST_SCHEDULE = 40, 200
 _TIMED = re.compile(
     r"\s*(?:(?:in|every)\s+(?:\d+[smhdw]\s*)+(?!\S)|at\s+\d{4}-\d\d-\d\d(?:[T\s]\s*\d\d?:\d\d\S*)?)",
     re.IGNORECASE,
 )
 _EXPRESSION = re.compile(r"\s*(?:[\d*][\w*/,-]*\s+){3}(?:\S+\s+)\S+")
-_IN = re.compile(r"in\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
 class JobPlace(Struct, frozen=True):
@@ -146,7 +145,7 @@ def draft_job(
         raise NanobotError(
             f"there is no time zone {zone[:60]!r}", hint="Zones have names such as Europe/Berlin."
         )
-    parsed = _schedule(schedule, now)
+    parsed = _schedule(schedule, now.astimezone(there))
     try:
         first = parsed.next_after(now, there)
     except OverflowError:
@@ -179,9 +178,11 @@ def draft_job(
 
 def split_schedule(text: str) -> tuple[str, str]:
     """The schedule at the beginning of `text`, unchecked, and what follows it: `in 1h 30m`,
-    `every 2h`, `at 2026-12-01 09:00`, or the five fields of a cron expression."""
-    found = _TIMED.match(text) or _EXPRESSION.match(text)
-    return (found[0].strip(), text[found.end() :].strip()) if found else (text.strip(), "")
+    `every day at 8`, `at 2026-12-01 09:00`, or the five fields of a cron expression."""
+    text = text.strip()
+    found = _EXPRESSION.match(text) or _TIMED.match(text)
+    end = max(found.end() if found else 0, len(longest_prefix(text)))
+    return (text[:end].strip(), text[end:].lstrip(" \n\t:,").rstrip()) if end else (text, "")
 
 
 def address_of(text: str) -> Address:
@@ -195,18 +196,10 @@ def address_of(text: str) -> Address:
 
 
 def _schedule(text: str, now: datetime) -> Schedule:
-    if found := _IN.fullmatch(text):
-        try:
-            span = parse(f"every {found[1]}")
-        except ScheduleError:
-            raise ScheduleError(text, "after `in` comes a time such as 20m or 1h30m") from None
-        due = span.next_after(now + _ALMOST_A_SECOND)
-        assert due is not None
-        return parse(f"at {due.replace(microsecond=0).isoformat()}")
-    parsed = parse(text)
-    if isinstance(parsed, Every) and parsed.interval < LEAST_INTERVAL:
+    schedule = understand(text, now)
+    if isinstance(schedule, Every) and schedule.interval < LEAST_INTERVAL:
         raise ScheduleError(text, "runs must be at least a minute apart")
-    return parsed
+    return schedule
 
 
 _VERSION = 1
@@ -329,8 +322,9 @@ def resumed(job: Job, now: datetime) -> Job:
 
 
 def schedule_text(job: Job) -> str:
-    """Its schedule, with the zone where it has one of its own."""
-    return f"{job.schedule.text} ({job.zone})" if job.zone else job.schedule.text
+    """Its schedule in words, with the zone where it has one of its own."""
+    said = in_words(job.schedule)
+    return f"{said} ({job.zone})" if job.zone else said
 
 
 def moment_text(moment: datetime, zone: tzinfo) -> str:

@@ -1,4 +1,5 @@
-"""When something is due: `every 24h`, a cron expression, or `at <time>`. Pure.
+"""When something is due: `every 24h`, a cron expression, or `at <time>`. Pure. What people say
+instead, such as `every day at 8`, is read by `nanobot.cron.words`.
 
 `next_after(moment)` is always strictly later than `moment`, and aware. What a schedule means while
 clocks are changed:
@@ -26,7 +27,10 @@ from msgspec import Struct
 
 from nanobot.errors import NanobotError
 
-EXAMPLES = "Examples: `every 24h`, `0 4 * * *` (each day at 4:00), `at 2026-12-01T09:00`."
+EXAMPLES = (
+    "Examples: `every day at 4:00`, `weekdays at 7:30`, `tomorrow 9:00`, `in 20 minutes`,"
+    " `every 24h`, `0 4 * * *`, `at 2026-12-01T09:00`."
+)
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"(?:\d{1,9}[smhdw])+")
@@ -39,8 +43,8 @@ _ANY_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - a calendar without zones
 class ScheduleError(NanobotError):
     """A schedule that cannot be read, or that never comes. The hint shows how one is written."""
 
-    def __init__(self, text: str, reason: str) -> None:
-        super().__init__(f"the schedule {text!r} cannot be used: {reason}", hint=EXAMPLES)
+    def __init__(self, text: str, reason: str, hint: str = EXAMPLES) -> None:
+        super().__init__(f"the schedule {text!r} cannot be used: {reason}", hint=hint)
 
 
 class Schedule:

@@ -48,7 +48,8 @@ CRON = "cron"
 class CronArguments(Arguments, frozen=True):
     action: Literal["remind", "add", "list", "remove"]
     schedule: Annotated[
-        str, Meta(description="in 20m, at 2026-12-01T09:00, every 2h, or a cron expression.")
+        str,
+        Meta(description="in 20m, tomorrow 9:00, weekdays at 8, every 2h, or a cron expression."),
     ] = ""
     zone: Annotated[str, Meta(description="Such as Asia/Tokyo, if not the person's.")] = ""
     message: str = ""
@@ -84,7 +85,7 @@ class CronTool(Tool, Struct, frozen=True):
             return None
         wanted = self._draft(arguments, caller)
         when = next_text(wanted, self.clock.now())
-        details = f"{wanted.schedule.text}, {when}, in {caller.address.key}"
+        details = f"{schedule_text(wanted)}, {when}, in {caller.address.key}"
         return Risk("schedule", "schedule this", f"{details}\n{wanted.message}")
 
     async def __call__(self, arguments: CronArguments, caller: TurnContext) -> ToolResult:
@@ -169,8 +170,8 @@ def _refuse_unattended(caller: TurnContext) -> None:
 _USAGE = "[list | remove ID | pause ID | resume ID | run ID]"
 _REMIND = "WHEN TEXT"
 _EXAMPLES = (
-    "Write it as: /remind in 20m turn the oven off, or /remind at 2026-12-01T09:00 call Ana, or"
-    " /remind every 1w water the plants, or /remind 0 8 * * 1-5 stand up"
+    "Write it as: /remind in 20 minutes turn the oven off, or /remind tomorrow 9:00 call Ana, or"
+    " /remind every sunday at 18:00 water the plants, or /remind 0 8 * * 1-5 stand up"
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.config.homes import Home
 
 MODEL = "model: {name: m, base_url: http://127.0.0.1:1/v1, api_key: k}\n"
-SCHEDULE = "Write it like `every 24h` or `0 4 * * *`."
+SCHEDULE = "Write it like `every 24h`, `every day at 4:00` or `0 4 * * *`."
 ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
 
 

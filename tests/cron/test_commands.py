@@ -163,6 +163,8 @@ async def test_operations_refuse_what_makes_no_sense(
         ("at 2026-12-01T09:00 call", "at 2026-12-01T09:00", "call"),
         ("at 2026-12-01 09:00 call", "at 2026-12-01 09:00", "call"),
         ("0 8 * * 1-5 stand up", "0 8 * * 1-5", "stand up"),
+        ("in 5 minutes call", "at 2026-03-02T09:05:00+01:00", "call"),
+        ("weekdays at 7 5 pushups", "0 7 * * 1-5", "5 pushups"),
         ("*/5 8-10 1,15 * mon 3 things", "*/5 8-10 1,15 * mon", "3 things"),
     ],
 )
@@ -176,12 +178,20 @@ async def test_a_typed_reminder_is_made_of_what_was_typed_and_asks_no_model(
 
 
 @pytest.mark.parametrize(
-    "typed", ["", "milk", "in 20m", "tomorrow call Ana", "in 5 minutes call", "every day pills"]
+    ("typed", "said"),
+    [
+        ("", "/remind in 20 minutes"),
+        ("milk", "/remind in 20 minutes"),
+        ("in 20m", "/remind in 20 minutes"),
+        ("tomorrow 9:00", "/remind in 20 minutes"),
+        ("tomorrow call Ana", "Write it like `tomorrow at 9:00`."),
+        ("every day pills", "Write it like `every day at 9:00`."),
+    ],
 )
 async def test_a_reminder_without_a_time_or_a_text_shows_how_it_is_typed(
-    office: Office, typed: str
+    office: Office, typed: str, said: str
 ) -> None:
-    assert "/remind in 20m" in await types(office, f"/remind {typed}")
+    assert said in await types(office, f"/remind {typed}")
     assert await office.jobs() == []
 
 
