@@ -60,6 +60,7 @@ ROOMS = (
     Room("root modules", 900, 10, ("nanobot",)),
     Room("nanobot_cli", 1_300, 8, ("channels/nanobot_cli",)),
     Room("nanobot_telegram", 3_700, 18, ("channels/nanobot_telegram",)),
+    Room("nanobot_web", 2_600, 18, ("channels/nanobot_web",)),
     Room("nanobot_whatsapp", 4_600, 24, ("channels/nanobot_whatsapp",)),
 )
 KERNEL = ("agent", "bus", "session", "channel", "providers")

@@ -14,6 +14,7 @@ import nanobot
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
 from nanobot.agent.session_queue import Lanes, Screen
+from nanobot.bus.events import PULLED
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.state import StateStore
@@ -52,6 +53,8 @@ from nanobot.tooling.registry import SpillFolder
 from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
 from nanobot_cli.channel import CliChannel
+from nanobot_web.channel import WebChannel
+from nanobot_web.settings import WebSettings
 
 if TYPE_CHECKING:
     from nanobot.providers.transcription import Transcriber
@@ -201,6 +204,7 @@ def prices(settings: Settings) -> Prices:
 def enabled_channels(settings: Settings) -> Iterator[Channel]:
     """The configured channels, found by entry point; only those enabled are imported."""
     wanted = {name for name, channel in settings.channels.items() if channel.enabled}
+    wanted.discard(WebChannel.name)
     if not wanted:
         return
     from nanobot.config.channels import adapters  # reads installed packages
@@ -208,6 +212,15 @@ def enabled_channels(settings: Settings) -> Iterator[Channel]:
     found = adapters()
     for name in sorted(wanted):
         yield found[name].load()(settings.channels[name].options)
+
+
+def build_web(settings: Settings) -> WebChannel:
+    """The page, which is there in any case and sleeps until it is wanted."""
+    chosen = settings.channels.get(WebChannel.name)
+    if chosen is None:
+        return WebChannel(enabled=False)
+    assert isinstance(chosen.options, WebSettings)
+    return WebChannel(chosen.options, enabled=chosen.enabled)
 
 
 def build_access(
@@ -257,7 +270,7 @@ class Base:
         self.background, self.awaited_background = Background(), Background()
         self.cli = cli = CliChannel()
         enabled = enabled_channels(settings) if has_channels else ()
-        self.outlets = {c.name: c for c in (cli, *channels, *enabled)}
+        self.outlets = {c.name: c for c in (cli, build_web(settings), *channels, *enabled)}
         everyone = tuple(self.outlets) if admit_everyone else (cli.name,)
         self.access = build_access(settings, stores.journal.state, clock, everyone)
         self.scopes = scopes = build_scopes(settings, self.access)
@@ -267,10 +280,8 @@ class Base:
         self.screen = Screen(self.outlets)
         self.splitter = MessageSplitter(self.outlets, stores.media)
         configured = [name for name, one in settings.channels.items() if one.enabled]
-        self.reachable = sorted({*self.outlets, *configured} - {cli.name})
-        self.known_chats = KnownChats(
-            stores.sessions, scopes, self.access, self.reachable, (cli.name,)
-        )
+        self.reachable = sorted({*self.outlets, *configured} - set(PULLED))
+        self.known_chats = KnownChats(stores.sessions, scopes, self.access, self.reachable, PULLED)
         self.notifier = Notifier(
             self.bus, self.screen, self.splitter, self.known_chats, clock, self.background
         )

@@ -31,6 +31,7 @@ from nanobot.config.load import SECRETS_FILE, parse_env_file, update_env_file
 from nanobot.config.operations import ConfigOperations
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
+from nanobot.gateway.conversations import Conversations
 from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
@@ -64,6 +65,7 @@ def build_operations(
 
     return {
         **status.table(),
+        **Conversations(stores.sessions, base.scopes).table(),
         **Operations(model, prices(settings), journal, stores.sessions, base.bus).table(),
         **memory.service.table(),
         **pairing.table(),
@@ -117,6 +119,7 @@ def register_commands(
     Approving(toolbox.approvals).register(commands)
     SendCommand(base.splitter, base.bus, base.known_chats, base.clock).register(commands)
 
+    Conversations(stores.sessions, scopes).register(commands)
     CronCommand(toolbox.cron, base.clock, runs=base.settings.cron.enabled).register(commands)
 
 

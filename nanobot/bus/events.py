@@ -21,7 +21,10 @@ TERMINAL = "cli"
 OWNER_ACCOUNT = "owner"
 """The owner, as a sender in a terminal, on the page and to the API."""
 
-_BORROWING = frozenset(("web", "api"))
+_BORROWING = ("web", "api")
+
+PULLED = (TERMINAL, *_BORROWING)
+"""The channels on which nobody can be spoken to: a person, or a program, has to look."""
 
 _THREAD = re.compile(r"(?P<chat>.+):(?P<thread>[0-9]+)", re.DOTALL)
 

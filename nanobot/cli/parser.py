@@ -20,6 +20,7 @@ SHELLS = ("bash", "zsh", "tcsh")
 _COMMANDS = {
     "onboard": "onboard:add_onboard",
     "agent": "agent:add_agent",
+    "web": "web:add_web",
     "gateway": "parser:add_gateway",
     "status": "status:add_status",
     "state": "status:add_state",

@@ -1,0 +1,141 @@
+"""The page as a channel: its own chats, and the operations `web.…`.
+
+The channel is always there and sleeps: nothing of the page is loaded before somebody asks for a
+link (`nanobot web`) or `channels.web.enabled` is set.
+
+What is shown of a conversation is what its session holds. Beside that are words that no session
+keeps (answers to commands, files that were sent): `Extras` keeps the newest of them. A reply needs
+nothing more: it is in the session when it is delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from nanobot.bus.events import OWNER_ACCOUNT, Media, OutboundPart, Progress, Receipt
+from nanobot.channel import ChannelHost, Limits, Operation, Overview
+from nanobot.channel.health import ConnectionSlot
+from nanobot.errors import ChannelOff, NanobotError, SendRefused
+from nanobot_web.settings import WebSettings
+
+if TYPE_CHECKING:
+    from nanobot_web.site import Site
+
+_NO_LIMIT = 1 << 62
+_FILES = 10
+_START_SECONDS = 20.0
+UPLOADS = "uploads"
+
+
+class WebChannel:
+    """Implements `nanobot.channel.Channel` and `Overseeing`. `enabled`: the page is there from the
+    start, not only when somebody asks for it."""
+
+    name = "web"
+    limits = Limits(caption=_NO_LIMIT, files=_FILES, closing=True)
+
+    def __init__(self, options: WebSettings | None = None, *, enabled: bool = True) -> None:
+        self._options = options or WebSettings()
+        self._wanted = asyncio.Event()
+        if enabled:
+            self._wanted.set()
+        self._overview: Overview | None = None
+        self._site: ConnectionSlot[Site] = ConnectionSlot()
+        self._host: ConnectionSlot[ChannelHost] = ConnectionSlot()
+        self._failure = ""
+
+    def oversee(self, overview: Overview) -> Mapping[str, Operation]:
+        """See `Overseeing`."""
+        self._overview = overview
+        return {"web.link": self._link, "web.list": self._list, "web.revoke": self._revoke}
+
+    async def run(self, host: ChannelHost) -> None:
+        """Sleep until the page is wanted, then serve it."""
+        self._host.fill(host)
+        await self._wanted.wait()
+        assert self._overview is not None
+        from nanobot_web.site import Site
+
+        try:
+            async with AsyncExitStack() as stack:
+                site = await Site.open(self._options, host, self._overview)
+                site.at = await stack.enter_async_context(host.serve_http("/", site.handle))
+                stack.enter_context(site.live.watching())
+                self._site.fill(site)
+                stack.push_async_callback(self._site.clear)
+                await asyncio.Event().wait()
+        except ChannelOff:
+            raise
+        except NanobotError as error:
+            self._failure = error.for_people()
+            raise ChannelOff(str(error), hint=error.hint) from error
+
+    async def send(self, part: OutboundPart) -> Receipt:
+        """Nothing is sent: what a session keeps is shown from there, and the rest is kept for the
+        page. Raises `StorageError`."""
+        from nanobot_web.extras import Extras
+
+        host = await self._host.wait()
+        assert self._overview is not None
+        extra = await Extras(host.state_folder, self._overview).keep(part, host.clock.now())
+        if (site := self._site.current) is not None:
+            site.live.delivered(part, extra)
+        return Receipt()
+
+    async def fetch(self, media: Media, limit: int) -> bytes:
+        """See `Channel`."""
+        host = await self._host.wait()
+        path = host.state_folder / UPLOADS / Path(media.ref).name
+        try:
+            size = path.stat().st_size
+            if size > limit:
+                raise SendRefused(f"it has {size / 1e6:.0f} MB, more than {limit / 1e6:.0f}")
+            data = await asyncio.to_thread(path.read_bytes)
+        except OSError as error:
+            raise SendRefused("it is no longer there") from error
+        return data
+
+    async def show_progress(self, event: Progress) -> None:
+        """The page watches all conversations, its own among them."""
+
+    async def _link(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """A link that signs in once: as the owner, or as the person `account`. Starts the page
+        where it does not run yet. Raises `NanobotError` where it cannot be served."""
+        account = arguments.get("account") or OWNER_ACCOUNT
+        if not isinstance(account, str):
+            raise NanobotError("an account is a text such as telegram:12345")
+        self._failure = ""
+        self._wanted.set()
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                site = await self._site.wait()
+        except TimeoutError:
+            raise NanobotError(
+                f"the page could not be served: {self._failure or 'it does not start'}",
+                hint="`nanobot status` and `nanobot logs` tell more.",
+            ) from None
+        logger.info("web: a link was made for {}", account)
+        return await asyncio.to_thread(site.new_link, account)
+
+    async def _list(self, _: Mapping[str, object]) -> dict[str, object]:
+        """The browsers that are signed in."""
+        site = await self._running()
+        return {"sessions": [] if site is None else site.signed_in()}
+
+    async def _revoke(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Sign a browser out by its id, all of a person by their account, or `all`."""
+        which, site = arguments.get("id"), await self._running()
+        if not isinstance(which, str) or site is None or not site.sessions.revoke(which):
+            raise NanobotError(f"no browser is signed in as {which!r}")
+        site.live.signed_out()
+        return {"text": f"{which} is signed out."}
+
+    async def _running(self) -> Site | None:
+        """The page, where it runs or is about to."""
+        return await self._site.wait() if self._wanted.is_set() else None

@@ -1,0 +1,93 @@
+"""What was said in the page's chats that no session keeps: answers to commands, files, questions.
+
+A turn's reply is in the session when it is delivered. Everything else is kept here, in one bounded
+file: the oldest give way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from nanobot.bus.events import Address, Button, Media, OutboundPart
+from nanobot.channel import Overview
+from nanobot.channel.documents import StateFile
+
+MOST_PARTS = 300
+"""Of all chats together."""
+MOST_CHARACTERS = 8_000
+"""Of one part."""
+_FILE = "extras.json"
+_NEWEST = 20
+"""Messages among which a reply that was just committed must be."""
+_QUESTIONS = ("/approve ", "/deny ")
+"""The page shows questions itself, for as long as they wait."""
+_CHANGING = asyncio.Lock()
+
+
+class Extra(Struct, frozen=True):
+    """One of them; `at` is when it was said, `key` that of the part."""
+
+    key: str
+    chat: str
+    at: datetime
+    text: str
+    media: tuple[Media, ...] = ()
+    buttons: tuple[Button, ...] = ()
+
+
+class _Stored(Struct, frozen=True):
+    version: Literal[1] = 1
+    extras: tuple[Extra, ...] = ()
+
+
+class Extras:
+    """Those of the channel whose state is in `folder`."""
+
+    def __init__(self, folder: Path, overview: Overview) -> None:
+        self._file, self._overview = StateFile(folder / _FILE, _Stored), overview
+
+    def of(self, key: str, first: datetime | None = None) -> Sequence[Extra]:
+        """Those of the conversation `key` from a moment on, the oldest first. Blocks."""
+        return [
+            one
+            for one in self._file.read().extras
+            if one.chat == key and (first is None or one.at >= first)
+        ]
+
+    async def keep(self, part: OutboundPart, now: datetime) -> Extra | None:
+        """Keep a part unless it is in its session or a question; None then. The same part again
+        changes nothing. Raises `StorageError`."""
+        if any(button.value.startswith(_QUESTIONS) for button in part.buttons):
+            return None
+        text = "" if await self._is_in_session(part) else part.content[:MOST_CHARACTERS]
+        if not part.media and not text.strip():
+            return None
+        chat = Address(part.channel, part.chat_id, part.thread_id).key
+        extra = Extra(part.key, chat, now, text, part.media, part.buttons)
+        async with _CHANGING:
+            await asyncio.to_thread(self._add, extra)
+        return extra
+
+    def _add(self, extra: Extra) -> None:
+        kept = [one for one in self._file.read().extras if one.key != extra.key]
+        self._file.write(_Stored(extras=(*kept, extra)[-MOST_PARTS:]))
+
+    async def _is_in_session(self, part: OutboundPart) -> bool:
+        turn, _, call = part.key.partition("/")
+        if not turn[:1].isdigit() or not call.startswith("reply"):
+            return False
+        key = Address(part.channel, part.chat_id, part.thread_id).key
+        shown = await self._overview.operations["conversations.show"](
+            {"key": key, "limit": _NEWEST}
+        )
+        messages = shown["messages"] if isinstance(shown, dict) else []
+        said = (
+            m["content"] for m in messages if m["role"] == "assistant" and m.get("turn") == turn
+        )
+        return any(part.content.strip() in one for one in said)

@@ -1,0 +1,340 @@
+"""Chat: conversations of all channels to read, those of the page to write in as well.
+
+The list, older messages and what is new are pieces of HTML that a script puts in place; without it
+the page shows the conversation as it is. A message carries an id that the page made, so that one
+sent twice counts once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from aiohttp import web
+from msgspec import Struct
+
+from nanobot.bus.events import Address, InboundMessage, Media
+from nanobot.channel import Chat, Sender
+from nanobot_web.extras import Extra
+from nanobot_web.live import Event, Follower, queued
+from nanobot_web.pages.files import received
+from nanobot_web.site import Call, Refused, Route
+
+_PAGE = 40
+"""Conversations in a piece of the list."""
+_MESSAGES = 60
+"""Messages in a piece of a conversation."""
+_BEAT_SECONDS = 15.0
+"""Silence after which a page is told that the gateway is still there."""
+_EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
+_CHAT_ID = re.compile(r"[0-9a-z]{12}")
+_REFRESHING = ("end", "refresh")
+
+
+class Item(Struct):
+    """Something to show in a conversation: a message, with the tools that it called, or an extra.
+    `at` is its time in ISO format, `mine` says that the person of the conversation said it."""
+
+    kind: str
+    at: str
+    text: str
+    seq: int = 0
+    turn: str = ""
+    who: str = ""
+    mine: bool = False
+    kept: bool = False
+    steps: Sequence[Mapping[str, Any]] = ()
+    files: Sequence[Mapping[str, str]] = ()
+    buttons: Sequence[Mapping[str, str]] = ()
+    key: str = ""
+
+
+async def _chat(call: Call) -> web.StreamResponse:
+    key = call.query("c")
+    listed = await _listed(call)
+    if not key:
+        return call.page("chat.html", "Chat", key="", writable=False, shown=None, **listed)
+    shown = await _shown(call, key, limit=_MESSAGES)
+    title = shown["title"] or key
+    return call.page("chat.html", title, key=key, writable=_is_writable(key), shown=shown, **listed)
+
+
+async def _new(call: Call) -> web.StreamResponse:
+    return call.back("/chat", c=f"web:{call.site.new_id()}")
+
+
+async def _list(call: Call) -> web.StreamResponse:
+    return call.part("_conversations.html", key=call.query("c"), **await _listed(call))
+
+
+async def _older(call: Call) -> web.StreamResponse:
+    before = call.number("before")
+    shown = await _shown(call, call.query("c"), before=before, limit=_MESSAGES)
+    return call.part("_older.html", shown=shown, key=call.query("c"))
+
+
+async def _find(call: Call) -> web.StreamResponse:
+    key, query = call.query("c"), call.query("q").strip()
+    await _shown(call, key, limit=1)  # that it may be seen
+    found = await call.ask("conversations.find", key=key, query=query) if query else {}
+    items = _items(found.get("messages", ()))
+    return call.part("_found.html", items=items, query=query, key=key)
+
+
+async def _export(call: Call) -> web.StreamResponse:
+    """The whole conversation as Markdown."""
+    key = call.query("c")
+    shown = await _shown(call, key, limit=1)
+    response = call.stream("text/markdown; charset=utf-8")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", key)
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}.md"'
+    await response.prepare(call.request)
+    await response.write(f"# {shown['title'] or key}\n".encode())
+    after = 0
+    while True:  # from the first on, a piece at a time
+        piece = await call.ask("conversations.show", key=key, first=after + 1, limit=200)
+        for item in _items(piece["messages"]):
+            words = f"\n**{item.who or 'You'}**, {item.at}\n\n{item.text}\n"
+            await response.write(words.encode(errors="replace"))
+        if not piece["messages"]:
+            break
+        after = piece["messages"][-1]["seq"]
+    await response.write_eof()
+    return response
+
+
+async def _send(call: Call) -> web.StreamResponse:
+    """A message of the visitor's: kept when this returns. Raises `NanobotError`, and nothing is
+    kept then."""
+    sent = await received(call)
+    key = sent.fields.get("c", "")
+    await _expect_writable(call, key)
+    event, text = sent.fields.get("event", ""), sent.fields.get("text", "").strip()
+    if not _EVENT_ID.fullmatch(event) or not (text or sent.media):
+        raise Refused(400, "There is nothing to send.")
+    await _publish(call, key, text, f"web:{event}", sent.media)
+    return call.json({"ok": True})
+
+
+async def _press(call: Call) -> web.StreamResponse:
+    """A button under something that was said."""
+    key, button = call.form.get("c", ""), call.form.get("button", "")
+    await _expect_writable(call, key)
+    chat = Chat(Address.of(key).chat_id)
+    value = await call.site.host.resolve_button(button, Sender(call.visitor.account), chat)
+    if value is None:
+        raise Refused(409, "This choice is no longer there.")
+    await _publish(call, key, value, f"web:button:{button}", ())
+    return call.json({"ok": True})
+
+
+async def _publish(call: Call, key: str, text: str, event_id: str, media: Sequence[Media]) -> None:
+    host, address = call.site.host, Address.of(key)
+    sender = Sender(call.visitor.account)
+    if host.admit(sender, Chat(address.chat_id)) != "allowed":
+        raise Refused(403, "You may not talk to this nanobot any more.")
+    message = InboundMessage(
+        channel="web",
+        chat_id=address.chat_id,
+        sender_id=sender.id,
+        content=text,
+        event_id=event_id,
+        timestamp=host.clock.now(),
+        media=tuple(media),
+    )
+    await host.publish([message])
+
+
+async def _live(call: Call) -> web.StreamResponse:
+    """What happens in a conversation, until the page is closed."""
+    key = call.query("c")
+    last = call.request.headers.get("Last-Event-ID", "")
+    after = int(last) if last.isascii() and last.isdigit() else call.number("after")
+    if key:
+        await _shown(call, key, limit=1)  # that it may be seen
+    response = call.stream("text/event-stream; charset=utf-8")
+    response.headers["X-Accel-Buffering"] = "no"
+    await response.prepare(call.request)
+    await response.write(b"retry: 500\n\n")
+    everything, session = call.visitor.is_owner, call.visitor.session
+    with call.site.live.follow(key, everything=everything, session=session) as follower:
+        if key:
+            after = await _refresh(call, response, key, after)
+        while (events := await _next(follower)) is not None:
+            if not events:
+                await response.write(b": still here\n\n")
+            for event in events:
+                after = await _tell(call, response, key, event, after)
+    return response
+
+
+async def _next(follower: Follower) -> Sequence[Event] | None:
+    """The events that wait, none after a while of silence; None at the end."""
+    try:
+        async with asyncio.timeout(_BEAT_SECONDS):
+            events = [await follower.queue.get()]
+    except TimeoutError:
+        return ()
+    while not follower.queue.empty():
+        events.append(follower.queue.get_nowait())
+    if None in events:
+        return None
+    return queued([event for event in events if event is not None])
+
+
+async def _tell(
+    call: Call, response: web.StreamResponse, key: str, event: Event, after: int
+) -> int:
+    """Write an event, and what is new in the session with it; the seq of the newest message."""
+    if event["kind"] == "extra":
+        extras = await asyncio.to_thread(call.site.extras.of, key)
+        found = [_extra(one) for one in extras if one.key == event["key"]]
+        html = call.site.render("_items.html", items=found, key=key, writable=_is_writable(key))
+        event = {"kind": "extra", "html": html}
+    if event["kind"] in _REFRESHING:
+        after = await _refresh(call, response, key, after)
+    await response.write(f"data: {json.dumps(event)}\n\n".encode())
+    return after
+
+
+async def _refresh(call: Call, response: web.StreamResponse, key: str, after: int) -> int:
+    """What the session has after a message."""
+    shown = await call.ask("conversations.show", key=key, after=after, limit=_MESSAGES)
+    items = _items(shown["messages"])
+    if not items:
+        return max(after, int(shown["last"]))
+    html = call.site.render("_items.html", items=items, key=key, writable=_is_writable(key))
+    last = max(after, int(shown["last"]))
+    event = json.dumps({"kind": "messages", "html": html})
+    await response.write(f"id: {last}\ndata: {event}\n\n".encode())
+    return last
+
+
+async def _listed(call: Call) -> dict[str, Any]:
+    """A piece of the list, for templates."""
+    offset, query = call.number("offset"), call.query("q")
+    scope = call.scope or None
+    found = await call.ask(
+        "conversations.list", scope=scope, query=query, offset=offset, limit=_PAGE
+    )
+    rest = max(0, found["total"] - offset - _PAGE)
+    return {
+        "conversations": found["conversations"],
+        "rest": rest,
+        "offset": offset + _PAGE,
+        "query": query,
+    }
+
+
+async def _shown(call: Call, key: str, **wanted: object) -> dict[str, Any]:
+    """A piece of a conversation. Raises `Refused` for what is not the visitor's: one that there is
+    not yet is anybody's to begin."""
+    shown = await call.ask("conversations.show", key=key, **wanted)
+    if call.scope and shown["scope"] != call.scope and not (_is_writable(key) and shown["new"]):
+        raise Refused(404, "There is no such conversation.")
+    items = _items(shown["messages"])
+    if key.startswith("web:"):
+        extras = await asyncio.to_thread(call.site.extras.of, key)
+        first = items[0].at if items and shown["more"] else ""
+        own = [_extra(one) for one in extras]
+        before = "before" in wanted
+        items = sorted(
+            [*items, *(one for one in own if one.at >= first and not before)], key=lambda i: i.at
+        )
+    return {**shown, "items": items}
+
+
+async def _expect_writable(call: Call, key: str) -> None:
+    if not _is_writable(key):
+        raise Refused(403, "This conversation belongs to another channel: it can be read here.")
+    await _shown(call, key, limit=1)
+
+
+def _is_writable(key: str) -> bool:
+    channel, _, chat = key.partition(":")
+    return channel == "web" and _CHAT_ID.fullmatch(chat) is not None
+
+
+def _items(messages: Sequence[Mapping[str, Any]]) -> list[Item]:
+    """Messages as they are shown: results stand with their calls."""
+    results = {one["call"]: one["content"] for one in messages if one["role"] == "tool"}
+    return [_item(one, results) for one in messages if one["role"] != "tool"]
+
+
+def _item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
+    origin, role = message.get("origin", ""), message["role"]
+    mine = role == "user" and origin in ("", "attached", "forwarded")
+    who = "nanobot" if role == "assistant" else ("" if mine else origin or "nanobot")
+    steps = [
+        {**call, "result": results.get(call["id"]), "pretty": _pretty(call["arguments"])}
+        for call in message.get("calls", ())
+    ]
+    files = [
+        {"name": name, "seq": str(message["seq"]), "index": str(index)}
+        for index, name in enumerate(message.get("media", ()))
+    ]
+    return Item(
+        kind=role,
+        at=message.get("at", ""),
+        text=message["content"],
+        seq=message["seq"],
+        turn=message.get("turn", ""),
+        who=who,
+        mine=mine,
+        kept=bool(message.get("kept")),
+        steps=steps,
+        files=files,
+    )
+
+
+def _extra(extra: Extra) -> Item:
+    files = [
+        {"name": one.name or one.kind, "extra": extra.key, "index": str(index)}
+        for index, one in enumerate(extra.media)
+    ]
+    buttons = [{"id": one.id, "label": one.label} for one in extra.buttons]
+    at = extra.at.isoformat()
+    return Item("extra", at, extra.text, who="nanobot", files=files, buttons=buttons, key=extra.key)
+
+
+def _pretty(arguments: str) -> str:
+    """The arguments of a call, for people."""
+    try:
+        values = json.loads(arguments)
+    except ValueError:
+        return arguments
+    if not isinstance(values, dict):
+        return arguments
+    return "\n".join(f"{name}: {value}" for name, value in values.items())
+
+
+async def _session(call: Call) -> web.StreamResponse:
+    """For a page that lost its stream: whether it is still signed in."""
+    return call.json({"account": call.visitor.account})
+
+
+def moment(text: str) -> datetime | None:
+    """A time in ISO format; None for none."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+ROUTES = {
+    ("GET", "/"): Route(_chat, everyone=True),
+    ("GET", "/chat"): Route(_chat, everyone=True),
+    ("GET", "/chat/new"): Route(_new, everyone=True),
+    ("GET", "/chat/list"): Route(_list, everyone=True),
+    ("GET", "/chat/older"): Route(_older, everyone=True),
+    ("GET", "/chat/find"): Route(_find, everyone=True),
+    ("GET", "/chat/export"): Route(_export, everyone=True),
+    ("POST", "/chat/send"): Route(_send, everyone=True),
+    ("POST", "/chat/press"): Route(_press, everyone=True),
+    ("GET", "/session"): Route(_session, everyone=True),
+    ("GET", "/live"): Route(_live, everyone=True),
+}

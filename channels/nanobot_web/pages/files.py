@@ -1,0 +1,139 @@
+"""Files both ways: uploads go to a folder of the channel until their message is taken in; files of
+conversations are served as downloads, pictures of four kinds as pictures."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from mimetypes import guess_type
+from pathlib import Path
+from urllib.parse import quote
+
+from aiohttp import BodyPartReader, web
+from msgspec import Struct
+
+from nanobot.bus.events import Media, MediaKind
+from nanobot.io import storage_errors
+from nanobot.text import one_line
+from nanobot_web.site import Call, Refused, Route
+
+_MOST_FILES = 10
+_MOST_BYTES = 20_000_000
+_MOST_TEXT = 1_000_000
+UPLOADS = "uploads"
+_KEPT_SECONDS = 86_400
+"""An upload whose message never came is removed after that time."""
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+class Received(Struct, frozen=True):
+    """What a form sent."""
+
+    fields: Mapping[str, str]
+    media: Sequence[Media]
+
+
+async def received(call: Call) -> Received:
+    """Read a form with files, which are on disk then. Raises `Refused` and `StorageError`."""
+    if not call.request.content_type.startswith("multipart/"):
+        return Received(call.form, ())
+    fields: dict[str, str] = {}
+    media: list[Media] = []
+    folder = call.site.host.state_folder / UPLOADS
+    try:
+        async for part in await call.request.multipart():
+            if not isinstance(part, BodyPartReader):
+                raise Refused(400, "The form is broken.")
+            if part.filename is None:
+                fields[part.name or ""] = (await _limited(part, _MOST_TEXT)).decode(
+                    "utf-8", "replace"
+                )
+                continue
+            if len(media) == _MOST_FILES:
+                raise Refused(413, f"At most {_MOST_FILES} files go with a message.")
+            data = await _limited(part, _MOST_BYTES)
+            if data:
+                media.append(await asyncio.to_thread(_kept, folder, part.filename, data))
+    except ValueError as error:
+        raise Refused(400, "The form is broken.") from error
+    return Received(fields, media)
+
+
+async def _limited(part: BodyPartReader, most: int) -> bytes:
+    data = bytearray()
+    while chunk := await part.read_chunk(65_536):
+        data += chunk
+        if len(data) > most:
+            raise Refused(413, f"A file may have {most / 1e6:.0f} MB here.")
+    return bytes(data)
+
+
+def _kept(folder: Path, name: str, data: bytes) -> Media:
+    mime = guess_type(name)[0] or "application/octet-stream"
+    ref = secrets.token_hex(16)
+    with storage_errors(folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / ref).write_bytes(data)
+    return Media(ref, _kind(mime), mime, one_line(Path(name).name), len(data))
+
+
+def _kind(mime: str) -> MediaKind:
+    match mime.partition("/")[0]:
+        case "image" if mime in _PICTURES:
+            return "image"
+        case "audio":
+            return "audio"
+        case "video":
+            return "video"
+    return "document"
+
+
+def remove_old_uploads(folder: Path, now: float) -> None:
+    """Remove what was uploaded more than a day ago. Blocks."""
+    for path in (folder / UPLOADS).glob("*"):
+        if now - path.stat().st_mtime > _KEPT_SECONDS:
+            path.unlink(missing_ok=True)
+
+
+async def _file(call: Call) -> web.StreamResponse:
+    """A file of a conversation that the visitor may see."""
+    media = await _named(call)
+    path = call.site.host.media_path(media)  # inside the media folder, and no link
+    mime = guess_type(media.name or path.name)[0] or ""
+    is_picture = mime in _PICTURES
+    disposition = "inline" if is_picture else "attachment"
+    name = quote(one_line(media.name or path.name))
+    return web.FileResponse(
+        path,
+        headers={
+            "Content-Type": mime if is_picture else "application/octet-stream",
+            "Content-Disposition": f"{disposition}; filename*=UTF-8''{name}",
+            "Content-Security-Policy": "default-src 'none'; sandbox",
+            **call.site.headers(besides="Content-Security-Policy"),
+        },
+    )
+
+
+async def _named(call: Call) -> Media:
+    key, index = call.query("c"), call.number("i")
+    shown = await call.ask("conversations.show", key=key, first=call.number("seq"), limit=1)
+    if call.scope and shown["scope"] != call.scope:
+        raise Refused(404, "There is no such file.")
+    if extra := call.query("extra"):
+        extras = await asyncio.to_thread(call.site.extras.of, key)
+        files = next((one.media for one in extras if one.key == extra), ())
+        found = files[index] if index < len(files) else None
+    else:
+        at = [one for one in shown["messages"] if one["seq"] == call.number("seq")]
+        names = at[0].get("media", []) if at else []
+        name = names[index] if index < len(names) else ""
+        found = Media(f"media/{name}", name=name) if _NAME.fullmatch(name) else None
+    if found is None:
+        raise Refused(404, "There is no such file.")
+    return found
+
+
+ROUTES = {("GET", "/file"): Route(_file, everyone=True)}

@@ -1,0 +1,140 @@
+"""Who visits the page: one-time links, and the browsers that used one.
+
+A link is 32 random bytes, works once and for `LINK_SECONDS`, and is only in memory. It becomes a
+session: another 32 bytes, in a cookie that no script can read. Of both only SHA-256 hashes are
+kept, those of sessions in a small file, so that a copy of it signs nobody in. What a page sends
+along with each change (the form token) is derived from the session and known to its pages only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nanobot.bus.events import OWNER_ACCOUNT
+from nanobot.channel.documents import StateFile
+from nanobot.clock import Clock
+
+LINK_SECONDS = 600.0
+_MOST_LINKS, _MOST_SESSIONS = 20, 100
+_SEEN = timedelta(hours=1)
+"""How exactly it is kept when a session was last used."""
+_FILE = "sessions.json"
+
+
+class Visitor(Struct, frozen=True):
+    """Somebody who signed in: the account that they stand for (`owner`, `telegram:12345`), and the
+    session by its short id."""
+
+    account: str
+    session: str
+    token: str
+    """What a page sends along with each change."""
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether it is the owner, who sees everything."""
+        return self.account == OWNER_ACCOUNT
+
+
+class Session(Struct, frozen=True):
+    """A browser that signed in. `hash` is that of its secret, `browser` what it says it is."""
+
+    hash: str
+    account: str
+    created_at: datetime
+    seen_at: datetime
+    browser: str = ""
+
+    @property
+    def id(self) -> str:
+        """A short name, to revoke it by."""
+        return self.hash[:8]
+
+
+class _Stored(Struct, frozen=True):
+    version: Literal[1] = 1
+    sessions: tuple[Session, ...] = ()
+
+
+class _Link(Struct, frozen=True):
+    account: str
+    until: float
+
+
+class Sessions:
+    """The sessions in `folder`, which exists; they end after `days` without use. Its methods block
+    for a small file, and raise `StorageError`."""
+
+    def __init__(self, folder: Path, clock: Clock, days: int) -> None:
+        self._file = StateFile(folder / _FILE, _Stored)
+        self._clock, self._days = clock, timedelta(days=days)
+        self._links: dict[str, _Link] = {}
+        self._sessions = {one.hash: one for one in self._file.read().sessions}
+
+    def new_link(self, account: str) -> str:
+        """A secret that signs in once as that account."""
+        now = self._clock.monotonic()
+        live = {key: link for key, link in self._links.items() if link.until > now}
+        self._links = dict(list(live.items())[1 - _MOST_LINKS :])
+        secret = secrets.token_urlsafe(32)
+        self._links[_hash(secret)] = _Link(account, now + LINK_SECONDS)
+        return secret
+
+    def enter(self, link: str, browser: str) -> str:
+        """The secret of a new session for a link, which is used up; empty where it is none."""
+        found = self._links.pop(_hash(link), None)
+        if found is None or found.until <= self._clock.monotonic():
+            return ""
+        secret, now = secrets.token_urlsafe(32), self._clock.now()
+        session = Session(_hash(secret), found.account, now, now, browser[:120])
+        kept = sorted(self._living(), key=lambda one: one.seen_at)[1 - _MOST_SESSIONS :]
+        self._keep([*kept, session])
+        return secret
+
+    def visitor(self, secret: str) -> Visitor | None:
+        """Who has this secret; None for nobody."""
+        session, now = self._sessions.get(_hash(secret)) if secret else None, self._clock.now()
+        if session is None or now - session.seen_at > self._days:
+            return None
+        if now - session.seen_at > _SEEN:
+            self._keep(
+                [one for one in self._living() if one is not session]
+                + [replace(session, seen_at=now)]
+            )
+        token = hmac.new(secret.encode(), b"form token", hashlib.sha256).hexdigest()
+        return Visitor(session.account, session.id, token)
+
+    def living(self) -> Sequence[Session]:
+        """Those that are signed in, the one used last first."""
+        return sorted(self._living(), key=lambda one: one.seen_at, reverse=True)
+
+    def revoke(self, session_id: str) -> bool:
+        """End a session by its short id, or all of an account (`telegram:12345`) or of `all`;
+        whether there was one."""
+        gone = [
+            one for one in self._sessions.values() if session_id in (one.id, one.account, "all")
+        ]
+        if gone:
+            self._keep([one for one in self._sessions.values() if one not in gone])
+        return bool(gone)
+
+    def _living(self) -> list[Session]:
+        now = self._clock.now()
+        return [one for one in self._sessions.values() if now - one.seen_at <= self._days]
+
+    def _keep(self, sessions: Sequence[Session]) -> None:
+        self._file.write(_Stored(sessions=tuple(sessions)))
+        self._sessions = {one.hash: one for one in sessions}
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

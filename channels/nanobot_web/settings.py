@@ -1,0 +1,29 @@
+"""What can be set about the page. Light: checking the configuration loads no server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from msgspec import Meta
+
+from nanobot.validation import Check, Checked, InvalidValue
+
+
+def _https(text: str) -> str:
+    text = text.strip().rstrip("/")
+    parts = urlsplit(text)
+    if text and (parts.scheme != "https" or not parts.hostname or parts.path or parts.query):
+        hint = "Write it like https://bot.example.org, which a proxy in front of nanobot serves."
+        raise InvalidValue("must be an address that begins with https:// and has no path", hint)
+    return text
+
+
+class WebSettings(Checked, frozen=True):
+    """The page in a browser. `nanobot web` opens it, enabled or not."""
+
+    address: Annotated[str, Check(_https)] = ""
+    """The address under which a proxy with encryption (TLS) passes the page on, such as
+    `https://bot.example.org`; empty: it is opened on this machine only."""
+    session_days: Annotated[int, Meta(ge=1, le=365)] = 30
+    """Days without a visit after which a browser has to sign in again, by a new link."""

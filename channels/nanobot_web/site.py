@@ -1,0 +1,378 @@
+"""The page's server: who asks, whether they may, and which page answers.
+
+Invariants, checked for every request before a page sees it:
+
+- It comes from this machine, or under the address of a proxy that was declared; the host name was
+  checked by the gateway's server, so no other site can reach this one under a name of its own.
+- Without a session there is the page to sign in, and what that looks like, and nothing else.
+- What changes something comes from a page of this site (`Origin`, `Sec-Fetch-Site`) and carries the
+  token of its session.
+- What is not the visitor's own is for the owner only, unless the route says otherwise.
+- An answer allows no script but the site's own files, nothing from elsewhere, and no frame.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from aiohttp import web
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from loguru import logger
+from msgspec import Struct
+
+from nanobot.channel import ChannelHost, Overview
+from nanobot.errors import NanobotError
+from nanobot_web.extras import Extras
+from nanobot_web.live import Live
+from nanobot_web.markdown import to_html
+from nanobot_web.sessions import LINK_SECONDS, Sessions, Visitor
+from nanobot_web.settings import WebSettings
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Server": "nanobot",
+}
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_PUBLIC = ("style.css", "icon.svg")
+"""Static files that the page to sign in needs."""
+_SHORT = 16
+
+Handler = Callable[["Call"], Awaitable[web.StreamResponse]]
+
+
+class Route(Struct, frozen=True):
+    """Who answers at a path; `everyone`: people other than the owner as well, with what is their
+    own."""
+
+    handler: Handler
+    everyone: bool = False
+
+
+Routes = Mapping[tuple[str, str], Route]
+"""By method and path."""
+
+NAVIGATION = (
+    ("/chat", "Chat", True),
+    ("/memory", "Memory", True),
+    ("/activity", "Activity", False),
+    ("/figures", "Figures", False),
+    ("/jobs", "Jobs", False),
+    ("/people", "People", False),
+    ("/health", "Health", False),
+    ("/settings", "Settings", False),
+)
+"""The pages: path, name, and whether they are for everyone."""
+
+
+class Refused(NanobotError):
+    """A page says no, with a status of HTTP."""
+
+    def __init__(self, status: int, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class Call:
+    """One request of somebody who signed in, for the page that answers it."""
+
+    def __init__(self, site: Site, request: web.Request, visitor: Visitor, scope: str) -> None:
+        self.site, self.request, self.visitor = site, request, visitor
+        self.scope = scope
+        """The scope that the visitor is limited to; empty for the owner."""
+        self.form: Mapping[str, str] = {}
+        """What was sent, in a request that changes something and is no upload."""
+
+    def query(self, name: str, default: str = "") -> str:
+        """A parameter of the address."""
+        return self.request.query.get(name, default)
+
+    def number(self, name: str, default: int = 0) -> int:
+        """A parameter of the address that is a number of 0 or more."""
+        text = self.query(name)
+        return int(text) if text.isascii() and text.isdigit() and len(text) < _SHORT else default
+
+    async def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
+        """What an operation of the gateway gives. Raises `NanobotError`."""
+        found = self.site.overview.operations.get(operation)
+        if found is None:
+            raise NanobotError(f"this nanobot has no operation {operation!r}")
+        data = await found({name: one for name, one in arguments.items() if one is not None})
+        return data if isinstance(data, dict) else {"value": data}
+
+    def page(
+        self, template: str, title: str, *, status: int = 200, **values: object
+    ) -> web.Response:
+        """A whole page."""
+        pages = [one for one in NAVIGATION if one[2] or self.visitor.is_owner]
+        path = self.request.path
+        return self.part(template, status=status, title=title, pages=pages, path=path, **values)
+
+    def part(self, template: str, *, status: int = 200, **values: object) -> web.Response:
+        """A page or a piece of one."""
+        text = self.site.render(template, visitor=self.visitor, **values)
+        return web.Response(text=text, content_type="text/html", status=status)
+
+    def stream(self, content_type: str) -> web.StreamResponse:
+        """An answer that is written piece by piece."""
+        headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
+        return web.StreamResponse(headers={**self.site.headers(), **headers})
+
+    def json(self, data: object) -> web.Response:
+        """For a script of the page."""
+        return web.json_response(data)
+
+    def back(self, path: str, **query: object) -> web.Response:
+        """After a change that a form made: the page again, with GET."""
+        given = {name: one for name, one in query.items() if one not in (None, "")}
+        at = f"{path}?{urlencode(given)}" if given else path
+        return web.Response(status=303, headers={"Location": at})
+
+    @property
+    def wants_json(self) -> bool:
+        """Whether a script asks."""
+        return "application/json" in self.request.headers.get("Accept", "")
+
+
+class Site:
+    """The pages of one gateway. `at` is its address on this machine."""
+
+    def __init__(
+        self, options: WebSettings, host: ChannelHost, overview: Overview, sessions: Sessions
+    ) -> None:
+        from nanobot_web.pages import routes
+
+        self._options, self.host, self.overview, self.sessions = options, host, overview, sessions
+        self.live = Live(overview)
+        self.extras = Extras(host.state_folder, overview)
+        self.at = ""
+        self._routes = routes()
+        self._jinja = Environment(
+            loader=PackageLoader("nanobot_web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._jinja.filters["markdown"] = to_html
+        self._jinja.globals["asset"] = _asset_address
+
+    @classmethod
+    async def open(cls, options: WebSettings, host: ChannelHost, overview: Overview) -> Site:
+        """With the sessions that there are. Raises `StorageError`."""
+        return cls(
+            options, host, overview, Sessions(host.state_folder, host.clock, options.session_days)
+        )
+
+    def new_link(self, account: str) -> dict[str, object]:
+        """A link that signs in once as that account, and where a phone reaches it, if it can."""
+        secret, away = self.sessions.new_link(account), self._options.address
+        base = away or self.at.rstrip("/")
+        return {
+            "url": f"{base}/login?link={secret}",
+            "seconds": LINK_SECONDS,
+            "is_public": bool(away),
+            "account": account,
+        }
+
+    def signed_in(self) -> list[dict[str, object]]:
+        """The sessions, for people."""
+        return [
+            {
+                "id": one.id,
+                "account": one.account,
+                "created_at": one.created_at.isoformat(),
+                "seen_at": one.seen_at.isoformat(),
+                "browser": one.browser,
+            }
+            for one in self.sessions.living()
+        ]
+
+    def new_id(self) -> str:
+        """Of a chat of the page."""
+        return secrets.token_hex(6)
+
+    def headers(self, *, besides: str = "") -> dict[str, str]:
+        """Those of every answer."""
+        return {name: value for name, value in _HEADERS.items() if name != besides}
+
+    def render(self, template: str, **values: object) -> str:
+        """A template with values, all of them escaped."""
+        return self._jinja.get_template(template).render(**values)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One request. Whatever happens, it ends in a status and with the headers of the site."""
+        try:
+            response = await self._answered(request)
+        except Refused as error:
+            response = self._refusal(request, error.status, error)
+        except NanobotError as error:
+            response = self._refusal(request, 400, error)
+        if not response.prepared:
+            for name, value in _HEADERS.items():
+                response.headers.setdefault(name, value)
+            response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    async def _answered(self, request: web.Request) -> web.StreamResponse:
+        self._check_way(request)
+        path = request.path.rstrip("/") or "/"
+        if path.removeprefix("/static/") in _PUBLIC:
+            return _asset(path.removeprefix("/static/"))
+        if path == "/login":
+            return self._login(request)
+        visitor = self.sessions.visitor(request.cookies.get(self._cookie(request), ""))
+        if visitor is None:
+            raise Refused(401, "You are not signed in.", hint="Run `nanobot web` for a new link.")
+        if path.startswith("/static/"):
+            return _asset(path.removeprefix("/static/"))
+        return await self._routed(request, path, visitor)
+
+    async def _routed(
+        self, request: web.Request, path: str, visitor: Visitor
+    ) -> web.StreamResponse:
+        method = "GET" if request.method == "HEAD" else request.method
+        route = self._routes.get((method, path))
+        if route is None or not (route.everyone or visitor.is_owner):
+            raise Refused(404, "There is no such page.")
+        scope = "" if visitor.is_owner else await self._scope_of(visitor.account)
+        call = Call(self, request, visitor, scope)
+        if method != "GET":
+            await self._check_change(call)
+        return await route.handler(call)
+
+    async def _scope_of(self, account: str) -> str:
+        asked = self.overview.operations["conversations.scope"]
+        found = await asked({"account": account})
+        return str(found["scope"]) if isinstance(found, dict) else ""
+
+    def _check_way(self, request: web.Request) -> None:
+        """Beyond this machine there is encryption, or nothing."""
+        name = urlsplit(f"//{request.host}").hostname or ""
+        declared = urlsplit(self._options.address).hostname
+        if declared is not None and name == declared:
+            return
+        if not (_is_local(name) and _is_local(request.remote or "")):
+            raise Refused(
+                403,
+                "This page is served to this machine only.",
+                hint="Set channels.web.address to the https:// address of a proxy, or use an SSH "
+                "tunnel: docs/web.md.",
+            )
+
+    async def _check_change(self, call: Call) -> None:
+        """That a page of this site asks, in this session."""
+        request = call.request
+        origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
+        ours = {f"{self._scheme(request)}://{request.host}"}
+        if (origin is not None and origin not in ours) or site not in (None, "same-origin"):
+            raise Refused(403, "This did not come from nanobot's own page.")
+        token = request.headers.get("X-Form-Token", "")
+        if not request.content_type.startswith("multipart/"):
+            sent = await request.post()
+            call.form = {name: one for name, one in sent.items() if isinstance(one, str)}
+            token = token or call.form.get("token", "")
+        if not hmac.compare_digest(token.encode(), call.visitor.token.encode()):
+            raise Refused(403, "The page is out of date.", hint="Load it again.")
+
+    def _login(self, request: web.Request) -> web.Response:
+        """Use a link up. The page that follows is opened from here, so that the browser sends the
+        cookie even where the link was clicked elsewhere."""
+        link = request.query.get("link", "")
+        if request.method != "GET" or not link:
+            raise Refused(401, "You are not signed in.", hint="Run `nanobot web` for a new link.")
+        secret = self.sessions.enter(link, request.headers.get("User-Agent", ""))
+        if not secret:
+            raise Refused(
+                401,
+                "This link was used already, or is too old.",
+                hint="Run `nanobot web` for a new one. If you did not use it yourself, run "
+                "`nanobot web revoke all` first.",
+            )
+        logger.info("web: somebody signed in by a link")
+        response = web.Response(text=self.render("welcome.html"), content_type="text/html")
+        response.set_cookie(
+            self._cookie(request),
+            secret,
+            path="/",
+            httponly=True,
+            samesite="Strict",
+            secure=self._scheme(request) == "https",
+            max_age=self._options.session_days * 86_400,
+        )
+        return response
+
+    def _refusal(self, request: web.Request, status: int, error: NanobotError) -> web.Response:
+        if "text/html" not in request.headers.get("Accept", "") or request.method != "GET":
+            data = {"error": str(error), "hint": error.hint}
+            return web.Response(
+                status=status, text=json.dumps(data), content_type="application/json"
+            )
+        text = self.render("refusal.html", status=status, error=str(error), hint=error.hint)
+        return web.Response(status=status, text=text, content_type="text/html")
+
+    def _scheme(self, request: web.Request) -> str:
+        declared = urlsplit(self._options.address).hostname
+        name = urlsplit(f"//{request.host}").hostname
+        return "https" if declared is not None and name == declared else "http"
+
+    def _cookie(self, request: web.Request) -> str:
+        """Cookies do not tell ports apart, so the name does."""
+        return f"nanobot-{urlsplit(f'//{request.host}').port or self._scheme(request)}"
+
+
+def _is_local(name: str) -> bool:
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+@cache
+def _assets() -> Mapping[str, tuple[bytes, str, str]]:
+    """By name: the content, its type, and a hash of it."""
+    found = {}
+    for place in files("nanobot_web").joinpath("static").iterdir():
+        suffix = f".{place.name.rpartition('.')[2]}"
+        if suffix in _TYPES:
+            body = place.read_bytes()
+            found[place.name] = (body, _TYPES[suffix], hashlib.sha256(body).hexdigest()[:_SHORT])
+    return found
+
+
+def _asset_address(name: str) -> str:
+    return f"/static/{name}?{_assets()[name][2]}"
+
+
+def _asset(name: str) -> web.Response:
+    found = _assets().get(name)
+    if found is None:
+        raise Refused(404, "There is no such file.")
+    kept = {"Cache-Control": "private, max-age=86400"}
+    return web.Response(body=found[0], content_type=found[1], charset="utf-8", headers=kept)

@@ -1,0 +1,281 @@
+// The one script of the pages. Whatever HTML it puts in place was made, and escaped, by the server;
+// what it makes itself it makes of text. Pages work without it as far as a form can.
+
+const token = document.querySelector("meta[name=form-token]")?.content ?? "";
+const $ = (selector, from = document) => from.querySelector(selector);
+const at = (id) => document.getElementById(id);
+
+/** Say something for a few seconds. */
+export function toast(text) {
+  const line = Object.assign(document.createElement("p"), { textContent: text });
+  at("toast").append(line);
+  setTimeout(() => line.remove(), 6000);
+}
+
+/** Ask the server to change something; its answer, or null after a message of what went wrong. */
+export async function send(path, body) {
+  const options = { method: "POST", body, headers: { "X-Form-Token": token, Accept: "application/json" } };
+  try {
+    const answer = await fetch(path, options);
+    const data = await answer.json().catch(() => ({}));
+    if (answer.ok) return data;
+    toast([data.error ?? `It did not work (${answer.status}).`, data.hint].filter(Boolean).join(" "));
+  } catch {
+    toast("nanobot does not answer. What you wrote is still here.");
+  }
+  return null;
+}
+
+/** A piece of HTML from the server; an empty text after a message of what went wrong. */
+export async function piece(path) {
+  try {
+    const answer = await fetch(path, { headers: { Accept: "text/html" } });
+    if (answer.ok) return await answer.text();
+    toast(`It did not work (${answer.status}).`);
+  } catch {
+    toast("nanobot does not answer.");
+  }
+  return "";
+}
+
+const fields = (values) => new URLSearchParams(values);
+
+// --- what every page has
+
+document.addEventListener("click", async (event) => {
+  const more = event.target.closest("[data-more]");
+  if (more) {
+    const html = await piece(more.dataset.more);
+    if (html) more.closest("li, tr, p, div").outerHTML = html;
+  }
+  for (const menu of document.querySelectorAll("details.menu[open]"))
+    if (!menu.contains(event.target)) menu.open = false;
+});
+
+document.addEventListener("keydown", (event) => {
+  const open = event.key === "Escape" && event.target.closest?.("details[open]");
+  if (open) {
+    open.open = false;
+    $("summary", open)?.focus();
+  }
+});
+
+let waiting = 0;
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("form[data-live], form[data-find]");
+  if (!form) return;
+  clearTimeout(waiting);
+  waiting = setTimeout(async () => {
+    const path = form.dataset.live ?? form.dataset.find;
+    const query = fields(new FormData(form));
+    const html = await piece(path + (path.includes("?") ? "&" : "?") + query);
+    at(form.dataset.into ?? "found").innerHTML = html;
+  }, 250);
+});
+document.addEventListener("submit", (event) => {
+  if (event.target.matches("form[data-find], form[data-live]")) event.preventDefault();
+  const sure = event.target.dataset.sure;
+  if (sure && !window.confirm(sure)) event.preventDefault();
+});
+
+// --- live: one stream of events a page
+
+const conversation = $("[data-conversation]");
+const key = conversation?.dataset.conversation ?? "";
+let last = Number(conversation?.dataset.after ?? 0);
+let lost = 0;
+const handlers = {};
+
+/** Call `handler` for events of this kind. */
+export const on = (kind, handler) => { (handlers[kind] ??= []).push(handler); };
+
+function connect() {
+  const source = new EventSource(`/live?${fields({ c: key, after: last })}`);
+  source.onopen = () => { lost = 0; at("connection").textContent = ""; handlers.open?.forEach((one) => one()); };
+  source.onmessage = (message) => {
+    if (message.lastEventId) last = Math.max(last, Number(message.lastEventId));
+    const event = JSON.parse(message.data);
+    for (const handler of handlers[event.kind] ?? []) handler(event);
+  };
+  source.onerror = async () => {
+    lost += 1;
+    at("connection").textContent = "Not connected. Trying again …";
+    source.close();
+    if (lost > 2) {
+      const answer = await fetch("/session").catch(() => null);
+      if (answer?.status === 401) { at("connection").textContent = "You are signed out."; return; }
+    }
+    setTimeout(connect, Math.min(400 * lost, 5000));
+  };
+}
+
+// --- a conversation
+
+const messages = at("messages");
+const now = at("now");
+
+function atEnd() {
+  return messages.scrollHeight - messages.scrollTop - messages.clientHeight < 80;
+}
+function toEnd() { messages.scrollTop = messages.scrollHeight; }
+
+function place(html) {
+  const stays = atEnd();
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  for (const item of [...template.content.children]) {
+    const known = item.dataset.seq ? at(item.id) : [...messages.children].find((one) => one.dataset.key && one.dataset.key === item.dataset.key);
+    if (known) known.replaceWith(item);
+    else messages.append(item);
+  }
+  $(".hint", messages)?.remove();
+  if (stays) toEnd();
+}
+
+/** A line in what is under way. */
+function line(kind, text, id = "") {
+  const place = document.createElement("p");
+  place.className = kind;
+  place.textContent = text;
+  if (id) place.dataset.event = id;
+  now.append(place);
+  now.scrollTop = now.scrollHeight;
+  return place;
+}
+const draft = () => $(".draft", now) ?? line("draft", "");
+function working(is) {
+  if (at("stop")) at("stop").hidden = !is;
+  const mark = $(".working", now);
+  if (is && !mark) line("meta working", "nanobot is working");
+  if (!is) mark?.remove();
+}
+
+function followConversation() {
+  toEnd();
+  on("open", () => { for (const one of [...now.children]) if (!one.classList.contains("said")) one.remove(); });
+  on("messages", (event) => { place(event.html); notify(); });
+  on("extra", (event) => { place(event.html); notify(); });
+  on("said", (event) => {
+    if (![...now.children].some((one) => one.dataset.event === event.event)) {
+      const said = line("said", "", event.event);
+      const words = document.createElement("span");
+      words.className = "words";
+      words.textContent = [event.name && `${event.name}:`, event.text, ...event.files].filter(Boolean).join(" ");
+      said.append(words);
+    }
+  });
+  on("turn", () => working(true));
+  on("delta", (event) => {
+    const at = draft();
+    at.textContent = event.restart ? event.text : at.textContent + event.text;
+    now.scrollTop = now.scrollHeight;
+  });
+  on("tool", (event) => { $(".draft", now)?.remove(); line("meta step", `▸ ${event.hint}`); });
+  on("output", (event) => {
+    const at = $("pre", now) ?? now.appendChild(document.createElement("pre"));
+    at.textContent = (at.textContent + event.text).slice(-4000);
+  });
+  on("done", (event) => { $("pre", now)?.remove(); line("meta step", `✓ ${event.name}, ${event.seconds} s`); });
+  on("note", (event) => toast(event.text));
+  on("end", (event) => {
+    working(false);
+    for (const one of [...now.children])
+      if (!one.dataset.event || event.events.includes(one.dataset.event)) one.remove();
+  });
+  messages.addEventListener("click", async (event) => {
+    const older = event.target.closest("[data-older]");
+    if (older) {
+      const height = messages.scrollHeight;
+      const html = await piece(older.dataset.older);
+      if (html) { older.outerHTML = html; messages.scrollTop += messages.scrollHeight - height; }
+    }
+    const press = event.target.closest("[data-press]");
+    if (press && await send("/chat/press", fields({ c: key, button: press.dataset.press })))
+      press.closest(".choices").remove();
+  });
+  conversation.addEventListener("click", async (event) => {
+    const jump = event.target.closest("[data-jump]");
+    if (jump && !at(`m${jump.dataset.jump}`)) {
+      event.preventDefault();
+      const before = Number(jump.dataset.jump) + 1;
+      messages.innerHTML = await piece(`/chat/older?${fields({ c: key, before })}`);
+      at(`m${jump.dataset.jump}`)?.classList.add("found");
+    }
+  });
+}
+
+function notify() {
+  if (document.hidden && globalThis.Notification?.permission === "granted")
+    new Notification("nanobot", { body: "There is a new message.", tag: key });
+}
+
+// --- writing
+
+let attached = [];
+
+function showAttached() {
+  at("attached").replaceChildren(...attached.map((file, index) => {
+    const remove = Object.assign(document.createElement("button"), { type: "button", textContent: `${file.name} ×` });
+    remove.setAttribute("aria-label", `Do not send ${file.name}`);
+    remove.onclick = () => { attached.splice(index, 1); showAttached(); };
+    const place = document.createElement("li");
+    place.append(remove);
+    return place;
+  }));
+}
+
+async function say(text, files = [], id = crypto.randomUUID()) {
+  const body = new FormData();
+  for (const [name, value] of Object.entries({ c: key, event: id, text })) body.append(name, value);
+  for (const file of files) body.append("files", file, file.name);
+  return send("/chat/send", body);
+}
+
+function write() {
+  const form = at("compose"), text = at("text");
+  let pending = null;
+  const grow = () => { text.style.height = "auto"; text.style.height = `${text.scrollHeight + 2}px`; };
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const words = text.value.trim();
+    if (!words && !attached.length) return;
+    // The same words after a failure go out under the same id, so that they count once.
+    if (pending?.words !== words) pending = { words, id: crypto.randomUUID() };
+    at("send").disabled = true;
+    if (await say(words, attached, pending.id)) {
+      text.value = "";
+      attached = [];
+      pending = null;
+      showAttached();
+      grow();
+      toEnd();
+    }
+    at("send").disabled = false;
+    text.focus();
+  });
+  text.addEventListener("input", grow);
+  text.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
+  });
+  at("files").addEventListener("change", (event) => { attached.push(...event.target.files); event.target.value = ""; showAttached(); });
+  text.addEventListener("paste", (event) => {
+    if (event.clipboardData.files.length) { attached.push(...event.clipboardData.files); showAttached(); }
+  });
+  form.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-say]");
+    if (button) { say(button.dataset.say); button.closest("details")?.removeAttribute("open"); }
+  });
+  $("[data-rename]", conversation)?.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const title = new FormData(event.target).get("title").trim();
+    if (await say(`/title ${title}`)) { $("h1", conversation).textContent = title || key; event.target.closest("details").open = false; }
+  });
+  $("[data-notify]", conversation)?.addEventListener("click", async () => {
+    const permission = await globalThis.Notification?.requestPermission();
+    toast(permission === "granted" ? "You are notified while this page is in the background." : "The browser does not allow it.");
+  });
+}
+
+if (conversation) followConversation();
+if (at("compose")) write();
+if (token) connect();

@@ -1,0 +1,103 @@
+"""`nanobot web`: the page in a browser. It asks the gateway that runs, or is one until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import sys
+from typing import TYPE_CHECKING
+
+from nanobot.cli.client import Client, ConnectionLost, NoGateway
+from nanobot.cli.command import (
+    Data,
+    add,
+    add_operation,
+    field,
+    print_json,
+    print_text,
+    records,
+    table,
+)
+from nanobot.cli.gateway import connected
+from nanobot.errors import NanobotError
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+
+_HERE = "nanobot runs here until you press Ctrl-C.\n"
+
+
+def add_web(commands: Commands) -> None:
+    """`nanobot web …`."""
+    web = add(commands, "web", "open nanobot in the browser", _open)
+    web.option("--person", "ID", "whose page: an account such as telegram:12345 (default: yours)")
+    web.flag("--no-open", "only print the link")
+    web.json()
+    what = web.add_subparsers(dest="what", metavar="COMMAND", prog="nanobot web")
+    add_operation(what, "list", "list the browsers that are signed in", "web.list", _list_text)
+    revoke = add_operation(what, "revoke", "sign browsers out", "web.revoke")
+    revoke.argument("id", "ID", "as `web list` shows it, an account, or all")
+
+
+def _open(options: argparse.Namespace) -> int:
+    try:
+        with Client(options.home) as client:
+            _show(options, _link(client, options))
+            return 0
+    except NoGateway:
+        with connected(options.home) as client:
+            _show(options, _link(client, options))
+            if not options.json:
+                print_text(_HERE, sys.stderr)
+            _wait(client)
+    return 0
+
+
+def _link(client: Client, options: argparse.Namespace) -> Data:
+    data = client.ask("web.link", {"account": options.person or ""})
+    if not isinstance(data, dict):
+        raise NanobotError("the gateway's answer makes no sense")
+    return data
+
+
+def _show(options: argparse.Namespace, data: Data) -> None:
+    if options.json:
+        print_json(data)
+        return
+    url = field(data, "url")
+    sys.stdout.write(f"{url}\n")
+    print_text("The link works once, within ten minutes.\n")
+    if data.get("is_public"):
+        import segno
+
+        segno.make(url, error="l").terminal(border=2, compact=True)
+    if not options.no_open and _has_browser():
+        import webbrowser
+
+        webbrowser.open(url)
+
+
+def _has_browser() -> bool:
+    """Whether this session has a screen: in others a browser in the terminal would open."""
+    return sys.stdout.isatty() and bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
+
+
+def _wait(client: Client) -> None:
+    """Until the gateway goes, which lives in this process."""
+    try:
+        while True:
+            select.select([client], [], [])
+            client.arrived()
+    except (ConnectionLost, KeyboardInterrupt):
+        return
+
+
+def _list_text(data: Data) -> str:
+    rows = [
+        (field(one, "id"), field(one, "account"), field(one, "seen_at")[:16], field(one, "browser"))
+        for one in records(data, "sessions")
+    ]
+    return table(rows, "id", "who", "last used", "browser") or "No browser is signed in.\n"

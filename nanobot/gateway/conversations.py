@@ -1,0 +1,188 @@
+"""The operations `conversations.…`: what was said, for those who look at it from outside.
+
+A conversation is shown as it stands in its session: `seq` numbers its messages for good, so a
+reader that knows the last one can ask for those after it, and gets none twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from nanobot.bus.events import Address
+from nanobot.channel import Operation
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
+from nanobot.memory.scopes import Scopes, chat_of
+from nanobot.messages import Message
+from nanobot.session.manager import SessionManager
+from nanobot.session.store import SessionInfo
+from nanobot.text import one_line
+
+_MOST = 200
+"""Conversations, or messages, of one answer."""
+_TITLE = 80
+"""Characters of a title."""
+
+
+class Conversations:
+    """`scopes` knows whose they are."""
+
+    def __init__(self, sessions: SessionManager, scopes: Scopes) -> None:
+        self._sessions, self._scopes = sessions, scopes
+
+    def table(self) -> Mapping[str, Operation]:
+        """By name, as they are called over the socket."""
+        return {
+            "conversations.list": self.listed,
+            "conversations.show": self.show,
+            "conversations.find": self.find,
+            "conversations.scope": self.scope,
+        }
+
+    def register(self, registry: CommandRegistry) -> None:
+        """Add `/title`."""
+        registry.register(
+            Command("title", "Give this conversation a title", _title, "TEXT", ordered=True)
+        )
+
+    async def listed(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Conversations, the one used last first: `limit` from `offset` on, of one `scope` and with
+        `query` in their title, key or last words, where these are given; `total` counts all of
+        them."""
+        scope, query = _text(arguments, "scope"), _text(arguments, "query").casefold()
+        offset, limit = _number(arguments, "offset", 0), _number(arguments, "limit", 50)
+        return await asyncio.to_thread(self._list, scope, query, offset, min(limit, _MOST))
+
+    async def show(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """The newest `limit` messages of the conversation `key`, of those `after` or `before` a seq
+        where one is given; or the oldest from the seq `first` on. `last` is the seq of the newest
+        of all, `more` whether older ones are left, `new` whether nothing was said in it yet."""
+        key, limit = text_argument(arguments, "key"), min(_number(arguments, "limit", 50), _MOST)
+        metadata = await asyncio.to_thread(self._sessions.metadata_of, key)
+        session = await self._sessions.get_or_create(key)
+        last = session.messages[-1].seq if session.messages else session.last_consolidated
+        after, before = _number(arguments, "after", 0), _number(arguments, "before", last + 1)
+        if first := _number(arguments, "first", 0):
+            messages = await asyncio.to_thread(self._from, key, first, limit)
+        elif last:
+            messages = await asyncio.to_thread(self._window, key, after, before, limit)
+        else:
+            messages = []
+        return {
+            "key": key,
+            "scope": self._scopes.of_session(key, metadata),
+            "new": not metadata and not last,
+            "title": _titled(metadata),
+            "model": session.metadata.get("model") or "",
+            "last": last,
+            "more": bool(messages) and messages[0].seq > after + 1,
+            "messages": list(map(_shown, messages)),
+        }
+
+    async def find(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Messages of the conversation `key` that hold `query`, the newest first."""
+        key, query = text_argument(arguments, "key"), text_argument(arguments, "query").casefold()
+        found = await asyncio.to_thread(self._find, key, query)
+        return {"key": key, "messages": list(map(_shown, found))}
+
+    async def scope(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """The scope of a person by an `account` of theirs (`telegram:12345`, `owner`)."""
+        account = text_argument(arguments, "account")
+        return {"scope": self._scopes.of_session("web:", {"sender": account})}
+
+    def _list(self, scope: str, query: str, offset: int, limit: int) -> dict[str, object]:
+        chosen, total = [], 0
+        for info in self._sessions.list_sessions():
+            whose = self._scopes.of_session(info.key, info.metadata)
+            if (scope and whose != scope) or (query and query not in _searched(info)):
+                continue
+            if offset <= total < offset + limit:
+                chosen.append(_listed(info, whose))
+            total += 1
+        return {"total": total, "conversations": chosen}
+
+    def _window(self, key: str, after: int, before: int, limit: int) -> list[Message]:
+        """The newest of those between two numbers. Some may have been taken back, so it looks
+        further where there are not enough."""
+        span = 2 * limit
+        while True:
+            first = max(after + 1, before - span)
+            found = self._sessions.read_window(key, first, before - 1) if first < before else []
+            if len(found) >= limit or first == after + 1:
+                return found[-limit:]
+            span *= 4
+
+    def _from(self, key: str, first: int, limit: int) -> list[Message]:
+        """The oldest from a number on."""
+        span = 2 * limit
+        while True:
+            found = self._sessions.read_window(key, first, first + span - 1)
+            if len(found) >= limit or not any(self._sessions.read_messages(key, first + span)):
+                return found[:limit]
+            first, span = (first, 4 * span) if found else (first + span, span)
+
+    def _find(self, key: str, query: str) -> list[Message]:
+        spoken = (m for m in self._sessions.read_window(key) if m.role != "tool")
+        return [m for m in spoken if query in m.content.casefold()][: -_MOST - 1 : -1]
+
+
+async def _title(call: CommandCall) -> Answer:
+    title = one_line(call.arguments, _TITLE)
+    call.session.set_metadata(title=title or None)
+    return Answer(
+        f"This conversation is called “{title}” now." if title else "It has no title now."
+    )
+
+
+def _titled(metadata: Mapping[str, object]) -> str:
+    title = metadata.get("title")
+    return title if isinstance(title, str) else ""
+
+
+def _searched(info: SessionInfo) -> str:
+    return f"{_titled(info.metadata)}\n{info.key}\n{info.preview}".casefold()
+
+
+def _listed(info: SessionInfo, scope: str) -> dict[str, object]:
+    name = info.metadata.get("name")
+    return {
+        "key": info.key,
+        "channel": Address.of(info.key).channel,
+        "chat": chat_of(info.key, info.metadata),
+        "scope": scope,
+        "title": _titled(info.metadata),
+        "name": name if isinstance(name, str) else "",
+        "preview": info.preview,
+        "updated_at": info.updated_at.isoformat(),
+    }
+
+
+def _shown(message: Message) -> dict[str, object]:
+    """For programs: fields without a value are left out."""
+    fields: dict[str, object] = {
+        "seq": message.seq,
+        "role": message.role,
+        "content": message.content,
+        "at": message.timestamp.isoformat() if message.timestamp else "",
+        "turn": message.turn_id,
+        "origin": message.origin,
+        "name": message.name,
+        "call": message.tool_call_id,
+        "calls": [
+            {"id": call.id, "name": call.name, "arguments": call.arguments, "hint": call.hint}
+            for call in message.tool_calls
+        ],
+        "media": list(message.media),
+        "kept": message.kept,
+    }
+    return {name: value for name, value in fields.items() if value or name in ("seq", "content")}
+
+
+def _text(arguments: Mapping[str, object], key: str) -> str:
+    value = arguments.get(key, "")
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _number(arguments: Mapping[str, object], key: str, default: int) -> int:
+    value = arguments.get(key)
+    return value if isinstance(value, int) and value >= 0 else default
