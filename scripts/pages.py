@@ -27,7 +27,7 @@ from nanobot.validation import Checked
 ROOT = Path(__file__).parent.parent
 GROUPS: Mapping[str, Sequence[str]] = {
     "Setting up": ("onboard", "config", "doctor", "import", "completion"),
-    "Talking": ("agent",),
+    "Talking": ("agent", "web"),
     "Running": ("gateway", "status", "logs", "service"),
     "Channels and people": ("channels", "pair"),
     "Memory and skills": ("memory", "dream", "skills"),
