@@ -301,10 +301,15 @@ Check = Callable[[CheckRequest], Awaitable[Sequence[CheckFinding]]]
 by the name of the channel. Texts hold no secrets."""
 
 
+class WentBack(Exception):
+    """A person goes back to the question before. Whoever asks lets it pass: they are run again, and
+    what was answered before that question answers itself."""
+
+
 class Person(Protocol):
     """Who sets nanobot up. Texts are a sentence or a few; the person's words come without the space
     around them. Where nobody is there to be asked, a default is taken, and asking for what has none
-    raises `NanobotError`."""
+    raises `NanobotError`. Each question may raise `WentBack`."""
 
     def say(self, text: str) -> None:
         """Tell something."""

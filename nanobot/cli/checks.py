@@ -32,7 +32,7 @@ from nanobot.bus.journal_file import FORMAT, documents_set_aside, inspect_journa
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.command import field, record, records, size
-from nanobot.cli.onboard.model import ModelCandidate, answer, is_near
+from nanobot.cli.onboard.candidate import ModelCandidate, answer, is_near
 from nanobot.cli.service import lingers, me
 from nanobot.cli.status import of_gateway
 from nanobot.cli.unit import UnitPlace, home_in, program_in
@@ -257,8 +257,12 @@ async def _served(model: ModelCandidate) -> Finding:
     if not names or not model.name or model.name in names:
         named = model.name or next(iter(names), "the one it serves")
         return Finding("ok", f"{named}; its server answers")
+    from nanobot.providers.catalogue import similar_names
+
+    meant = similar_names(model.name, names)
     offers = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-    return Finding("warn", f"the server does not list {model.name}", f"It offers {offers}.")
+    hint = f"Did you mean {' or '.join(meant)}? " if meant else ""
+    return Finding("warn", f"the server does not list {model.name}", f"{hint}It offers {offers}.")
 
 
 async def _answering(case: CheckContext, model: ModelCandidate) -> Finding:

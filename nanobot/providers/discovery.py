@@ -12,33 +12,99 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from urllib.parse import urljoin
 
 from loguru import logger
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.errors import ProviderError, ProviderGarbage, ProviderRejected
-from nanobot.providers.endpoint import Endpoint, count, items, mapping, model_names, string
+from nanobot.providers.catalogue import PROVIDERS, KnownProvider, provider_at
+from nanobot.providers.endpoint import Endpoint, count, items, mapping, string
 from nanobot.providers.sdk import SdkConnection
 
 _NO_LIST = frozenset({404, 405})
 
 
+class ListedModel(Struct, frozen=True):
+    """A model in a server's list. `window` are the tokens that it takes in all, 0 where the list
+    does not say."""
+
+    name: str
+    window: int = 0
+
+
+async def listed_models(
+    base_url: str, api_key: str, *, seconds: float, provider: KnownProvider | None = None
+) -> tuple[ListedModel, ...]:
+    """The models for conversations that a server offers, none where it keeps no list. `seconds`
+    bound the connection and each silence. `provider` is who runs it; left out, its address says.
+    Raises `ProviderError`."""
+    place = _Place(base_url.rstrip("/"), "", api_key.strip(), seconds)
+    return tuple(
+        ListedModel(_name_in(entry), _window_in(entry))
+        for entry in await _listing(place, provider or provider_at(base_url))
+        if _converses(entry)
+    )
+
+
 async def served_models(base_url: str, api_key: str, *, seconds: float) -> tuple[str, ...]:
-    """The names of the models that a server offers, none where it keeps no list. `seconds` bound
-    the connection and each silence. Raises `ProviderError`."""
-    endpoint = Endpoint(base_url, "", api_key.strip())
-    connection = SdkConnection(endpoint, connect=seconds, stall=seconds)
+    """The names of those. Raises `ProviderError`."""
+    return tuple(one.name for one in await listed_models(base_url, api_key, seconds=seconds))
+
+
+async def _listing(place: _Place, known: KnownProvider | None) -> list[Mapping[str, object]]:
+    """The entries that have a name. Raises `ProviderError`."""
+    if known and known.listing:
+        headers = {**known.headers, known.key_header: place.key}
+        place = replace(place, url=urljoin(place.url, "/").rstrip("/"), headers=headers)
     try:
-        return model_names(await connection.ask("/models"))
+        said = await place.object_at(known.listing if known and known.listing else "/models")
     except ProviderGarbage:
-        return ()
+        return []
     except ProviderRejected as error:
         if error.status not in _NO_LIST:
             raise
-        return ()
-    finally:
-        await connection.close()
+        return []
+    entries = map(mapping, items(said.get("data") or said.get("models")))
+    return [entry for entry in entries if _name_in(entry)]
+
+
+def _name_in(entry: Mapping[str, object]) -> str:
+    return string(entry.get("id")) or string(entry.get("name")).removeprefix("models/")
+
+
+_WINDOW_KEYS = (
+    "context_length",  # OpenRouter and many others
+    "context_window",  # Groq
+    "max_context_length",  # Mistral
+    "max_input_tokens",  # Anthropic
+    "inputTokenLimit",  # Gemini
+    "max_model_len",  # vLLM
+)
+
+
+def _window_in(entry: Mapping[str, object]) -> int:
+    """What a list says that a model takes. Where OpenRouter has it from somebody who takes less
+    than the model could, that counts."""
+    limits = [count(entry.get(key)) for key in _WINDOW_KEYS]
+    limits.append(count(mapping(entry.get("top_provider")).get("context_length")))
+    return min(filter(None, limits), default=0)
+
+
+def _converses(entry: Mapping[str, object]) -> bool:
+    """Whether a model may be one for conversations with tools: false only where a list denies it,
+    as those of Mistral, OpenRouter, Gemini and LM Studio do of models for other things."""
+    able = mapping(entry.get("capabilities"))
+    parameters, methods = (
+        items(entry.get(key)) for key in ("supported_parameters", "supportedGenerationMethods")
+    )
+    return (
+        able.get("completion_chat") is not False
+        and (not parameters or "tools" in parameters)
+        and (not methods or "generateContent" in methods)
+        and entry.get("type") != "embeddings"
+    )
 
 
 _LIST_SECONDS = 5.0
@@ -61,9 +127,6 @@ class ServedModels(Struct, frozen=True):
 
 _SECONDS = 1.0
 
-KNOWN = (("Ollama", 11434), ("llama.cpp", 8080), ("LM Studio", 1234), ("vLLM", 8000))
-"""What people run, and the port that it has unless they choose another."""
-
 
 class LocalServer(Struct, frozen=True):
     """A model server that answers. `name` is what usually listens there."""
@@ -74,10 +137,11 @@ class LocalServer(Struct, frozen=True):
 
 
 async def find_local_servers(
-    places: Sequence[tuple[str, int]] = KNOWN, *, seconds: float = _SECONDS
+    places: Sequence[tuple[str, int]] = (), *, seconds: float = _SECONDS
 ) -> tuple[LocalServer, ...]:
-    """The servers that answer, in the order of `places`, which are names and ports. All are asked
-    at the same time, and each has `seconds`."""
+    """The servers that answer, in the order of `places`, which are names and ports; left out, they
+    are those of the catalogue. All are asked at the same time, and each has `seconds`."""
+    places = places or [(one.name, one.port) for one in PROVIDERS if one.is_local]
     found = await asyncio.gather(*(_server(name, port, seconds) for name, port in places))
     return tuple(server for server in found if server is not None)
 
@@ -95,7 +159,6 @@ async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
 
 
 _NUM_CTX = re.compile(r"^num_ctx\s+([0-9]{1,9})\s*$", re.MULTILINE)
-_LISTED = ("context_length", "context_window", "max_context_length")
 
 
 class ContextWindow(Struct, frozen=True):
@@ -110,18 +173,31 @@ class ContextWindow(Struct, frozen=True):
 
 
 async def detect_window(
-    base_url: str, model: str, api_key: str, *, seconds: float
+    base_url: str,
+    model: str,
+    api_key: str,
+    *,
+    seconds: float,
+    provider: KnownProvider | None = None,
 ) -> ContextWindow:
     """What the server at `base_url` says of `model`. `seconds` bound each question; nothing is
-    raised for a server that does not answer."""
+    raised for a server that does not answer. `provider` as with `listed_models`."""
     place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds)
-    entry = _entry(await place.ask("/models"), model)
+    known = provider or provider_at(base_url)
+    entries: list[Mapping[str, object]] = []
+    with suppress(ProviderError):
+        entries = await _listing(place, known)
+    bare = model.removeprefix("models/") if known and known.listing else model
+    entry = next((one for one in entries if _name_in(one) == bare), {})
     if limit := count(entry.get("max_model_len")):
         return ContextWindow(limit, limit, "vLLM", "Start it with a larger --max-model-len.")
-    if limit := next(filter(None, (count(entry.get(key)) for key in _LISTED)), 0):
+    if limit := _window_in(entry):
         return ContextWindow(most=limit)
+    if known and not known.is_local:  # it has none of the questions below
+        return ContextWindow()
     root = place.root()
-    said = await asyncio.gather(_llama(root), _ollama(root), _studio(root))
+    trained = count(mapping(entry.get("meta")).get("n_ctx_train"))
+    said = await asyncio.gather(_llama(root, trained), _ollama(root), _studio(root))
     return next((window for window in said if window.server), ContextWindow())
 
 
@@ -147,6 +223,7 @@ class _Place(Struct, frozen=True):
     model: str
     key: str
     seconds: float
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def root(self) -> _Place:
         """The server itself, where its own API begins."""
@@ -156,25 +233,30 @@ class _Place(Struct, frozen=True):
         self, path: str, body: Mapping[str, object] | None = None
     ) -> Mapping[str, object]:
         """The object at `path`, or what is answered to `body`; empty where there is none."""
-        endpoint = Endpoint(self.url, self.model, self.key)
-        connection = SdkConnection(endpoint, connect=self.seconds, stall=self.seconds)
         with suppress(ProviderError, TimeoutError):
-            try:
-                async with asyncio.timeout(self.seconds):
-                    return await connection.ask(path, body)
-            finally:
-                await connection.close()
+            async with asyncio.timeout(self.seconds):
+                return await self.object_at(path, body)
         return {}
 
+    async def object_at(
+        self, path: str, body: Mapping[str, object] | None = None
+    ) -> Mapping[str, object]:
+        """The same. Raises `ProviderError` where there is none."""
+        endpoint = Endpoint(self.url, self.model, self.key, headers=self.headers)
+        connection = SdkConnection(endpoint, connect=self.seconds, stall=self.seconds)
+        try:
+            return await connection.ask(path, body)
+        finally:
+            await connection.close()
 
-async def _llama(place: _Place) -> ContextWindow:
+
+async def _llama(place: _Place, trained: int) -> ContextWindow:
+    """`trained` is what its list says that the model was made for; it may be started with less."""
     props = await place.ask("/props")
     now = count(mapping(props.get("default_generation_settings")).get("n_ctx"))
-    return (
-        ContextWindow(now, 0, "llama.cpp", "Start it with a larger --ctx-size.")
-        if now
-        else ContextWindow()
-    )
+    if not (now or trained):
+        return ContextWindow()
+    return ContextWindow(now, trained, "llama.cpp", "Start it with a larger --ctx-size.")
 
 
 async def _ollama(place: _Place) -> ContextWindow:
@@ -202,14 +284,10 @@ async def _loaded(place: _Place) -> int:
 
 
 async def _studio(place: _Place) -> ContextWindow:
-    entry = _entry(await place.ask("/api/v0/models"), place.model)
+    said = await place.ask("/api/v0/models")
+    entries = map(mapping, items(said.get("data")))
+    entry = next((one for one in entries if one.get("id") == place.model), {})
     most = count(entry.get("max_context_length"))
     how = "Load the model in LM Studio with a larger context length."
     now = count(entry.get("loaded_context_length"))
     return ContextWindow(now, most, "LM Studio", how) if most else ContextWindow()
-
-
-def _entry(listing: Mapping[str, object], model: str) -> Mapping[str, object]:
-    """What a list says of a model."""
-    entries = map(mapping, items(listing.get("data")))
-    return next((one for one in entries if one.get("id") == model), {})

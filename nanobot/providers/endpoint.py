@@ -28,6 +28,7 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
+from nanobot.providers.catalogue import provider_at
 
 
 def parse_json(data: bytes | str) -> object:
@@ -89,6 +90,10 @@ _HINTS = {
     403: "Check {0}.api_key: it may not use this model.",
     404: "Check {0}.name and {0}.base_url: the server does not know one of them.",
 }
+_NO_KEY = re.compile(
+    r"(invalid|incorrect|not valid|missing).{0,20}api.?key|api.?key not valid", re.I
+)
+"""What servers say of a key that is none where their status only says that the request is wrong."""
 _REDIRECT_HINT = "Set {0}.base_url to the address the server redirects to."
 
 
@@ -116,7 +121,7 @@ class ErrorBody(Struct, frozen=True):
             parsed = parse_json(body)
         except ValueError:
             return cls(body.decode("utf-8", "replace"))
-        whole = mapping(parsed)
+        whole = mapping(next(iter(items(parsed)), parsed))  # Gemini has it in an array
         said = cls.of(whole.get("error") or whole)
         return said if said.message else replace(said, message=body.decode("utf-8", "replace"))
 
@@ -133,12 +138,14 @@ class ErrorBody(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One model server, as errors speak of it. `settings` is where the configuration names it."""
+    """One model server, as errors speak of it. `settings` is where the configuration names it.
+    Where there are `headers`, they take the place of the usual one with the key."""
 
     base_url: str
     model: str
     api_key: str = field(default="", repr=False)
     settings: str = "model"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def object_in(self, answer: bytes) -> Mapping[str, object]:
         """The JSON object of a whole answer. Raises `ProviderError` for anything else, and for an
@@ -170,7 +177,7 @@ class Endpoint:
         """No connection."""
         return ProviderUnavailable(
             f"cannot reach the model server at {self.place}: {self.shorten(reason)}",
-            hint=f"Check {self.settings}.base_url and the network.",
+            hint=self._hint(0) or f"Check {self.settings}.base_url and the network.",
         )
 
     def stalled(self, seconds: float) -> ProviderUnavailable:
@@ -226,13 +233,23 @@ class Endpoint:
                 retry_after=wait,
                 detail=detail,
             )
-        hint = _HINTS[402] if said.out_of_money else _HINTS.get(status, "")
+        meant = 402 if said.out_of_money else status
+        meant = 401 if status in (400, 403) and _NO_KEY.search(said.message) else meant
         return ProviderRejected(
             f"the model server at {self.place} refused the request ({status}){tail}",
             status=status,
             detail=detail,
-            hint=(hint or (_REDIRECT_HINT if 300 <= status < 400 else "")).format(self.settings),
+            hint=self._hint(meant),
         )
+
+    def _hint(self, status: int) -> str:
+        """What to do about a status, 0 where there is no connection; empty where that is unknown.
+        What is known of this very server goes first."""
+        known = provider_at(self.base_url)
+        if known and (hint := known.hint(status, self.settings, self.model)):
+            return hint
+        usual = _REDIRECT_HINT if 300 <= status < 400 else _HINTS.get(status, "")
+        return usual.format(self.settings)
 
 
 def _status_of(said: ErrorBody) -> int:

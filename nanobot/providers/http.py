@@ -246,8 +246,9 @@ class HttpConnection(Connection):
 
     def _headers(self, body: bytes) -> dict[str, str]:
         """Given with each request: those of a session go to proxies as well."""
+        own = self._endpoint.headers
         headers = {
-            "Authorization": self._authorization(),
+            **(own or {"Authorization": self._authorization()}),
             "Accept": "application/json",
             "Accept-Encoding": "identity",  # no small answer becomes a large one
             "User-Agent": "nanobot",

@@ -99,6 +99,8 @@ class SdkConnection(Connection):
             "OpenAI-Organization": openai.Omit(),
             "OpenAI-Project": openai.Omit(),
         }
+        if own := self._endpoint.headers:
+            headers |= {"Authorization": openai.Omit(), **own}
         if "files" in request:
             headers["Content-Type"] = "multipart/form-data"
         ask: Any = client.post if method == "POST" else client.get

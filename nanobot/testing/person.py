@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from nanobot.channel import WentBack
+
 
 class ScriptedPerson:
     """Answers one after the other; an empty answer takes the default, as Enter does. A choice is
-    answered by its number from 1, or by a part of its words.
+    answered by its number from 1, or by a part of its words. The answer `<` goes back.
 
     `said` is all that the person was told or asked, in order.
     """
@@ -44,4 +46,7 @@ class ScriptedPerson:
         self.said.append(question)
         if not self._answers:
             raise AssertionError(f"nobody expected: {question}")
-        return self._answers.popleft()
+        answer = self._answers.popleft()
+        if answer == "<":
+            raise WentBack
+        return answer

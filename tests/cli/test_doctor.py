@@ -112,7 +112,7 @@ async def test_a_model_server_is_asked_what_it_has_and_no_model_is_asked(doctor:
         assert not any("chat" in request.path for request in server.requests)
     assert found["model"][0]["text"] == "fake-model; its server answers"
     assert (other["model"][0]["state"], other["model"][0]["hint"]) == (
-        "warn", "It offers fake-model.",
+        "warn", "Did you mean fake-model? It offers fake-model.",
     )  # fmt: skip
 
 

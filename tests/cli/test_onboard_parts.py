@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nanobot.cli.onboard.candidate import ModelCandidate, is_near, model_changes
 from nanobot.cli.onboard.files import ConfigPart, with_name, write
-from nanobot.cli.onboard.model import ModelCandidate, ModelStep, is_near, model_changes
+from nanobot.cli.onboard.model import ModelStep
 from nanobot.cli.onboard.people import Answers
-from nanobot.cli.onboard.wizard import Steps
+from nanobot.cli.onboard.wizard import Interview
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
 from nanobot.config.changing import ExistingFiles
-from nanobot.config.load import load_settings, update_env_file
+from nanobot.config.load import update_env_file
 from nanobot.config.model import ModelSettings
 from nanobot.config.yamltext import ConfigChange
 from nanobot.errors import NanobotError, ProviderError, StorageError
@@ -209,8 +210,8 @@ async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first()
 async def test_address_and_key_need_not_be_typed_again_after_a_failure() -> None:
     async with FakeOpenAI(says_no, api_key="sk-right", models=("tiny", "large")) as server:
         person = ScriptedPerson(
-            *("Another server", server.base_url, "sk-right", "large"),
-            *("Another server", "", "", ""),
+            *("Another server", server.base_url, "sk-right", "large", "n"),
+            *("Another server", "", "", "", "n"),
         )
         asking = step(person)
         for _ in range(2):
@@ -236,7 +237,20 @@ async def test_a_key_that_was_typed_is_not_offered_to_another_server() -> None:
         assert not any("sk-first" in str(one.headers) for one in server.requests)
 
 
-async def test_a_step_that_fails_is_taken_again_and_the_others_stay(tmp_path: Path) -> None:
+async def interviewed(
+    home: Path, monkeypatch: pytest.MonkeyPatch, person: ScriptedPerson, *arguments: str
+) -> ConfigPart | None:
+    """What is to be written after all questions; None where the person declined it."""
+    monkeypatch.setenv("NANOBOT_HOME", str(home))
+    options = build_parser().parse_args(["onboard", *arguments])
+    options.home = home
+    answered = await Interview(person, options).run()
+    return answered[1] if answered else None
+
+
+async def test_a_step_that_fails_is_taken_again_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "config.yaml").write_text("agent:\n  timezone: UTC\n")
     key = "sk-\u200bcopied-from-a-page"
     person = ScriptedPerson(
@@ -244,13 +258,11 @@ async def test_a_step_that_fails_is_taken_again_and_the_others_stay(tmp_path: Pa
         *("y", "None yet"),
         *("n", "n"),
         *("y", "Ada", "Europe/Berlin"),
+        "y",
     )
-    before = ExistingFiles.read(tmp_path, {})
-    options = build_parser().parse_args(["onboard", "--no-test"])
-    options.home = tmp_path
-    settings = load_settings(tmp_path, {"NANOBOT_MODEL__PROVIDER": "offline"})
-    part = await Steps(person, options, settings, before).all()
+    part = await interviewed(tmp_path, monkeypatch, person, "--no-test")
     assert person.left == 0
+    assert part
     assert dict(part.summary) == {
         "model": "the built-in one, offline", "you": "Ada", "time zone": "Europe/Berlin"
     }  # fmt: skip

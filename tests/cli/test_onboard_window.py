@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from nanobot.cli.onboard.model import ModelCandidate
+from nanobot.cli.onboard.candidate import ModelCandidate
 from nanobot.testing import ScriptedPerson
 from tests.cli.test_onboard_parts import step
 from tests.doubles.server import Served

@@ -9,6 +9,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import add, count
+from nanobot.providers.catalogue import PROVIDERS
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
@@ -36,6 +37,10 @@ def add_onboard(commands: Commands) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.flag("--non-interactive", "ask nothing; do what the options say")
+    ids = [one.id for one in PROVIDERS]
+    parser.add_argument(
+        "--provider", choices=ids, default="", help="whose model, in place of a URL"
+    )
     for name, metavar, summary in _TEXTS:
         parser.option(name, metavar, summary, default="")
     parser.flag("--api-key-stdin", "read the API key from standard input")

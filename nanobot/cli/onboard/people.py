@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from nanobot.channel import WentBack
 from nanobot.cli.command import print_text
+from nanobot.cli.onboard.menu import can_move_cursor, choose_at_terminal, matching
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 
 _LONGEST = 400
+_LISTED = 20
+"""No more choices than these are listed at a time."""
 
 
 class Unanswered(NanobotError):
@@ -23,10 +28,10 @@ class Unanswered(NanobotError):
 class Answers:
     """A `nanobot.channel.Person` whose answers are typed at a terminal or come line by line from
     elsewhere. Where nobody is there (not `attended`), defaults are taken, and what is said goes to
-    standard error."""
+    standard error. `back`: the answer `<` goes back, wherever it is given."""
 
-    def __init__(self, *, attended: bool = True) -> None:
-        self._attended = attended
+    def __init__(self, *, attended: bool = True, back: bool = False) -> None:
+        self._attended, self._back = attended, back
         self._out = sys.stdout if attended else sys.stderr
 
     def say(self, text: str) -> None:
@@ -51,13 +56,36 @@ class Answers:
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
         if not self._attended:
             return default
-        listed = [f"  {at}. {one_line(choice, 200)}" for at, choice in enumerate(choices, start=1)]
-        self.say("\n".join([question, *listed]))
-        while answer := self._line(f"Number [{default + 1}]: "):
-            if answer.isdecimal() and 1 <= int(answer) <= len(choices):
-                return int(answer) - 1
-            self.say(f"Please type a number from 1 to {len(choices)}.")
-        return default
+        if can_move_cursor():
+            with self._waiting():
+                return choose_at_terminal(one_line(question, _LONGEST), choices, default)
+        return self._from_list(question, choices, default)
+
+    def _from_list(self, question: str, choices: Sequence[str], default: int) -> int:
+        """Where no cursor can be moved: a number, or part of a name, which shows those that have
+        it, or takes the only one."""
+        left = [*range(len(choices))]
+        while True:
+            listed = [f"  {at + 1}. {one_line(choices[at], 200)}" for at in left[:_LISTED]]
+            if len(left) > _LISTED:
+                more = len(left) - _LISTED
+                listed.append(f"  … and {more} more: type part of a name to see those that have it")
+            self.say("\n".join([question, *listed]))
+            found: list[int] = []
+            while not found:
+                answer = self._line(f"Number, or part of a name [{default + 1}]: ")
+                if not answer:
+                    return default
+                if answer.isdecimal() and 1 <= int(answer) <= len(choices):
+                    return int(answer) - 1
+                found = matching(choices, answer)
+                if not found:
+                    self.say(f"Nothing has that in its name. Or a number from 1 to {len(choices)}.")
+            exact = [at for at in found if choices[at].lower() == answer.lower()] or found
+            if len(exact) == 1:
+                self.say(one_line(choices[exact[0]], 200))
+                return exact[0]
+            left, default = found, found[0]
 
     def _line(self, prompt: str, *, secret: bool = False) -> str:
         """One line of the person's, for which everything waits. A secret is neither shown nor kept
@@ -71,10 +99,24 @@ class Answers:
             import readline  # noqa: F401 - editing, and earlier answers by the key Up
         from getpass import getpass
 
-        handler = signal.getsignal(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's waits for the line
         try:
-            return (getpass(prompt) if secret and is_terminal else input(prompt)).strip()
+            with self._waiting():
+                typed = getpass(prompt) if secret and is_terminal else input(prompt)
+        finally:
+            if not is_terminal:
+                self.say("")  # what came from elsewhere was not echoed
+        if self._back and typed.strip() == "<":
+            raise WentBack
+        return typed.strip()
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Everything waits for the person, whose Ctrl-C ends that. Raises `Unanswered` where they
+        have nothing more to say."""
+        handler = signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's waits for the answer
+        try:
+            yield
         except EOFError:
             raise Unanswered(
                 "the answers ended before everything was asked",
@@ -84,5 +126,3 @@ class Answers:
             raise NanobotError("that is no text", hint="Copy it again, on its own.") from None
         finally:
             signal.signal(signal.SIGINT, handler)
-            if not is_terminal:
-                self.say("")  # what came from elsewhere was not echoed

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -23,6 +23,7 @@ from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import ConfigPart, check, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
 from nanobot.cli.onboard.people import Answers, Unanswered
+from nanobot.cli.onboard.retrace import Retraced, walk
 from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
@@ -41,7 +42,7 @@ GROUP = "nanobot.channel_setups"
 
 _INTRODUCTION = """\
 This sets nanobot up: a model, the chats that it answers in, and you. Nothing is written before \
-you have seen it; Ctrl-C leaves at any point."""
+you have seen it. The answer < goes back to the question before; Ctrl-C leaves at any point."""
 _HELLO = "Hello!"
 
 
@@ -54,9 +55,10 @@ def onboard(options: argparse.Namespace) -> int:
         raise WrongUsage(f"--offline and {named[0]} exclude each other", hint=hint)
     if options.api_key_env and options.api_key_stdin:
         raise WrongUsage("--api-key-env and --api-key-stdin exclude each other")
-    person = Answers(attended=not options.non_interactive)
+    attended = not options.non_interactive
+    person = Answers(attended=attended)
     try:
-        answered = asyncio.run(_asked(person, options))
+        answered = asyncio.run(Interview(Answers(attended=attended, back=True), options).run())
     except KeyboardInterrupt:
         sys.stderr.write("\nLeft; nothing was written.\n")
         raise
@@ -71,43 +73,77 @@ def onboard(options: argparse.Namespace) -> int:
     return _finish(person, options, part)
 
 
-async def _asked(
-    person: Person, options: argparse.Namespace
-) -> tuple[ExistingFiles, ConfigPart] | None:
-    """What is to be written, checked and confirmed; None where the person declines. Sets the home
-    of the options to the folder that they name."""
-    attended = not options.non_interactive
-    if attended:
-        person.say(_INTRODUCTION)
+class Interview:
+    """All questions until everything is confirmed, of which each may be gone back to. Sets the home
+    of the options to the folder that the person names."""
+
+    def __init__(self, person: Person, options: argparse.Namespace) -> None:
+        self._person, self._options = Retraced(person), options
+        self._attended = not options.non_interactive
+        self._steps: Steps | None = None
+        self._confirmed = False
+
+    async def run(self) -> tuple[ExistingFiles, ConfigPart] | None:
+        """What is to be written, checked and confirmed; None where the person declines. Raises
+        `NanobotError`."""
+        if self._attended:
+            self._person.say(_INTRODUCTION)
+        *_, part = await walk(self._person, self._following)
+        return (self._opened.before, part) if self._confirmed else None
+
+    def _following(self, done: Sequence[ConfigPart]) -> Callable[[], Awaitable[ConfigPart]] | None:
+        """The steps are the home, those of `Steps`, and having it all confirmed."""
+        if not done:
+            return self._home
+        names = self._opened.names
+        if len(done) <= len(names):
+            return partial(self._opened.step, names[len(done) - 1])
+        whole = sum(done, ConfigPart())
+        return partial(self._confirm, whole) if len(done) == len(names) + 1 else None
+
+    @property
+    def _opened(self) -> Steps:
+        if self._steps is None:
+            raise LookupError("the home is the first step")
+        return self._steps
+
+    async def _home(self) -> ConfigPart:
+        options = self._options
         is_chosen = options.given_home or os.environ.get("NANOBOT_HOME")
-        if not is_chosen and not (options.home / "config.yaml").exists():
+        is_there = (options.home / "config.yaml").exists()
+        if self._attended and not is_chosen and (not is_there or self._steps):
             asked = "The folder for nanobot's data"
-            options.home = path_of(await person.ask(asked, str(options.home)))
-    home: Path = options.home
-    try:
-        settings = load_settings(home)
-    except ConfigError as error:
-        raise NanobotError(
-            f"the present configuration cannot be used:\n{error.for_people()}",
-            hint="Fix that first, or move the file away to start over.",
-        ) from None
-    before = ExistingFiles.read(home, os.environ)
-    part = before.new_in(await Steps(person, options, settings, before).all())
-    for warning in sorted({*check(home, before, part).warnings} - {*settings.warnings}):
-        person.say(f"Note: {warning}")
-    if not attended or part.is_empty:
-        return before, part
-    _head(person, "To be written")
-    person.say(table(part.summary, margin=2))
-    lines = [f"  {line}" for line in before.changed_lines(part)]
-    lines = [str(home / CONFIG_FILE), *lines] if lines else []
-    if part.secrets:
-        lines += [str(home / SECRETS_FILE), *(f"  +{name}=…" for name in part.secrets)]
-    person.say("\n".join(lines))
-    if await person.confirm("Write it?"):
-        return before, part
-    person.say("Nothing was written.")
-    return None
+            options.home = path_of(await self._person.ask(asked, str(options.home)))
+        try:
+            settings = load_settings(options.home)
+        except ConfigError as error:
+            raise NanobotError(
+                f"the present configuration cannot be used:\n{error.for_people()}",
+                hint="Fix that first, or move the file away to start over.",
+            ) from None
+        before = ExistingFiles.read(options.home, os.environ)
+        self._steps = Steps(self._person, options, settings, before)
+        return ConfigPart()
+
+    async def _confirm(self, whole: ConfigPart) -> ConfigPart:
+        home, person, steps = self._options.home, self._person, self._opened
+        part = steps.before.new_in(whole)
+        for warning in steps.new_warnings(part):
+            person.say(f"Note: {warning}")
+        self._confirmed = not self._attended or part.is_empty
+        if self._confirmed:
+            return part
+        _head(person, "To be written")
+        person.say(table(part.summary, margin=2))
+        lines = [f"  {line}" for line in steps.before.changed_lines(part)]
+        lines = [str(home / CONFIG_FILE), *lines] if lines else []
+        if part.secrets:
+            lines += [str(home / SECRETS_FILE), *(f"  +{name}=…" for name in part.secrets)]
+        person.say("\n".join(lines))
+        self._confirmed = await person.confirm("Write it?")
+        if not self._confirmed:
+            person.say("Nothing was written.")
+        return part
 
 
 def _head(person: Person, text: str) -> None:
@@ -115,63 +151,69 @@ def _head(person: Person, text: str) -> None:
 
 
 class Steps:
-    """The steps for one home; `settings` and `before` are as they are before the first.
+    """The steps for one home, by `names`; `settings` and `before` are as they are before the first.
 
     What the command line says is not asked for. A first run goes through model and person, and
     everything else only if that is wanted.
     """
 
     def __init__(
-        self, person: Person, options: argparse.Namespace, settings: Settings, before: ExistingFiles
+        self,
+        person: Retraced,
+        options: argparse.Namespace,
+        settings: Settings,
+        before: ExistingFiles,
     ) -> None:
         self._person, self._options = person, options
         self._attended, self._test = not options.non_interactive, not options.no_test
-        self._settings, self._before = settings, before
+        self._settings, self.before = settings, before
         self._clock = SystemClock(settings.agent.timezone)
-
-    async def all(self) -> ConfigPart:
-        """What is to be written in the end. Raises `NanobotError`."""
-        options, is_first = self._options, not self._before.config
-        model = ModelStep(self._person, options, self._settings.model, self._before, self._clock)
-        channels, given = sorted({p.name for p in entry_points(group=GROUP)}), _given(options)
-        steps: dict[str, Callable[[], Awaitable[ConfigPart]]] = {"model": model.run}
-        for name in channels:
-            steps[name] = partial(self._channel, name, given.get(name, {}))
-        steps["you"] = self._you
+        model = ModelStep(person, options, settings.model, before, self._clock)
+        given, is_first = _given(options), not before.config
         if options.offline or server_options(options):
             given["model"] = {}
         elif is_first and not self._attended:
-            hint = "Add --model-name, --base-url or, to try nanobot out, --offline."
+            hint = "Add --model-name, --provider, --base-url or, to try nanobot out, --offline."
             raise NanobotError("which model should answer?", hint=hint)
         if options.owner_name or options.timezone:
             given["you"] = {}
-        part = ConfigPart()
-        for name, step in steps.items():
-            if name in given or (
-                self._attended
-                and ((is_first and name in ("model", "you")) or await self._is_wanted(name))
-            ):
-                part += await self._take(name, step)
-        return part
+        self._asking: dict[str, Callable[[], Awaitable[ConfigPart]]] = {"model": model.run}
+        for name in sorted({point.name for point in entry_points(group=GROUP)}):
+            self._asking[name] = partial(self._channel, name, given.get(name, {}))
+        self._asking["you"] = self._you
+        self._wanted = {*given, *(("model", "you") if is_first and self._attended else ())}
+        self.names = tuple(self._asking)
 
-    def _is_wanted(self, name: str) -> Awaitable[bool]:
-        is_there = name in self._settings.channels or name in ("model", "you")
-        question = f"Change {_titled(name)}?" if is_there else f"Set {_titled(name)} up?"
-        return self._person.confirm(question, default=False)
-
-    async def _take(self, name: str, step: Callable[[], Awaitable[ConfigPart]]) -> ConfigPart:
-        """Take a step. Where it fails, a person keeps the answers of the others."""
+    async def step(self, name: str) -> ConfigPart:
+        """Take a step, if it is wanted. Where it fails, a person keeps the answers of the others.
+        Raises `NanobotError`."""
+        wanted = name in self._wanted or (self._attended and await self._is_wanted(name))
+        if not wanted:
+            return ConfigPart()
+        begun = len(self._person.given)
         while True:
             if self._attended:
                 _head(self._person, _titled(name)[0].upper() + _titled(name)[1:])
             try:
-                return await step()
+                return await self._asking[name]()
             except NanobotError as error:
                 if isinstance(error, Unanswered) or not self._attended:
                     raise
                 self._person.say(f"That did not work: {error.for_people()}")
                 if not await self._person.confirm("Go through this step again?"):
                     return ConfigPart()
+                del self._person.given[begun:]  # going back leads through the last attempt alone
+
+    def new_warnings(self, part: ConfigPart) -> list[str]:
+        """What is doubtful in the settings as they would be, and was not before. Raises
+        `NanobotError` for what cannot be."""
+        there = {*self._settings.warnings}
+        return sorted({*check(self._settings.home, self.before, part).warnings} - there)
+
+    def _is_wanted(self, name: str) -> Awaitable[bool]:
+        is_there = name in self._settings.channels or name in ("model", "you")
+        question = f"Change {_titled(name)}?" if is_there else f"Set {_titled(name)} up?"
+        return self._person.confirm(question, default=False)
 
     async def _channel(self, name: str, given: Mapping[str, str]) -> ConfigPart:
         """The adapter asks."""
@@ -189,7 +231,7 @@ class Steps:
         setup: Setup = point.load()
         with leased(self._settings.home, name):  # so that what the person writes is seen here
             result = await setup(request)
-        return ConfigPart() if result is None else _part_of_channel(name, result, self._before)
+        return ConfigPart() if result is None else _part_of_channel(name, result, self.before)
 
     async def _you(self) -> ConfigPart:
         """What the options say of the person, or else what they say."""
@@ -345,6 +387,10 @@ def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
         if runs_systemd():
             rows.append(("service install", "keeps it running from now on"))
         rows.append(("gateway", "runs it here, until Ctrl-C"))
-    rows += [("agent", "opens a chat in this terminal"), ("onboard", "changes what was set here")]
+    rows += [
+        ("agent", "opens a chat in this terminal"),
+        ("web", "opens the page in the browser"),
+        ("onboard", "changes what was set here"),
+    ]
     commands = ((f"{command_for(home)} {command}", what) for command, what in rows)
     return table(commands, margin=2).rstrip("\n")

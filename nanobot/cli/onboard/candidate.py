@@ -1,0 +1,128 @@
+"""A model that somebody wants: whether it answers, and what is to be written for it."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from nanobot.cli.onboard.files import ConfigPart
+from nanobot.config.changing import ExistingFiles
+from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, ModelSettings
+from nanobot.config.values import OFFICIAL_API, is_official
+from nanobot.config.yamltext import ConfigChange, Setting, value_at
+from nanobot.providers.catalogue import provider_at
+
+if TYPE_CHECKING:
+    from nanobot.clock import Clock
+    from nanobot.providers.port import Reply, ToolSpec
+
+_ANSWER_SECONDS = 120.0
+_ANSWER_TOKENS = 1_000
+_SHARE = 4
+"""An answer may take this part of a context window at most, where the window is small."""
+
+
+class ModelCandidate(Struct, frozen=True):
+    """A model that somebody wants. `key_name` is the variable that the key came from, `window` 0
+    where nothing is said of it; `offline` is the built-in model. `unchecked`: its server was out of
+    reach, so whether it answers is not known."""
+
+    name: str = ""
+    base_url: str = OFFICIAL_API
+    key: str = ""
+    key_name: str = ""
+    window: int = 0
+    offline: bool = False
+    unchecked: bool = False
+
+    @property
+    def shown(self) -> str:
+        """What it is, for people."""
+        if self.offline:
+            return "the built-in one, offline"
+        known = provider_at(self.base_url)
+        where = known.name if known and not known.is_local else self.base_url
+        return f"{self.name or 'the first one'} at {where}"
+
+
+async def try_out(wanted: ModelCandidate, clock: Clock) -> str:
+    """Have the model answer, with a tool on offer as it will have; how that went, for people.
+    Raises `ProviderError`."""
+    from nanobot.providers.port import ToolSpec
+
+    tool = ToolSpec("rest", "Does nothing.", {"type": "object", "properties": {}})
+    question = "Answer with the one word: ready"
+    reply, took = await answer(wanted, clock, question, tool, max_tokens=_ANSWER_TOKENS)
+    return f"{reply.model or wanted.name} answered in {took:.1f} s"
+
+
+async def answer(
+    wanted: ModelCandidate, clock: Clock, question: str, *tools: ToolSpec, max_tokens: int = 0
+) -> tuple[Reply, float]:
+    """What a model answers, and how many seconds that took. Raises `ProviderError`."""
+    from nanobot.providers.openai import OpenAIProvider
+    from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+
+    provider = OpenAIProvider(
+        model=wanted.name,
+        base_url=wanted.base_url,
+        api_key=wanted.key,
+        max_tokens=max_tokens,
+        stall_seconds=_ANSWER_SECONDS,
+    )
+    prompt, began = Prompt((user_message(question),), Toolset.of(tools)), clock.monotonic()
+    try:
+        return await provider.complete(prompt, CallOptions()), clock.monotonic() - began
+    finally:
+        await provider.close()
+
+
+def is_near(base_url: str) -> bool:
+    """Whether a server is likely somebody's own: on this machine, or beside it."""
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
+
+
+def model_changes(
+    wanted: ModelCandidate, present: ModelSettings, before: ExistingFiles
+) -> ConfigPart:
+    """What is to be written."""
+    doubt = ", not checked" if wanted.unchecked else ""
+    summary = (("model", wanted.shown + doubt),)
+    if wanted.offline:
+        return ConfigPart((_change("provider", "offline"),), summary=summary)
+    changes = [_change("name", wanted.name)] if wanted.name or present.name else []
+    if value_at(before.config, ("model", "provider")) is not None:
+        changes.append(_change("provider", "openai"))
+    moves = wanted.base_url != present.base_url
+    if moves or not is_official(wanted.base_url):
+        changes.append(_change("base_url", wanted.base_url))
+    if wanted.window and wanted.window != present.context_window:
+        changes.append(_change("context_window", wanted.window))
+        if present.max_completion_tokens * _SHARE > wanted.window:
+            room = wanted.window - LEAST_PROMPT_TOKENS - min(SAFETY_TOKENS, wanted.window // 8)
+            changes.append(
+                _change("max_completion_tokens", max(min(wanted.window // _SHARE, room), 1))
+            )
+    known, secrets = present.api_key.get_secret_value(), dict[str, str]()
+    if wanted.key and wanted.key != known:
+        named = provider_at(wanted.base_url)
+        usual = (named and named.key_variable) or "MODEL_API_KEY"
+        # The files are not written in one step: the old server must not get the new one's key.
+        path, fresh = ("model", "api_key"), bool(known) and moves
+        name = before.variable(path, wanted.key_name or usual, wanted.key, fresh=fresh)
+        changes.append(_change("api_key", f"${{{name}}}"))
+        secrets[name] = wanted.key
+    elif known and moves and not wanted.key:  # a key is for the server that it was given for
+        changes.append(_change("api_key", ""))
+    return ConfigPart(tuple(changes), secrets, summary)
+
+
+def _change(key: str, value: Setting) -> ConfigChange:
+    return ConfigChange(("model", key), value)

@@ -1,0 +1,95 @@
+"""Going back while questions are asked, without the askers having to know how.
+
+A step is a function that asks. What it was answered is kept; where the person goes back, it is run
+anew, its earlier questions answer themselves, and the last one is asked again. So a step must ask
+the same as long as it is answered the same; where it asks something else, that is asked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from nanobot.channel import Person, WentBack
+
+Given = tuple[str, str | bool]
+"""A question and what was answered: the words, of a choice as well."""
+
+T = TypeVar("T")
+
+
+class Retraced:
+    """A person whose answers are kept, and given again to the questions that they were given to.
+    What is said in between is not said again."""
+
+    def __init__(self, person: Person) -> None:
+        self._person = person
+        self._ahead: deque[Given] = deque()
+        self.given: list[Given] = []
+
+    def begin(self, ahead: Sequence[Given]) -> None:
+        """The next questions answer themselves with `ahead`, as far as it goes."""
+        self._ahead, self.given = deque(ahead), []
+
+    def say(self, text: str) -> None:
+        """See `nanobot.channel.Person`, here and below."""
+        if not self._ahead:
+            self._person.say(text)
+
+    async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
+        known = self._known(question)
+        if not isinstance(known, str):
+            known = await self._person.ask(question, default, secret=secret)
+        return self._keep(question, known)
+
+    async def confirm(self, question: str, *, default: bool = True) -> bool:
+        known = self._known(question)
+        if not isinstance(known, bool):
+            known = await self._person.confirm(question, default=default)
+        return self._keep(question, known)
+
+    async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
+        known = self._known(question)
+        if known not in choices:
+            self._ahead.clear()
+            known = choices[await self._person.choose(question, choices, default)]
+        return choices.index(str(self._keep(question, known)))
+
+    def _known(self, question: str) -> str | bool | None:
+        """What answers a question by itself; None where that is to be asked, as is all after it."""
+        if self._ahead and self._ahead[0][0] == question:
+            return self._ahead.popleft()[1]
+        self._ahead.clear()
+        return None
+
+    def _keep(self, question: str, answer: T) -> T:
+        if isinstance(answer, str | bool):
+            self.given.append((question, answer))
+        return answer
+
+
+async def walk(
+    person: Retraced, following: Callable[[Sequence[T]], Callable[[], Awaitable[T]] | None]
+) -> list[T]:
+    """What the steps come to, one after the other: `following` names the step after those that
+    came to something, None for the end. Back at the first question of a step leads to the last
+    question of those before it."""
+    done: list[tuple[T, list[Given]]] = []
+    ahead: list[Given] = []
+    while (step := following([result for result, _ in done])) is not None:
+        person.begin(ahead)
+        try:
+            result = await step()
+        except WentBack:
+            given = person.given
+            while not given and done:
+                _, given = done.pop()
+            person.begin([])
+            if not given:
+                person.say("This is the first question.")
+            ahead = given[:-1]
+        else:
+            done.append((result, person.given))
+            ahead = []
+    return [result for result, _ in done]

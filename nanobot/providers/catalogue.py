@@ -1,0 +1,226 @@
+"""The servers that people have models on, by name: where each is, and what it does its own way.
+
+It is data, which onboarding, doctor, the hints of errors and docs/models.md share. A server that is
+not in it works all the same, as long as it speaks Chat Completions. Addresses are as each provider
+documents them for OpenAI's clients; prices and sizes of models are not here, because they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class KnownProvider(Struct, frozen=True):
+    """A server with models. `id` is what scripts call it, `example` a model that it has.
+
+    One that people run themselves has the command that starts it (`start`), and its `base_url` is
+    where it listens unless somebody chose another port. The others have the variable that their
+    documentation keeps the key in (`key_variable`) and the page where keys are made (`keys_at`).
+
+    `listing` is the path of a list of models that says more than `/models` does, from the root of
+    the server; the key goes into the header `key_header` there, beside `headers`. `embeddings` and
+    `transcription` are models for those, where it has `/embeddings` and `/audio/transcriptions`.
+    """
+
+    id: str
+    name: str
+    base_url: str
+    example: str
+    source: str
+    key_variable: str = ""
+    keys_at: str = ""
+    start: str = ""
+    listing: str = ""
+    key_header: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    embeddings: str = ""
+    transcription: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether people run it themselves, as a rule on their own machine and without a key."""
+        return bool(self.start)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on unless somebody chose another; for a local one."""
+        return urlsplit(self.base_url).port or 0
+
+    def serves(self, base_url: str) -> bool:
+        """Whether it is what is at an address, as far as the address says."""
+        try:
+            ours, theirs = urlsplit(self.base_url), urlsplit(base_url)
+            if self.is_local:
+                return theirs.port == ours.port and theirs.hostname in _LOOPBACK
+        except ValueError:  # no address at all; whoever asks there says so
+            return False
+        return theirs.hostname == ours.hostname and theirs.port == ours.port
+
+    def hint(self, status: int, key: str, model: str) -> str:
+        """What to do where it refuses with a status, 0 where it is out of reach; `key` is how the
+        settings call its section. Empty where nothing is known beyond what always helps."""
+        if status == 0 and self.is_local:
+            return f"Is {self.name} running? `{self.start}` starts it."
+        if status == 401 and self.keys_at:
+            return f"Check {key}.api_key: {self.name} does not accept it. Keys: {self.keys_at}"
+        if status == 404:
+            return f"{self.name} does not know {model!r}: check {key}.name. {self._how_to_get}"
+        return ""
+
+    @property
+    def _how_to_get(self) -> str:
+        if self.id == "ollama":
+            return "`ollama list` shows what is there, `ollama pull NAME` fetches a model."
+        return "`nanobot onboard` lists what it has."
+
+
+PROVIDERS: tuple[KnownProvider, ...] = (
+    KnownProvider(
+        id="openai",
+        name="OpenAI",
+        base_url="https://api.openai.com/v1",
+        example="gpt-5-mini",
+        source="https://platform.openai.com/docs/api-reference",
+        key_variable="OPENAI_API_KEY",
+        keys_at="https://platform.openai.com/api-keys",
+        embeddings="text-embedding-3-small",
+        transcription="whisper-1",
+    ),
+    KnownProvider(
+        id="anthropic",
+        name="Anthropic",
+        base_url="https://api.anthropic.com/v1",
+        example="claude-sonnet-4-6",
+        source="https://platform.claude.com/docs/en/api/openai-sdk",
+        key_variable="ANTHROPIC_API_KEY",
+        keys_at="https://platform.claude.com/settings/keys",
+        listing="/v1/models?limit=1000",
+        key_header="x-api-key",
+        headers={"anthropic-version": "2023-06-01"},
+    ),
+    KnownProvider(
+        id="gemini",
+        name="Google Gemini",
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        example="gemini-3.5-flash",
+        source="https://ai.google.dev/gemini-api/docs/openai",
+        key_variable="GEMINI_API_KEY",
+        keys_at="https://aistudio.google.com/apikey",
+        listing="/v1beta/models?pageSize=1000",
+        key_header="x-goog-api-key",
+        embeddings="gemini-embedding-001",
+    ),
+    KnownProvider(
+        id="openrouter",
+        name="OpenRouter",
+        base_url="https://openrouter.ai/api/v1",
+        example="openai/gpt-5-mini",
+        source="https://openrouter.ai/docs/quickstart",
+        key_variable="OPENROUTER_API_KEY",
+        keys_at="https://openrouter.ai/settings/keys",
+    ),
+    KnownProvider(
+        id="groq",
+        name="Groq",
+        base_url="https://api.groq.com/openai/v1",
+        example="openai/gpt-oss-120b",
+        source="https://console.groq.com/docs/openai",
+        key_variable="GROQ_API_KEY",
+        keys_at="https://console.groq.com/keys",
+        transcription="whisper-large-v3-turbo",
+    ),
+    KnownProvider(
+        id="deepseek",
+        name="DeepSeek",
+        base_url="https://api.deepseek.com",
+        example="deepseek-v4-flash",
+        source="https://api-docs.deepseek.com/",
+        key_variable="DEEPSEEK_API_KEY",
+        keys_at="https://platform.deepseek.com/api_keys",
+    ),
+    KnownProvider(
+        id="mistral",
+        name="Mistral",
+        base_url="https://api.mistral.ai/v1",
+        example="mistral-medium-latest",
+        source="https://docs.mistral.ai/api/",
+        key_variable="MISTRAL_API_KEY",
+        keys_at="https://console.mistral.ai/api-keys",
+        embeddings="mistral-embed",
+        transcription="voxtral-mini-latest",
+    ),
+    KnownProvider(
+        id="xai",
+        name="xAI",
+        base_url="https://api.x.ai/v1",
+        example="grok-4.3",
+        source="https://docs.x.ai/docs/api-reference",
+        key_variable="XAI_API_KEY",
+        keys_at="https://console.x.ai",
+    ),
+    KnownProvider(
+        id="ollama",
+        name="Ollama",
+        base_url="http://127.0.0.1:11434/v1",
+        example="qwen3:8b",
+        source="https://docs.ollama.com/api/openai-compatibility",
+        start="ollama serve",
+        embeddings="nomic-embed-text",
+    ),
+    KnownProvider(
+        id="lmstudio",
+        name="LM Studio",
+        base_url="http://127.0.0.1:1234/v1",
+        example="qwen/qwen3-8b",
+        source="https://lmstudio.ai/docs/developer/openai-compat",
+        start="lms server start",
+        embeddings="text-embedding-nomic-embed-text-v1.5",
+    ),
+    KnownProvider(
+        id="llamacpp",
+        name="llama.cpp",
+        base_url="http://127.0.0.1:8080/v1",
+        example="qwen3-8b",
+        source="https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
+        start="llama-server -m MODEL.gguf --jinja",
+    ),
+    KnownProvider(
+        id="vllm",
+        name="vLLM",
+        base_url="http://127.0.0.1:8000/v1",
+        example="Qwen/Qwen3-8B",
+        source="https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html",
+        start="vllm serve MODEL --enable-auto-tool-choice --tool-call-parser hermes",
+    ),
+)
+"""In the order in which they are offered."""
+
+_MOST_SIMILAR = 3
+
+
+def provider_at(
+    base_url: str, providers: Sequence[KnownProvider] = PROVIDERS
+) -> KnownProvider | None:
+    """Which of them is at an address; None for one that is not known."""
+    return next((one for one in providers if one.serves(base_url)), None)
+
+
+def similar_names(wanted: str, names: Sequence[str], most: int = _MOST_SIMILAR) -> tuple[str, ...]:
+    """Those of `names` that somebody who wrote `wanted` may have meant, the likeliest first."""
+    return tuple(dict.fromkeys(_similar(wanted, names, most)))[:most]
+
+
+def _similar(wanted: str, names: Sequence[str], most: int) -> Iterator[str]:
+    from difflib import get_close_matches  # only where somebody mistyped
+
+    low = {name.lower(): name for name in names}
+    text = wanted.lower().rpartition("/")[2]
+    yield from (low[name] for name in get_close_matches(wanted.lower(), low, most, 0.75))
+    yield from (low[name] for name in low if text and text in name)
+    ends = {name.rpartition("/")[2]: original for name, original in low.items()}
+    yield from (ends[name] for name in get_close_matches(text, ends, most, 0.6))
