@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from nanobot.errors import ProviderError, ProviderGarbage, ProviderRejected
 from nanobot.providers.catalogue import PROVIDERS, KnownProvider, provider_at
 from nanobot.providers.endpoint import Endpoint, count, items, mapping, string
-from nanobot.providers.sdk import SdkConnection
+from nanobot.providers.http import HttpConnection
 
 _NO_LIST = frozenset({404, 405})
 
@@ -243,7 +243,7 @@ class _Place(Struct, frozen=True):
     ) -> Mapping[str, object]:
         """The same. Raises `ProviderError` where there is none."""
         endpoint = Endpoint(self.url, self.model, self.key, headers=self.headers)
-        connection = SdkConnection(endpoint, connect=self.seconds, stall=self.seconds)
+        connection = HttpConnection(endpoint, connect=self.seconds, stall=self.seconds)
         try:
             return await connection.ask(path, body)
         finally:

@@ -22,11 +22,13 @@ _NAME = re.compile(r"(?m)^- Name: (.*\S)$|^\(name, languages, time zone, where t
 class ConfigPart(ConfigEdit, frozen=True):
     """What one step wants written. `summary` are lines for the person, a topic and its value;
     `sign_in` are channels where somebody has to sign in afterwards; `name` is what the person is
-    called, for USER.md."""
+    called, for USER.md. `unchecked`: whether it works is not known, as something was out of
+    reach."""
 
     summary: tuple[tuple[str, str], ...] = ()
     sign_in: tuple[str, ...] = ()
     name: str = ""
+    unchecked: bool = False
 
     def __add__(self, other: ConfigPart) -> ConfigPart:
         """Both, of which each is about other keys."""
@@ -36,6 +38,7 @@ class ConfigPart(ConfigEdit, frozen=True):
             (*self.summary, *other.summary),
             (*self.sign_in, *other.sign_in),
             self.name or other.name,
+            self.unchecked or other.unchecked,
         )
 
     @property

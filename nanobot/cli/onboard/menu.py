@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from shutil import get_terminal_size
 from typing import Literal, TextIO
 
 from msgspec import Struct
@@ -39,7 +40,7 @@ _ROWS = 16
 """No more choices than these are shown at a time."""
 _BEYOND = 3
 """Rows around them: the question, and what the keys do."""
-_HELP = "arrow keys, a number or part of a name; Enter takes it, < goes back"
+_HELP = "arrows, a number or part of a name; Enter takes it, < goes back"
 
 
 def matching(choices: Sequence[str], typed: str) -> list[int]:
@@ -97,8 +98,8 @@ class Menu(Struct, frozen=True):
         count = f"{len(left)} of {len(self.choices)}" if len(left) < len(self.choices) else ""
         hidden = f"{len(left)} in all" if len(left) > self.rows else ""
         notes = "; ".join(note for note in (count or hidden, _HELP) if note)
-        typed = f": {self.typed}" if self.typed else ""
-        rows = [question + typed, *(shown or ["  nothing has that in its name"]), f"({notes})"]
+        shown = shown or ["  nothing has that in its name"]
+        rows = [f"{question} {self.typed}".rstrip(), *shown, f"({notes})"]
         return [_fitted(row, width) for row in rows]
 
     @property
@@ -118,13 +119,12 @@ class Menu(Struct, frozen=True):
 def choose_at_terminal(question: str, choices: Sequence[str], default: int) -> int:
     """Which one the person takes, as an index. Raises `WentBack`, and `KeyboardInterrupt` for
     Ctrl-C. What was chosen stays on the screen, in one line."""
-    size = os.get_terminal_size(sys.stdout.fileno())
-    rows = max(3, min(_ROWS, size.lines - _BEYOND))
+    rows = max(3, min(_ROWS, get_terminal_size().lines - _BEYOND))
     menu = Menu(tuple(one_line(one, 200) for one in choices), default, rows=rows)
     drawn = 0
     with _single_keys(sys.stdin) as keys:
         while True:
-            width = os.get_terminal_size(sys.stdout.fileno()).columns
+            width = get_terminal_size().columns
             drawn = _draw(menu.lines(question, width), drawn)
             key = _KEYS.get(pressed := next(keys), pressed)
             if key == "back":
@@ -153,9 +153,11 @@ def _draw(lines: Sequence[str], drawn: int) -> int:
 
 def _fitted(line: str, width: int) -> str:
     """As much of a line as a row holds: one that went on in the next would not be erased."""
-    while columns(line) >= width:
+    if columns(line) < width:
+        return line
+    while line and columns(line) >= width - 1:
         line = line[:-1]
-    return line
+    return f"{line}…"
 
 
 @contextmanager

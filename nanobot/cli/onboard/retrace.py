@@ -21,15 +21,19 @@ T = TypeVar("T")
 
 class Retraced:
     """A person whose answers are kept, and given again to the questions that they were given to.
-    What is said in between is not said again."""
+    What is said in between is not said again. To the question that is asked again, the answer that
+    it had is the default."""
 
     def __init__(self, person: Person) -> None:
         self._person = person
         self._ahead: deque[Given] = deque()
+        self._again: Given = ("", "")
         self.given: list[Given] = []
 
-    def begin(self, ahead: Sequence[Given]) -> None:
-        """The next questions answer themselves with `ahead`, as far as it goes."""
+    def begin(self, before: Sequence[Given] = ()) -> None:
+        """The next questions answer themselves with all of `before` but the last, which is asked
+        again."""
+        *ahead, self._again = before or [("", "")]
         self._ahead, self.given = deque(ahead), []
 
     def say(self, text: str) -> None:
@@ -40,12 +44,14 @@ class Retraced:
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
         known = self._known(question)
         if not isinstance(known, str):
+            default = str(self._had(question, default))
             known = await self._person.ask(question, default, secret=secret)
         return self._keep(question, known)
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
         known = self._known(question)
         if not isinstance(known, bool):
+            default = bool(self._had(question, default))
             known = await self._person.confirm(question, default=default)
         return self._keep(question, known)
 
@@ -53,6 +59,8 @@ class Retraced:
         known = self._known(question)
         if known not in choices:
             self._ahead.clear()
+            had = self._had(question, choices[default])
+            default = choices.index(str(had)) if had in choices else default
             known = choices[await self._person.choose(question, choices, default)]
         return choices.index(str(self._keep(question, known)))
 
@@ -62,6 +70,10 @@ class Retraced:
             return self._ahead.popleft()[1]
         self._ahead.clear()
         return None
+
+    def _had(self, question: str, default: str | bool) -> str | bool:
+        """The default of a question."""
+        return self._again[1] if self._again[0] == question else default
 
     def _keep(self, question: str, answer: T) -> T:
         if isinstance(answer, str | bool):
@@ -76,20 +88,19 @@ async def walk(
     came to something, None for the end. Back at the first question of a step leads to the last
     question of those before it."""
     done: list[tuple[T, list[Given]]] = []
-    ahead: list[Given] = []
+    before: list[Given] = []
     while (step := following([result for result, _ in done])) is not None:
-        person.begin(ahead)
+        person.begin(before)
         try:
             result = await step()
         except WentBack:
-            given = person.given
-            while not given and done:
-                _, given = done.pop()
-            person.begin([])
-            if not given:
+            before = person.given
+            while not before and done:
+                _, before = done.pop()
+            person.begin()
+            if not before:
                 person.say("This is the first question.")
-            ahead = given[:-1]
         else:
             done.append((result, person.given))
-            ahead = []
+            before = []
     return [result for result, _ in done]

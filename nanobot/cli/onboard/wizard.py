@@ -308,7 +308,8 @@ def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> in
     runs = of_gateway(options.home) is not None
     stale = runs and not part.is_empty and not _restarted(person, options)
     reply: str | None = None
-    wants_reply = "model" in summary and not (options.no_test or runs or part.is_empty)
+    untried = options.no_test or part.unchecked
+    wants_reply = "model" in summary and not (untried or runs or part.is_empty)
     if wants_reply and attended:
         _head(person, "A first word")
         wants_reply = asyncio.run(person.confirm("Say hello to it?"))
@@ -330,7 +331,10 @@ def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> in
             replied = [("reply", one_line(reply, 200))] if reply else []
             print_text(table([*part.summary, *replied]))
         _head(person, "Next")
-        person.say(_next(options.home, runs=runs, stale=stale, later=later))
+        later_commands = [(f"channels login {name}", f"signs in to {name}") for name in later]
+        if part.unchecked:
+            later_commands.insert(0, ("doctor --ask-model", "tries what could not be checked"))
+        person.say(_next(options.home, later_commands, runs=runs, stale=stale))
     return 1 if wants_reply and reply is None else 0
 
 
@@ -379,8 +383,8 @@ def _say_to_it(options: argparse.Namespace, text: str) -> list[AgentMessage | Re
     return [event for event in events if isinstance(event, AgentMessage | Reply)]
 
 
-def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
-    rows = [(f"channels login {name}", f"signs in to {name}") for name in later]
+def _next(home: Path, later: Sequence[tuple[str, str]], *, runs: bool, stale: bool) -> str:
+    rows = [*later]
     if stale:
         rows.append(("agent -m /restart", "restarts the gateway with the new settings"))
     elif not runs:

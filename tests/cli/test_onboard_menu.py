@@ -1,0 +1,176 @@
+"""A list that is chosen from: what keys do, what a line does, and both at a real terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import pytest
+
+from nanobot.channel import WentBack
+from nanobot.cli.onboard.menu import Menu, matching, split_keys
+from nanobot.cli.onboard.people import Answers
+
+MODELS = tuple(f"vendor{at % 7}/model-{at}-{'mini' if at % 3 else 'large'}" for at in range(120))
+
+
+def after(menu: Menu, *keys: str) -> Menu:
+    for key in keys:
+        menu = menu.after(key)
+    return menu
+
+
+def test_words_narrow_a_list_whatever_their_order_and_case() -> None:
+    assert [MODELS[at] for at in matching(MODELS, "LARGE model-11")] == [
+        "vendor4/model-11-mini".replace("11-mini", "111-large").replace("vendor4", "vendor6"),
+        "vendor2/model-114-large",
+        "vendor5/model-117-large",
+    ]
+    assert matching(MODELS, "") == [*range(120)]
+
+
+def test_what_is_typed_narrows_and_the_mark_stays_among_what_is_left() -> None:
+    menu = after(Menu(MODELS, at=5), *"model-117")
+    assert [MODELS[at] for at in menu.left] == ["vendor5/model-117-large"]
+    assert menu.at == 117
+    assert after(menu, *["erase"] * 9).left == [*range(120)]
+    nothing = after(menu, *"xyz", "down")
+    assert nothing.left == []
+    assert "nothing has that" in "\n".join(nothing.lines("Which?", 80))
+
+
+def test_a_number_marks_the_one_that_has_it_and_hides_none() -> None:
+    menu = after(Menu(MODELS), "7", "7")
+    assert (menu.at, len(menu.left)) == (76, 120)
+    assert after(menu, "7").left == [], "there is no 777, in a name neither"
+    assert after(menu, "erase").at == 6
+
+
+def test_arrows_go_round_and_pages_stop_at_the_ends() -> None:
+    menu = Menu(MODELS, rows=16)
+    assert after(menu, "up").at == 119
+    assert after(menu, "up", "down").at == 0
+    assert after(menu, "page down", "page down", "page up").at == 16
+    assert after(menu, "page up").at == 0
+    assert after(menu, "end", "page down").at == 119
+    assert after(menu, "end", "home").at == 0
+    assert after(after(menu, *"large"), "down").at == 3
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+def test_no_line_is_wider_than_the_terminal_nor_more_than_it_holds(width: int) -> None:
+    wide = (*MODELS, "漢字" * 60)
+    lines = after(Menu(wide, rows=10), "end").lines("Which of its models?", width)
+    assert len(lines) == 12
+    assert all(sum(1 + (letter > "\u2e80") for letter in line) < width for line in lines)
+    assert any(line.startswith("> 121. ") for line in lines)
+
+
+def test_keys_that_mean_nothing_type_nothing() -> None:
+    assert [*split_keys("a\x1b[A\x1b[1;5Cb\x1bOB\x1bxü")] == ["a", "\x1b[A", "b", "\x1bOB", "ü"]
+    assert [*split_keys("\x1b")] == ["\x1b"]
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, *lines: str) -> Answers:
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+    return Answers(back=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "chosen"),
+    [
+        (["118"], 117),
+        (["model-117"], 117),
+        (["model-11", ""], 11),
+        (["model-11", "large", "MODEL-114"], 114),
+        (["no such", "0", "121", "vendor6/model-6-large"], 6),
+        ([""], 3),
+    ],
+)
+def test_without_a_terminal_a_line_is_a_number_or_part_of_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    lines: Iterable[str],
+    chosen: int,
+) -> None:
+    person = piped(monkeypatch, *lines)
+    assert asyncio.run(person.choose("Which?", MODELS, 3)) == chosen
+    assert "… and 100 more" in capsys.readouterr().out
+
+
+def test_back_is_an_answer_to_every_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    person = piped(monkeypatch, "<", "<", "<", "<")
+    for question in (
+        person.ask("Name"),
+        person.ask("Key", secret=True),
+        person.confirm("Sure?"),
+        person.choose("Which?", MODELS),
+    ):
+        with pytest.raises(WentBack):
+            asyncio.run(question)
+
+
+_CHOOSE = """
+import asyncio, fcntl, termios
+from nanobot.channel import WentBack
+from nanobot.cli.onboard.people import Answers
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that its Ctrl-C is for this process
+was = termios.tcgetattr(0)
+names = [f"model-{at}" for at in range(120)]
+try:
+    did = f"took {names[asyncio.run(Answers(back=True).choose('Which?', names))]}"
+except WentBack:
+    did = "went back"
+except KeyboardInterrupt:
+    did = "left"
+print(did, "- all as before" if termios.tcgetattr(0) == was else "- changed", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("term", "typed", "said"),
+    [
+        ("xterm", "\x1b[B\x1b[B\r", "took model-2"),
+        ("xterm", "117\x1b[A\r", "took model-115"),
+        ("xterm", "l-99\r", "took model-99"),
+        ("xterm", "\x1b[D", "went back"),
+        ("xterm", "<", "went back"),
+        ("xterm", "\x03", "left"),
+        ("dumb", "l-99\n", "took model-99"),
+        ("dumb", "<\n", "went back"),
+    ],
+)
+def test_at_a_terminal_keys_do_what_they_say_and_the_terminal_is_as_it_was(
+    environment: dict[str, str], term: str, typed: str, said: str
+) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", _CHOOSE],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment | {"TERM": term},
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        seen = read_until(ours, b"goes back)" if term == "xterm" else b"[1]:")
+        os.write(ours, typed.encode())
+        seen += read_until(ours, f"{said} - all as before".encode())
+        assert process.wait(30) == 0
+    assert (b"\x1b[" in seen) == (term == "xterm"), "a dumb terminal gets lines alone"
+    os.close(ours)
+
+
+def read_until(terminal: int, wanted: bytes) -> bytes:
+    """What a program shows up to some words. Fails where it ends, or says nothing more."""
+    seen = b""
+    while wanted not in seen:
+        assert select.select([terminal], [], [], 60.0)[0], seen
+        seen += os.read(terminal, 4_096)
+    return seen
