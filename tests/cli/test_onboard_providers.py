@@ -11,12 +11,13 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.files import ConfigPart, ExistingFiles
+from nanobot.cli.onboard.files import ConfigPart
 from nanobot.cli.onboard.model import ModelStep
 from nanobot.cli.onboard.retrace import Retraced, walk
 from nanobot.cli.onboard.wizard import Interview
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
+from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.providers.catalogue import PROVIDERS, KnownProvider
