@@ -79,7 +79,7 @@ class CliChannel:
     """Implements `nanobot.channel.Channel` for the clients of the control socket."""
 
     name = "cli"
-    limits = Limits(caption=_NO_LIMIT, files=0, closing=True)
+    limits = Limits(caption=_NO_LIMIT, files=0, closing=True, voice=True)
 
     def __init__(self) -> None:
         self._waiters: dict[str, _Listener] = {}

@@ -61,6 +61,7 @@ class TelegramChannel:
         file_bytes=LARGEST_FILE,
         together=(frozenset({"image", "video"}), frozenset({"document"}), frozenset({"audio"})),
         fits=fits,
+        voice=True,
     )
 
     def __init__(self, options: TelegramSettings) -> None:

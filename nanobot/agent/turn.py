@@ -367,7 +367,9 @@ class Turns:
                 if reply and inbound.is_background:  # nobody in that chat asked for it
                     origins = origins_of(turn.messages_read())
                     notes = (background_turn_note(inbound, text, origins, self._clock.now()),)
+                outgoing: tuple[Outgoing, ...] = (reply,) if reply and reply.parts else ()
                 if result:
+                    outgoing += self._voice_of(session, turn, result.text)
                     final = Message("assistant", result.text, self._clock.now())
                     self._stage(session, turn, [*turn.messages, final])
                 else:
@@ -378,7 +380,7 @@ class Turns:
                     tuple(entry.id for entry in turn.entries),
                     state,
                     lines=session.staged_lines(),
-                    outgoing=(reply,) if reply and reply.parts else (),
+                    outgoing=outgoing,
                     republish=notes,
                     report=json.dumps(
                         {
@@ -400,6 +402,14 @@ class Turns:
                 raise
         self._hook(ended)
         self._bus.forward(committed)
+
+    def _voice_of(self, session: Session, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
+        """What follows the text of an answer, where it is to be heard as well."""
+        speaking, inbound = self._parts.speaking, turn.inbound
+        if speaking is None or (inbound.is_background and is_silent(text)):
+            return ()
+        answered = [entry.message for entry in turn.entries]
+        return speaking.follow_up(session, inbound, answered, turn.messages, text)
 
     async def _commit(self, session: Session | None, completion: Completion) -> Committed:
         """Make a completion durable, and what is staged on `session` visible with it."""

@@ -20,6 +20,7 @@ from nanobot.agent.notifier import MessageSplitter
 from nanobot.agent.prompt import LATE, ContextBuilder, PromptCache, ScopedSources, late_notice
 from nanobot.agent.runner import AgentHook, AgentRunner, Resumed, TurnLog, open_calls
 from nanobot.agent.session_queue import SessionQueue
+from nanobot.agent.speaking import Speaking
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
 from nanobot.bus.queue import MessageBus
@@ -44,7 +45,8 @@ OnBusy = Literal["steer", "queue", "interrupt"]
 class AgentParts(Struct, frozen=True):
     """What the parts of the agent share. `awaited_background` owns background work that is finished
     before a command that hosts the gateway ends. `on_busy` is what a message does that arrives
-    during a turn; a message waits for a model that is out for up to `wait_for_model_hours`."""
+    during a turn; a message waits for a model that is out for up to `wait_for_model_hours`.
+    `speaking` says replies aloud, where there is a voice."""
 
     journal: Journal
     bus: MessageBus
@@ -65,6 +67,7 @@ class AgentParts(Struct, frozen=True):
     runner: AgentRunner
     on_busy: OnBusy = "steer"
     wait_for_model_hours: float = 24.0
+    speaking: Speaking | None = None
 
 
 class RunningTurn(TurnLog):

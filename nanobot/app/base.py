@@ -14,6 +14,7 @@ import nanobot
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
 from nanobot.agent.session_queue import Lanes, Screen
+from nanobot.app.voice import Voice
 from nanobot.bus.events import PULLED
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
@@ -21,7 +22,7 @@ from nanobot.bus.state import StateStore
 from nanobot.channel import Channel
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import CommandRegistry
-from nanobot.config.model import ModelSettings, TranscriptionSettings
+from nanobot.config.model import ModelSettings
 from nanobot.config.settings import Settings
 from nanobot.config.values import secrets_in
 from nanobot.errors import NanobotError
@@ -57,7 +58,6 @@ from nanobot_web.channel import WebChannel
 from nanobot_web.settings import WebSettings
 
 if TYPE_CHECKING:
-    from nanobot.providers.transcription import Transcriber
     from nanobot.validation import SecretStr
 
 GATHER_SECONDS = 0.02
@@ -154,23 +154,6 @@ def build_embedder(settings: Settings, clock: Clock, worker: VectorWorker) -> Em
     key = chosen.api_key.get_secret_value().strip()
     endpoint = Endpoint(chosen.base_url, chosen.model, key, settings="memory.embeddings")
     return OpenAIEmbedder(endpoint, clock)
-
-
-def build_transcriber(wanted: TranscriptionSettings, clock: Clock) -> Transcriber | None:
-    """What listens to voice messages, if a model for that is set."""
-    if not wanted.model:
-        return None
-    from nanobot.providers.endpoint import Endpoint
-    from nanobot.providers.transcription import Transcriber
-
-    key = wanted.api_key.get_secret_value().strip()
-    return Transcriber(
-        Endpoint(wanted.base_url, wanted.model, key, settings="model.transcription"),
-        clock,
-        language=wanted.language,
-        timeout_seconds=wanted.timeout_seconds,
-        max_bytes=wanted.max_megabytes * 1024 * 1024,
-    )
 
 
 def model_name(model: ModelSettings) -> str:
@@ -290,9 +273,9 @@ class Base:
 
 class Models:
     """Who answers, who condenses conversations and dreams (`learner`), and what that takes, within
-    the day's budget; `provider` and `learner` stand in for the configured model. `transcriber`
-    listens to voice messages, if there is a model for that. `served` names the models that a
-    conversation can choose; None where there is only the default one."""
+    the day's budget; `provider` and `learner` stand in for the configured model. `voice`
+    listens and reads aloud, as far as that is set up. `served` names the models that a conversation
+    can choose; None where there is only the default one."""
 
     def __init__(self, base: Base, provider: Provider | None, learner: Provider | None) -> None:
         settings, clock, journal = base.settings, base.clock, base.stores.journal
@@ -316,9 +299,9 @@ class Models:
         ratios = TokenRatios(journal.state, model_name(chosen), base.background)
         exact = None if chosen.provider == "offline" else Tiktoken(chosen.name)
         self.counter = TokenCounter(ratios, exact)
-        self.transcriber = build_transcriber(settings.model.transcription, clock)
+        self.voice = Voice(settings, clock)
 
     @property
     def closables(self) -> tuple[Closable, ...]:
         """What holds connections."""
-        return (self.provider, *((self.transcriber,) if self.transcriber else ()))
+        return (self.provider, *self.voice.closables)

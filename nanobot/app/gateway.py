@@ -84,7 +84,7 @@ class Gateway:
         typed_keys, turn_metrics = TypedKeys(base, memory.service), TurnMetrics()
         hook = Hooks(base.screen, (turn_metrics, typed_keys, feed, *hooks))
         self._agent = agent = Agent(base, models, memory, toolbox, hook)
-        self._platforms = platforms = Platforms(base)
+        self._platforms = platforms = Platforms(base, toolbox)
         upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.send)
         self._monitoring = monitoring = Monitoring(
             base, memory, agent, platforms, upkeep, turn_metrics

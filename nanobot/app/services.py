@@ -106,7 +106,8 @@ class Agent:
             media=media,
             room=PromptRoom(budget, counter),
         )
-        transcribe = models.transcriber.transcribe if models.transcriber else None
+        listener = models.voice.listener
+        transcribe = listener.transcribe if listener else None
         self.parts = AgentParts(
             stores.journal,
             base.bus,
@@ -127,6 +128,7 @@ class Agent:
             runner=runner,
             on_busy=settings.agent.on_busy,
             wait_for_model_hours=settings.agent.wait_for_model_hours,
+            speaking=toolbox.speaking,
         )
         self.turns = Turns(self.parts)
         self.loop = AgentLoop(self.parts, self.turns)
@@ -135,11 +137,18 @@ class Agent:
 class Platforms:
     """The channels, what supervises them, and what sends to them."""
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: Base, toolbox: Toolbox) -> None:
         settings, journal, clock = base.settings, base.stores.journal, base.clock
         http = settings.http
         self.web = WebServer(http.host, http.port, public_hosts=http.public_hosts)
-        self.dispatcher = Dispatcher(base.outlets, journal, base.screen, clock, base.rng)
+        self.dispatcher = Dispatcher(
+            base.outlets,
+            journal,
+            base.screen,
+            clock,
+            base.rng,
+            toolbox.speaking.voiced if toolbox.speaking else None,
+        )
         rate = SenderRateLimit(settings.limits.messages_per_minute, clock, base.commands.is_owner)
         parts = HostParts(
             base.bus,

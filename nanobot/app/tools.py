@@ -17,6 +17,7 @@ from nanobot.agent.messaging import SendMessage
 from nanobot.agent.notifier import remind
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
+from nanobot.agent.speaking import Speaking, VoiceTool
 from nanobot.app.base import Base, Closable, Models
 from nanobot.app.memory import MemoryParts
 from nanobot.config.settings import Settings
@@ -193,6 +194,10 @@ class Toolbox:
                 self._files.received,
             )
         )
+        self.speaking = _build_speaking(base, models)
+        if self.speaking is not None:
+            tools.register(VoiceTool(self.speaking))
+            self.speaking.register(base.commands)
         self.helpers = _build_helpers(base, models, tools)
         tools.register(Spawn(self.helpers))
         self.mcp = _build_mcp(base, tools)
@@ -295,6 +300,14 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
         at_once=wanted.max_concurrent,
         minutes=wanted.timeout_minutes,
     )
+
+
+def _build_speaking(base: Base, models: Models) -> Speaking | None:
+    """What reads replies aloud, if that is set up."""
+    speech, stores = models.voice.speech, base.stores
+    if speech is None:
+        return None
+    return Speaking(speech, stores.media, base.splitter, base.settings.model.speech.when)
 
 
 def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:

@@ -81,6 +81,9 @@ of a helper agent."""
 
 _LARGEST = 2**63
 
+_TO_SPEAK = "speech:"
+"""Begins the reference of a voice message that is yet to be made."""
+
 
 def _expect_texts(value: object, *names: str) -> None:
     """Raise `TypeError` unless these fields are texts. What platforms send is checked where it
@@ -93,7 +96,8 @@ def _expect_texts(value: object, *names: str) -> None:
 class Media(Struct, frozen=True, array_like=True):
     """A file that belongs to a message. Raises `TypeError` or `ValueError` for what is none.
 
-    `ref` is what the channel's `fetch` needs to get it (inbound), or a path in the home (outbound).
+    `ref` is what the channel's `fetch` needs to get it (inbound), or a path in the home (outbound);
+    the core makes a voice message that is yet `to_speak` before the channel gets to see it.
     `size` is in bytes, 0 when the platform did not say.
     """
 
@@ -109,6 +113,11 @@ class Media(Struct, frozen=True, array_like=True):
             raise TypeError("Media.size is no number")
         if not 0 <= self.size < _LARGEST:
             raise ValueError("Media.size is no size")
+
+    @classmethod
+    def to_speak(cls, words: str) -> Media:
+        """A voice message that is made of these words when it is sent."""
+        return cls(f"{_TO_SPEAK}{words}", "voice", "audio/ogg")
 
 
 class Quote(Struct, frozen=True, array_like=True):
@@ -267,6 +276,12 @@ class OutboundPart(Struct, frozen=True):
         """One that holds a whole message."""
         said = {name: getattr(message, name) for name in message.__struct_fields__}
         return cls(key, event_ids=event_ids, last=last, **said)
+
+    @property
+    def words(self) -> str:
+        """What is yet to be spoken; empty where the part can be sent as it is."""
+        refs = (file.ref for file in self.media if file.ref.startswith(_TO_SPEAK))
+        return next(refs, "").removeprefix(_TO_SPEAK)
 
 
 class Receipt(Struct, frozen=True):

@@ -37,7 +37,8 @@ class Limits(Struct, frozen=True):
     `together`; a file has at most `file_bytes`. `fits` is asked where the length of the source does
     not tell whether the platform takes the text that is made of it: with the source, and with how
     long what is made of it may be there (`text`, or `caption` under a file). `closing`: someone
-    waits for the end of each answer, so an empty one is sent as well.
+    waits for the end of each answer, so an empty one is sent as well. `voice`: people hear voice
+    messages there.
     """
 
     text: int = 0
@@ -48,6 +49,7 @@ class Limits(Struct, frozen=True):
     together: tuple[frozenset[MediaKind], ...] = ()
     fits: Fits | None = None
     closing: bool = False
+    voice: bool = False
 
 
 def utf16_length(text: str) -> int:

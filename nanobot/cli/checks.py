@@ -320,6 +320,14 @@ def check_sandbox(case: CheckContext) -> Iterator[Finding]:
     yield Finding("warn" if found.problem else "ok", text, hint)
 
 
+def check_voice(case: CheckContext) -> Iterator[Finding]:
+    """Whether what listens and what speaks do."""
+    if case.settings.model.transcription.is_on or case.settings.model.speech.is_on:
+        from nanobot.cli.voicecheck import try_voice
+
+        yield from try_voice(case.settings, case.clock, ask_servers=case.ask_model)
+
+
 def check_mcp(case: CheckContext) -> Iterator[Finding]:
     """Whether servers can be started; none is."""
     servers = {name: one for name, one in case.settings.mcp.servers.items() if one.enabled}
@@ -491,6 +499,7 @@ CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {
     "service": check_service,
     "model": check_model,
     "sandbox": check_sandbox,
+    "voice": check_voice,
     "mcp": check_mcp,
     "channels": check_channels,
     "journal": check_journal,

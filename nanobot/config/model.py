@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from nanobot.config.values import (
     OFFICIAL_API,
+    AbsolutePath,
     ApiKey,
     Count,
     Duration,
     Name,
     Seconds,
     Url,
+    exposed_path_faults,
     is_official,
     missing_key,
     needs_key,
@@ -71,18 +73,97 @@ class EmbeddingSettings(SideModel, frozen=True):
             yield Fault(("local",), "and `model` exclude each other", "Leave out one of them.")
 
 
-class TranscriptionSettings(SideModel, frozen=True):
-    """The model that turns speech into text."""
+class VoiceProgram(SideModel, frozen=True):
+    """Speech by a program on this machine, or by a server as `model` says."""
+
+    command: tuple[Name, ...] = ()
+    """A program and its arguments, as a list, which is run in the sandbox instead of asking a
+    server."""
+    read: tuple[AbsolutePath, ...] = ()
+    """Files and folders that it may read, as absolute paths, beside those that `command` names and
+    the system's own."""
+    memory_megabytes: Annotated[int, Meta(ge=64)] = 4_096
+    """Megabytes of memory that it may use."""
+    sandbox: bool = True
+    """Whether it is shut in. `false` lets it do all that you may do yourself, such as use a
+    graphics card."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is somebody to ask."""
+        return bool(self.command or self.model)
+
+    def faults(self, home: Path) -> Iterator[Fault]:
+        if self.command and self.model:
+            yield Fault(("command",), "and `model` exclude each other", "Leave out one of them.")
+        yield from exposed_path_faults("read", self.read, home)
+        for index, argument in enumerate(self.command):
+            if argument.startswith("/") and self.sandbox:
+                for fault in exposed_path_faults("command", (argument,), home):
+                    yield Fault(("command", index), fault.message, fault.hint)
+        if self.command and not self.sandbox:
+            hint = "List what it needs in `read` instead."
+            yield Fault(("sandbox",), "lets this program do all that you may do", hint, True)
+
+
+class TranscriptionSettings(VoiceProgram, frozen=True):
+    """What turns speech into text: a model on a server, or a program."""
 
     model: str = ""
-    """Model name on that server, such as `whisper-1`. Empty: voice messages are kept as
-    files and not understood."""
+    """Model name on that server, such as `whisper-1`. With neither this nor `command`, voice
+    messages are kept as files and not understood."""
+    command: tuple[Name, ...] = ()
+    """A program and its arguments, as a list, that is run in the sandbox instead: `{wav}` is the
+    recording as WAV, `{input}` as it came, and the text is what it prints, or writes to
+    `{output}`."""
     language: str = ""
-    """The language that is spoken, as two letters such as `de`; empty: the model finds out."""
+    """The language that is spoken, as two letters such as `de`; empty: the model finds out. A
+    program is told in `command`."""
     timeout_seconds: Seconds = 60.0
     """Seconds that one transcription may take."""
     max_megabytes: Count = 20
     """Megabytes of the largest recording that is transcribed."""
+
+    def faults(self, home: Path) -> Iterator[Fault]:
+        yield from VoiceProgram.faults(self, home)
+        named = "".join(self.command)
+        if self.command and "{wav}" not in named and "{input}" not in named:
+            hint = "Write `{wav}`, or `{input}` for a program that reads OGG/Opus."
+            yield Fault(("command",), "names no recording", hint)
+        if self.command and self.language:
+            hint = "Say it in `command`, as the program wants it."
+            yield Fault(("language",), "has no effect beside `command`", hint)
+
+
+class SpeechSettings(VoiceProgram, frozen=True):
+    """What reads replies aloud: a model on a server, or a program."""
+
+    when: Literal["off", "spoken", "always"] = "spoken"
+    """Which replies are voice messages as well: `spoken` those to voice messages, `always` all,
+    `off` those that you ask for. `/voice` changes it for a conversation."""
+    model: str = ""
+    """Model name on that server, such as `tts-1`. With neither this nor `command`, nothing is read
+    aloud."""
+    voice: str = ""
+    """The voice on that server, such as `alloy`. A program is told in `command`."""
+    command: tuple[Name, ...] = ()
+    """A program and its arguments, as a list, that is run in the sandbox instead: it reads the
+    text, or the file `{input}`, and prints the sound, or writes it to `{output}`, as OGG/Opus or
+    WAV."""
+    timeout_seconds: Seconds = 60.0
+    """Seconds that reading one reply may take."""
+    max_characters: Count = 1_500
+    """Characters of a reply that are read; what is longer is read up to the end of a sentence."""
+    max_seconds: Count = 300
+    """Seconds of the longest voice message that is sent."""
+    max_megabytes: Count = 10
+    """Megabytes of the largest one."""
+
+    def faults(self, home: Path) -> Iterator[Fault]:
+        yield from VoiceProgram.faults(self, home)
+        if self.command and self.voice:
+            hint = "Say it in `command`, as the program wants it."
+            yield Fault(("voice",), "has no effect beside `command`", hint)
 
 
 class PriceSettings(Checked, frozen=True):
@@ -112,7 +193,7 @@ class FallbackModel(Checked, frozen=True):
         return {"name": given} if isinstance(given, str) else given
 
 
-S = TypeVar("S", EmbeddingSettings, TranscriptionSettings, FallbackModel)
+S = TypeVar("S", EmbeddingSettings, TranscriptionSettings, SpeechSettings, FallbackModel)
 
 
 def completed(side: S, base_url: str, api_key: SecretStr) -> S:
@@ -160,6 +241,8 @@ class ModelSettings(Checked, frozen=True):
 
     transcription: TranscriptionSettings = TranscriptionSettings()
     """What turns speech into text."""
+    speech: SpeechSettings = SpeechSettings()
+    """What reads replies aloud."""
     prices: PriceSettings = PriceSettings()
     """What the model costs, for showing what was spent."""
 
@@ -179,6 +262,7 @@ class ModelSettings(Checked, frozen=True):
             self,
             fallbacks=tuple(completed(one, url, key) for one in self.fallbacks),
             transcription=completed(self.transcription, url, key),
+            speech=completed(self.speech, url, key),
         )
 
     @property
@@ -201,6 +285,8 @@ class ModelSettings(Checked, frozen=True):
             yield self._no_room()
         if completed(self.transcription, self.base_url, self.api_key).lacks_key:
             yield missing_key("transcription", "api_key")
+        if completed(self.speech, self.base_url, self.api_key).lacks_key:
+            yield missing_key("speech", "api_key")
         if self.provider == "offline":
             return
         if not self.name and is_official(self.base_url):

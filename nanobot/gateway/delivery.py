@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 
@@ -37,10 +37,15 @@ _QUESTIONS = 256
 """Questions that were delivered, whose buttons may have to go."""
 
 
+Voiced = Callable[[OutboundPart], Awaitable[OutboundPart | None]]
+"""Makes the voice message of a part that has words to speak; None where that fails."""
+
+
 class Dispatcher:
     """Delivers the outbox: per chat in order, with retries, each part until the platform has it.
-    `rng` spreads the retries of many chats. What a question became is remembered until it is
-    closed, so that its buttons can be taken away; nothing waits for that."""
+    `rng` spreads the retries of many chats. What is to be spoken is left out without `voiced`. What
+    a question became is remembered until it is closed, so that its buttons can be taken away;
+    nothing waits for that."""
 
     def __init__(
         self,
@@ -49,9 +54,10 @@ class Dispatcher:
         screen: Screen,
         clock: Clock,
         rng: Random,
+        voiced: Voiced | None = None,
     ) -> None:
         self._channels, self._journal, self._screen = channels, journal, screen
-        self._clock, self._rng = clock, rng
+        self._clock, self._rng, self._voiced = clock, rng, voiced
         self._lanes, self._closing = Lanes(), Background()
         self._questions: OrderedDict[str, tuple[OutboundPart, Receipt]] = OrderedDict()
 
@@ -87,6 +93,12 @@ class Dispatcher:
         while True:
             if pause > 0:
                 await self._clock.sleep(pause)
+            if item.part.words:
+                part = await self._voiced(item.part) if self._voiced else None
+                if part is None:
+                    self.submit(await self._journal.mark_sent(item, ""))
+                    return
+                item = replace(item, part=part)
             item = replace(item, attempts=item.attempts + 1)
             try:
                 receipt = await self._attempt(item)

@@ -74,7 +74,7 @@ class Transcriber:
         )
         if len(audio) > self._max_bytes:
             raise too_large
-        file = (f"voice.{_suffix(mime, name)}", audio, _plain_type(mime))
+        file = (f"voice.{sound_suffix(mime, name)}", audio, _plain_type(mime))
 
         async def ask() -> str:
             fields = {"model": self._endpoint.model, "response_format": "json"}
@@ -104,7 +104,7 @@ def _plain_type(mime: str) -> str:
     return plain if plain in _SUFFIXES else "application/octet-stream"
 
 
-def _suffix(mime: str, name: str) -> str:
+def sound_suffix(mime: str, name: str) -> str:
     """What the server goes by: that of the type, else of the name if it is one of sound."""
     by_type = _SUFFIXES.get(mime.partition(";")[0].strip().lower())
     own = PurePosixPath(name).suffix.removeprefix(".").lower()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from nanobot.cli.checks import CheckContext, check_home
 from nanobot.cli.main import main
@@ -21,6 +22,7 @@ from nanobot.testing import FakeClock
 from tests.cli.test_onboard_window import Ollama, serving
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram import FakeTelegram
+from tests.voice.support import speaker
 
 NO_SHELL = "tools: {exec: {enabled: false}}\n"
 Report = dict[str, list[dict[str, str]]]
@@ -315,3 +317,38 @@ def test_what_is_found_is_said_before_a_slow_server_answers(
             server.close()  # what is asked next is refused
             doctor.join(30)
     assert "ok    model" in capsys.readouterr().out
+
+
+def test_voices_are_tried_what_one_says_the_other_hears(disk_path: Path, doctor: Any) -> None:
+    programs = {
+        "speech": {"command": speaker(disk_path)},
+        "transcription": {"command": ["tail", "-c", "16", "{input}"]},
+    }
+    code, found = doctor(json.dumps({"model": programs, **yaml.safe_load(NO_SHELL)}))
+    assert [one["text"] for one in found["voice"]] == [
+        "“One, two, three.” is a voice message of 0.1 kB",
+        "in a recording it hears “One, two, three.”",
+    ]
+    assert code == 0
+
+
+def test_a_voice_that_does_not_work_says_why(doctor: Any) -> None:
+    programs = {
+        "speech": {"command": ["no-such-voice"]},
+        "transcription": {"command": ["sh", "-c", "echo no model >&2; exit 1", "{input}"]},
+    }
+    code, found = doctor(json.dumps({"model": programs}))
+    assert [one["state"] for one in found["voice"]] == ["fail", "fail"]
+    assert "cannot run no-such-voice" in found["voice"][0]["text"]
+    assert "no model" in found["voice"][1]["text"]
+    assert code == 1
+
+
+def test_servers_for_voices_are_asked_only_where_that_is_wanted(doctor: Any) -> None:
+    server = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
+    models = {"model": {"speech": server, "transcription": server}}
+    _, found = doctor(json.dumps(models))
+    assert [one["text"] for one in found["voice"]] == ["servers, which --ask-model tries"]
+    _, found = doctor(json.dumps(models), "--ask-model")
+    assert all("cannot reach" in one["text"] for one in found["voice"])
+    assert len(found["voice"]) == 2

@@ -153,6 +153,7 @@ def test_every_secret_of_a_channel_is_known(home: Home) -> None:
     assert {key: secret.get_secret_value() for key, secret in found.items()} == {
         "model.api_key": "k1",
         "model.transcription.api_key": "k1",
+        "model.speech.api_key": "",
         "memory.embeddings.api_key": "",
         "tools.web.proxy": "",
         "tools.web.search.api_key": "",

@@ -67,3 +67,39 @@ def test_the_http_server_is_for_this_machine_unless_told_otherwise(home: Home) -
 )
 def test_a_mistake_is_named_with_its_line(home: Home, text: str, expected: str) -> None:
     assert home.complaint(text).startswith(f"HOME/config.yaml:1: {expected}")
+
+
+VOICE = "model:\n  transcription:\n    command: [cat, '{input}']\n"
+
+
+def test_a_program_that_listens_needs_no_server_and_no_key(home: Home) -> None:
+    home.write(VOICE)
+    transcription = home.load().model.transcription
+    assert transcription.is_on
+    assert (transcription.command, transcription.base_url) == (("cat", "{input}"), "")
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "expected"),
+    [
+        ("    model: w\n    api_key: k\n", 3, "command: and `model` exclude each other"),
+        ("    language: de\n", 4, "language: has no effect beside `command`"),
+        ("    read: [models]\n", 4, "read[0]: must be an absolute path"),
+        ("    read: [/]\n", 4, "read[0]: would show nanobot's own folder"),
+        ("  speech: {command: [x], voice: v}\n", 4, "voice: has no effect beside `command`"),
+        ("  speech: {command: espeak-ng}\n", 4, "command: must be a list"),
+        ("  speech: {model: tts-1}\n", 4, "api_key: is required by the official OpenAI API"),
+    ],
+)
+def test_a_voice_that_cannot_work_is_refused(
+    home: Home, more: str, line: int, expected: str
+) -> None:
+    section = "speech" if "speech" in more else "transcription"
+    complaint = home.complaint(VOICE + more)
+    assert complaint.startswith(f"HOME/config.yaml:{line}: model.{section}.{expected}")
+
+
+def test_a_command_without_a_recording_or_in_nanobots_own_folder_is_refused(home: Home) -> None:
+    assert "names no recording" in home.complaint(VOICE.replace("{input}", "x"))
+    inside = VOICE.replace("cat", str(home.folder / "speak.sh"))
+    assert "is in nanobot's own folder" in home.complaint(inside)

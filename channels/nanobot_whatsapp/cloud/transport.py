@@ -40,7 +40,12 @@ class CloudTransport:
 
     name = "whatsapp"
     limits = Limits(
-        text=TEXT_LIMIT, caption=CAPTION_LIMIT, files=1, file_bytes=MAX_FILE_BYTES, fits=fits
+        text=TEXT_LIMIT,
+        caption=CAPTION_LIMIT,
+        files=1,
+        file_bytes=MAX_FILE_BYTES,
+        fits=fits,
+        voice=True,
     )
 
     def __init__(self, options: WhatsAppSettings) -> None:

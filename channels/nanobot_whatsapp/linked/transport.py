@@ -66,7 +66,12 @@ class LinkedTransport:
     name = "whatsapp"
     # WhatsApp's own limits are higher; a longer text is hard to read on a phone.
     limits = Limits(
-        text=TEXT_LIMIT, caption=CAPTION_LIMIT, files=1, file_bytes=MAX_FILE_BYTES, fits=fits
+        text=TEXT_LIMIT,
+        caption=CAPTION_LIMIT,
+        files=1,
+        file_bytes=MAX_FILE_BYTES,
+        fits=fits,
+        voice=True,
     )
 
     def __init__(

@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import os
 import re
 import signal
-from asyncio.subprocess import DEVNULL
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from nanobot.clock import Clock, with_timeout
 from nanobot.security.sandbox import Launch
+from nanobot.security.sandbox.running import CHUNK, running, signal_group
 
 KEPT = 100_000
 """Characters that are kept of the beginning of an output, and as many of its end."""
@@ -111,7 +110,6 @@ class Output:
 GRACE = 2.0
 """Seconds between the request to end and the end."""
 
-_CHUNK = 64 * 1024
 _FREE, _PER_SECOND = 4_000_000, 1_000_000
 """Bytes of an output that are read as they come, and how fast the rest is read."""
 
@@ -154,7 +152,7 @@ class Process:
 
     async def run(self, launch: Launch, seconds: float | None) -> Ending:
         """Run it to its end, or for at most `seconds`. Raises `OSError` where it cannot start."""
-        async with _piped(launch) as (child, pipe), asyncio.TaskGroup() as tasks:
+        async with running(launch) as (child, pipe), asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(self._read(pipe))
             exited = tasks.create_task(child.wait())
             stopping = tasks.create_task(self._stopping.wait())
@@ -164,9 +162,9 @@ class Process:
                 how = "exited" if exited.done() else "killed"
             stopping.cancel()
             if how != "exited":
-                _signal(child, signal.SIGTERM)
+                signal_group(child, signal.SIGTERM)
                 await self._first_of(GRACE, exited)
-            _signal(child, signal.SIGKILL)
+            signal_group(child, signal.SIGKILL)
             code = await exited
             await self._first_of(_DRAIN, reading)
             reading.cancel()  # where something that left the group still holds the pipe
@@ -180,47 +178,12 @@ class Process:
 
     async def _read(self, pipe: asyncio.StreamReader) -> None:
         size = 0
-        while chunk := await pipe.read(_CHUNK):
+        while chunk := await pipe.read(CHUNK):
             self.output.feed(chunk)
             size += len(chunk)
             if size > _FREE:
                 await self._clock.sleep(len(chunk) / _PER_SECOND)
         self.output.feed(b"", final=True)
-
-
-@asynccontextmanager
-async def _piped(
-    launch: Launch,
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
-    """A process, and what it prints. Its group is dead afterwards.
-
-    The pipe is ours and not asyncio's, which would wait for it to be closed by what inherited
-    it, however long that lives.
-    """
-    reader = asyncio.StreamReader(limit=_CHUNK)
-    read, write = os.pipe()
-    try:
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read, "rb", 0)
-        )
-        try:
-            child = await launch.spawn(stdin=DEVNULL, stdout=write, stderr=write)
-        except BaseException:
-            transport.close()
-            raise
-    finally:
-        os.close(write)
-    try:
-        yield child, reader
-    finally:
-        _signal(child, signal.SIGKILL)
-        transport.close()
-
-
-def _signal(child: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """To the whole group, which is named after its first process and outlives it."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, number)
 
 
 def _named(number: int) -> str:

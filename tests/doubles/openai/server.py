@@ -35,7 +35,10 @@ Author = Callable[[ChatRequest], Scripted]
 MODEL = "fake-model"
 """The one model that the server lists; it answers to any name."""
 
-_PATHS = ("/chat/completions", EMBEDDINGS, TRANSCRIPTIONS)
+SPEECH = "/audio/speech"
+_LONGEST_SPEECH = 4_096
+
+_PATHS = ("/chat/completions", EMBEDDINGS, TRANSCRIPTIONS, SPEECH)
 _CACHE_BLOCK = 128
 _REMEMBERED = 8
 _LARGEST_REQUEST = 256 * 1024 * 1024
@@ -55,7 +58,8 @@ class FakeOpenAI:
     of `characters` characters each, or of `wire_bytes` bytes whatever they cut through. Requests
     for embeddings get vectors (see `openai_embeddings`), after the steps of `embedding_faults`;
     those with sound what is said in it (see `openai_transcriptions`), after those of
-    `transcription_faults`. `recordings` is the sound it got. `models` are the names that it lists.
+    `transcription_faults`. `recordings` is the sound it got. Whoever wants a text spoken gets the
+    sound `speech`, after the steps of `speech_faults`. `models` are the names that it lists.
     """
 
     def __init__(
@@ -72,6 +76,8 @@ class FakeOpenAI:
         wire_bytes: int = 0,
         embedding_faults: Sequence[Step] = (),
         transcription_faults: Sequence[Step] = (),
+        speech: bytes = b"",
+        speech_faults: Sequence[Step] = (),
         models: Sequence[str] = (MODEL,),
     ) -> None:
         self._author = script if callable(script) else None
@@ -86,6 +92,7 @@ class FakeOpenAI:
         self._wire_bytes = wire_bytes
         self._embedding_faults = deque(embedding_faults)
         self._transcription_faults = deque(transcription_faults)
+        self._speech, self._speech_faults = speech, deque(speech_faults)
         self._models = tuple(models)
         self._closing = asyncio.Event()
         self._recent: deque[bytes] = deque(maxlen=_REMEMBERED)
@@ -135,7 +142,8 @@ class FakeOpenAI:
                 {"object": "list", "data": [{"id": name} for name in self._models]}
             )
         step = self._refusal(request, http.method) or self._embedding(request)
-        step = step or self._transcription(request) or self._next(request)
+        step = step or self._transcription(request) or self._spoken(request)
+        step = step or self._next(request)
         exchange = Exchange(
             request=request,
             http=http,
@@ -157,7 +165,7 @@ class FakeOpenAI:
         sent = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self._api_key and sent != self._api_key:
             return unauthorized(sent)
-        if self._embeds(request) or self._has_sound(request):
+        if not request.path.endswith("/chat/completions"):
             return None
         return self._refused_chat(request)
 
@@ -196,6 +204,19 @@ class FakeOpenAI:
         if self._transcription_faults:
             return self._transcription_faults.popleft()
         return Raw(transcript(heard))
+
+    def _spoken(self, request: ChatRequest) -> Step | None:
+        """The sound, or what is to go wrong first; None for anything else."""
+        if not request.path.endswith(SPEECH):
+            return None
+        text, model = request.body.get("input"), request.body.get("model")
+        if not isinstance(text, str) or not 0 < len(text) <= _LONGEST_SPEECH:
+            return refusal(ApiError(400, "'input' must be a text of 1 to 4,096 characters"))
+        if not isinstance(model, str):
+            return refusal(ApiError(400, "you must provide a model parameter"))
+        if self._speech_faults:
+            return self._speech_faults.popleft()
+        return Raw(self._speech, content_type="audio/ogg")
 
     def _next(self, request: ChatRequest) -> Step:
         if self._author is not None:

@@ -1,0 +1,166 @@
+"""What listens and what speaks: programs with placeholders in their commands, and the conversions
+that stand between the formats of chats and those of programs.
+
+Chats speak OGG/Opus; most programs that listen want WAV, and most that speak write it. So `{wav}`
+in a command is the recording as WAV (16 kHz, one channel), and WAV that is spoken becomes OGG/Opus;
+opus-tools or ffmpeg do that, in the same sandbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from nanobot.providers.transcription import sound_suffix
+from nanobot.voice import VoiceFailed
+from nanobot.voice.programs import MEGABYTE, Desk, Program, Programs, filled, installed
+from nanobot.voice.sound import heard_text, is_ogg_opus, is_wav, opus_seconds, speakable
+
+LISTENING = ("input", "wav", "output")
+"""Placeholders of a command that listens. Without `{output}` its text is what it prints."""
+SPEAKING = ("input", "output")
+"""Those of one that speaks. Without `{input}` the text is on its standard input, and without
+`{output}` the sound is what it prints."""
+
+_MOST_TEXT = 400_000
+_HEARD_CHARACTERS = 100_000
+_MOST_WAV = 250 * MEGABYTE
+_NO_CONVERTER = "Install opus-tools or ffmpeg (`apt-get install opus-tools`)."
+
+Installed = Callable[[str], str]
+"""Where a program is, empty where it is not installed."""
+
+
+class ProgramTranscriber:
+    """Listens with a program. More than `max_bytes` are not given to it."""
+
+    def __init__(
+        self,
+        programs: Programs,
+        program: Program,
+        *,
+        max_bytes: int,
+        find: Installed = installed,
+    ) -> None:
+        self._programs, self._program, self._find = programs, program, find
+        self._max_bytes = max_bytes
+
+    async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
+        """What is said in `audio`; empty where nobody speaks. Of the sender's `name` and `mime` no
+        more is used than what a known format is called. Raises `VoiceFailed` and `StorageError`."""
+        if len(audio) > self._max_bytes:
+            raise VoiceFailed(
+                f"the recording is too large to be transcribed ({len(audio):,} bytes)",
+                hint=f"model.transcription.max_megabytes allows {self._max_bytes:,} bytes.",
+            )
+        command = self._program.command
+        async with self._programs.desk(self._program) as desk:
+            recorded = f"recording.{sound_suffix(mime, name)}"
+            await desk.put(recorded, audio)
+            if any("{wav}" in argument for argument in command):
+                await self._to_wav(desk, recorded, audio)
+            places = {"input": recorded, "wav": "input.wav", "output": "output.txt"}
+            argv = filled(command, {key: desk.path(file) for key, file in places.items()})
+            said = await desk.run(argv, most=_MOST_TEXT)
+            if any("{output}" in argument for argument in command):
+                said = await desk.take("output.txt", _MOST_TEXT)
+        return heard_text(said, _HEARD_CHARACTERS)
+
+    async def close(self) -> None:
+        """Nothing to release: a program that runs ends with who waits for it."""
+
+    async def _to_wav(self, desk: Desk, recorded: str, audio: bytes) -> None:
+        source, result = desk.path(recorded), desk.path("input.wav")
+        if is_ogg_opus(audio) and (opusdec := self._find("opusdec")):
+            argv = [opusdec, "--quiet", "--rate", "16000", source, result]
+        elif ffmpeg := self._find("ffmpeg"):
+            argv = [ffmpeg, "-nostdin", "-v", "error", "-y", "-i", source]
+            argv += ["-vn", "-ac", "1", "-ar", "16000", "-f", "wav", result]
+        elif is_wav(audio):
+            await desk.put("input.wav", audio)
+            return
+        else:
+            what = "a voice message" if is_ogg_opus(audio) else "this recording"
+            hint = _NO_CONVERTER if is_ogg_opus(audio) else "Install ffmpeg."
+            raise VoiceFailed(f"nothing is installed that makes WAV of {what}", hint=hint)
+        await desk.run(argv, most=_MOST_TEXT)
+
+
+class ProgramSpeaker:
+    """Speaks with a program."""
+
+    def __init__(self, programs: Programs, program: Program) -> None:
+        self._programs, self._program = programs, program
+
+    async def speak(self, text: str) -> bytes:
+        """The sound of `text`, in whatever format. Raises `VoiceFailed` and `StorageError`."""
+        command, stdin = self._program.command, text.encode("utf-8", "replace")
+        async with self._programs.desk(self._program) as desk:
+            if any("{input}" in argument for argument in command):
+                await desk.put("input.txt", stdin)
+                stdin = b""
+            places = {"input": desk.path("input.txt"), "output": desk.path("output.wav")}
+            sound = await desk.run(filled(command, places), stdin, most=_MOST_WAV)
+            if any("{output}" in argument for argument in command):
+                sound = await desk.take("output.wav", _MOST_WAV)
+        return sound
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+class SpeechLimits(Struct, frozen=True):
+    """Of a reply the first `characters` are spoken; the sound has at most `seconds` and `bytes`."""
+
+    characters: int = 1_500
+    seconds: float = 300.0
+    bytes: int = 10 * MEGABYTE
+
+
+class Speech:
+    """What makes a voice message of a reply. `speak` gives the sound; where that is WAV, `programs`
+    convert it."""
+
+    def __init__(
+        self,
+        speak: Callable[[str], Awaitable[bytes]],
+        programs: Programs,
+        limits: SpeechLimits,
+        find: Installed = installed,
+    ) -> None:
+        self._speak, self._programs, self._limits, self._find = speak, programs, limits, find
+
+    def words(self, reply: str) -> str:
+        """What is said of a reply; empty where nothing of it can be."""
+        return speakable(reply, self._limits.characters)
+
+    async def say(self, words: str) -> bytes:
+        """A voice message, whole and within the limits. Raises `NanobotError`."""
+        sound = await self._speak(words)
+        if is_wav(sound):
+            sound = await self._to_opus(sound)
+        elif not is_ogg_opus(sound):
+            raise VoiceFailed("what was spoken is neither OGG/Opus nor WAV")
+        if len(sound) > self._limits.bytes:
+            raise VoiceFailed(f"what was spoken is too large ({len(sound):,} bytes)")
+        if (seconds := opus_seconds(sound)) > self._limits.seconds:
+            raise VoiceFailed(f"what was spoken takes too long ({seconds:.0f} seconds)")
+        return sound
+
+    async def _to_opus(self, sound: bytes) -> bytes:
+        if opusenc := self._find("opusenc"):
+            program = Program((opusenc, "--quiet", "--bitrate", "32", "--downmix-mono"))
+            files = ["{input}", "{output}"]
+            if int.from_bytes(sound[4:8], "little") + 8 > len(sound):  # written to a pipe
+                files = ["--ignorelength", *files]
+        elif ffmpeg := self._find("ffmpeg"):
+            program = Program((ffmpeg, "-nostdin", "-v", "error", "-y"))
+            files = ["-i", "{input}", "-ac", "1", "-c:a", "libopus", "-b:a", "32k", "{output}"]
+        else:
+            raise VoiceFailed("nothing is installed that makes OGG/Opus of WAV", hint=_NO_CONVERTER)
+        async with self._programs.desk(program) as desk:
+            await desk.put("speech.wav", sound)
+            places = {"input": desk.path("speech.wav"), "output": desk.path("speech.ogg")}
+            await desk.run(filled([*program.command, *files], places), most=_MOST_TEXT)
+            return await desk.take("speech.ogg", self._limits.bytes)

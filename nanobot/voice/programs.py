@@ -1,0 +1,276 @@
+"""Runs one program over one file: in the sandbox, in a folder of its own that is gone afterwards.
+
+Invariant: a program sees the system's programs, the paths it was given and its folder, and writes
+only there. It has no network. It is dead, with all that it started, when `run` is over, in whatever
+way; its time, its memory and what it writes are limited. Nothing that it left is followed: what is
+read of the folder is a plain file of that folder or nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from nanobot.clock import first_error
+from nanobot.errors import NanobotError, StorageError, ToolError
+from nanobot.io import storage_errors
+from nanobot.security.paths import Root
+from nanobot.security.sandbox import PATH, Confined, Launch, Sandbox, SandboxRefused
+from nanobot.security.sandbox.finding import FindSandbox
+from nanobot.security.sandbox.running import CHUNK, running, signal_group
+from nanobot.text import printable
+from nanobot.voice import VoiceFailed
+
+MEGABYTE = 1_000_000
+
+_FILE_MEGABYTES = 256
+"""The largest file that a program may write: two hours of speech as WAV."""
+_FOLDER_MEGABYTES = 600
+"""All of them: enough for a conversion beside its result."""
+_PROCESSES = 128
+_LOOK_SECONDS = 0.2
+"""How often what a program has written is added up."""
+_SAID_CHARACTERS = 4_000
+"""Of what a program complains, as much is kept of its end."""
+_LINE_CHARACTERS = 200
+_DRAIN_SECONDS = 5.0
+"""In which what a program left behind is cleared away."""
+
+
+class Program(Struct, frozen=True):
+    """What is run, and what it may use. `command` has placeholders such as `{input}`; `read` are
+    paths that it may read beside those that it names in full. `seconds` are for everything that one
+    file takes, `memory_megabytes` for all its processes. Not `sandboxed`, it may do what its owner
+    may."""
+
+    command: tuple[str, ...]
+    read: tuple[Path, ...] = ()
+    seconds: float = 60.0
+    memory_megabytes: int = 4_096
+    sandboxed: bool = True
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return printable(Path(self.command[0]).name)
+
+    @property
+    def readable(self) -> tuple[Path, ...]:
+        """All that it may read: a model that it names is there without being said twice."""
+        named = [Path(argument) for argument in self.command if argument.startswith("/")]
+        paths = (*self.read, *named, *_environment_of(Path(self.command[0])))
+        return tuple(dict.fromkeys(path for path in paths if _is_own(path) and path.exists()))
+
+
+_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr")
+
+
+def _is_own(path: Path) -> bool:
+    """Whether it is no path of the system's, which are shown anyway or not at all."""
+    real = Path(os.path.realpath(path))
+    return (
+        real != Path("/") and ".." not in path.parts and not any(map(real.is_relative_to, _SYSTEM))
+    )
+
+
+def _environment_of(program: Path) -> tuple[Path, ...]:
+    """The virtual environment that a program belongs to, and the Python that it was made from."""
+    folder = program.parent.parent
+    if not (program.is_absolute() and (folder / "pyvenv.cfg").is_file()):
+        return ()
+    return folder, Path(os.path.realpath(folder / "bin" / "python")).parent.parent
+
+
+class Programs:
+    """Runs programs, `at_once` at the same time. `find` finds the sandbox; `folder` is where their
+    own folders are made, and holds nothing else."""
+
+    def __init__(self, find: FindSandbox, folder: Path, *, at_once: int = 2) -> None:
+        self._find, self._folder = find, folder
+        self._turnstile = asyncio.Semaphore(at_once)
+        self._swept = False
+
+    @asynccontextmanager
+    async def desk(self, program: Program) -> AsyncIterator[Desk]:
+        """A folder for one file, and the time for it. Raises `VoiceFailed` where the time is over
+        or no sandbox works, and `StorageError`."""
+        async with self._turnstile:
+            sandbox = await self._sandbox(program)
+            folder = await asyncio.to_thread(self._made)
+            try:
+                async with asyncio.timeout(program.seconds):
+                    yield Desk(folder, sandbox, program)
+            except TimeoutError as error:
+                raise VoiceFailed(
+                    f"{program.name} took longer than {program.seconds:g} seconds",
+                    hint="A smaller model is faster; or raise timeout_seconds.",
+                ) from error
+            finally:
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def _sandbox(self, program: Program) -> Sandbox:
+        if not program.sandboxed:
+            return Sandbox("none")
+        found = await self._find()
+        if found.sandbox is None:
+            raise VoiceFailed(f"there is no sandbox to run {program.name} in", hint=found.problem)
+        return found.sandbox
+
+    def _made(self) -> Path:
+        """A new folder. Clears away at the first time what a process that was killed left."""
+        with storage_errors(self._folder):
+            if not self._swept:
+                self._swept = True
+                shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(dir=self._folder))
+
+
+class Desk:
+    """The folder of one file, in which programs work one after the other."""
+
+    def __init__(self, folder: Path, sandbox: Sandbox, program: Program) -> None:
+        self._folder, self._sandbox, self._program = folder, sandbox, program
+        self._root = Root(folder, name="folder of the program")
+
+    def path(self, name: str) -> str:
+        """Where a file of this name is for a program."""
+        return str(self._folder / name)
+
+    async def put(self, name: str, content: bytes) -> None:
+        """Lay a file there. Raises `StorageError`."""
+        await asyncio.to_thread(self._root.place(name).write_bytes, content)
+
+    async def take(self, name: str, most: int) -> bytes:
+        """What a program left under this name, of at most `most` bytes. Raises `VoiceFailed`."""
+        try:
+            content = await asyncio.to_thread(self._root.place(name).read_bytes, most)
+        except ToolError as error:  # a link, a pipe, a folder, or too much
+            raise VoiceFailed(f"what {self._program.name} wrote cannot be used: {error}") from error
+        if content is None:
+            raise VoiceFailed(f"{self._program.name} wrote nothing")
+        return content
+
+    async def run(self, command: Sequence[str], stdin: bytes = b"", *, most: int) -> bytes:
+        """What a program prints, at most `most` bytes. Raises `VoiceFailed` unless it ends well."""
+        name, program = printable(Path(command[0]).name), self._program
+        confined = Confined(
+            self._folder,
+            hide_git=False,
+            extra_read_only=program.readable if program.sandboxed else (),
+            environment={"TMPDIR": str(self._folder), "HOME": str(self._folder)},
+            memory_megabytes=program.memory_megabytes,
+            processes=_PROCESSES,
+            file_megabytes=_FILE_MEGABYTES,
+        )
+        try:
+            launch = self._sandbox.launch(command, confined)
+            with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
+                await asyncio.to_thread(_fill, given.fileno(), stdin)
+                try:
+                    why, said = await self._watched(launch, given.fileno(), printed.fileno(), most)
+                except BaseExceptionGroup as group:
+                    raise first_error(group) from None
+                if why:
+                    raise _failure(name, why, said)
+                return await asyncio.to_thread(os.pread, printed.fileno(), most, 0)
+        except (SandboxRefused, OSError) as error:
+            if isinstance(error, StorageError | TimeoutError):
+                raise
+            hint = error.hint if isinstance(error, NanobotError) else ""
+            raise VoiceFailed(f"{name} cannot be run: {error}", hint=hint) from error
+
+    async def _watched(
+        self, launch: Launch, given: int, printed: int, most: int
+    ) -> tuple[str, str]:
+        """Run it to its end: how that was, empty where all is well, and what it complained of."""
+        async with (
+            running(launch, stdin=given, stdout=printed) as (child, complaints),
+            asyncio.TaskGroup() as tasks,
+        ):
+            reading = tasks.create_task(_end_of(complaints))
+            exited = tasks.create_task(child.wait())
+            why = ""
+            while not why and not exited.done():
+                await asyncio.wait({exited}, timeout=_LOOK_SECONDS)
+                why = await asyncio.to_thread(self._excess, printed, most)
+            signal_group(child, signal.SIGKILL)
+            code = await exited
+            await asyncio.wait({reading}, timeout=_DRAIN_SECONDS)
+            said = reading.result() if reading.done() else ""
+            reading.cancel()  # where something that left the group still holds the pipe
+        return why or (_ending(code) if code else ""), said
+
+    def _excess(self, printed: int, most: int) -> str:
+        """What it has written too much; empty where nothing."""
+        if os.fstat(printed).st_size > most:
+            return f"printed more than {most:,} bytes"
+        if _size_of(self._folder) > _FOLDER_MEGABYTES * MEGABYTE:
+            return f"wrote more than {_FOLDER_MEGABYTES} MB"
+        return ""
+
+
+def filled(command: Sequence[str], places: dict[str, str]) -> list[str]:
+    """`command` with each `{name}` of `places` replaced; other braces stay."""
+    found = list(command)
+    for name, place in places.items():
+        found = [argument.replace(f"{{{name}}}", place) for argument in found]
+    return found
+
+
+def installed(program: str) -> str:
+    """Where the sandbox finds a program; empty where it is not installed."""
+    return shutil.which(program, path=PATH) or ""
+
+
+def _fill(descriptor: int, content: bytes) -> None:
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def _size_of(folder: Path) -> int:
+    """Bytes on disk of all that lies below. Links are not followed."""
+    total, waiting = 0, [str(folder)]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512 + 1_024
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return total
+
+
+async def _end_of(reader: asyncio.StreamReader) -> str:
+    """The end of what comes, until nothing more does."""
+    said = b""
+    while chunk := await reader.read(CHUNK):
+        said = (said + chunk)[-4 * _SAID_CHARACTERS :]
+    return said.decode("utf-8", "replace")[-_SAID_CHARACTERS:]
+
+
+def _ending(code: int) -> str:
+    number = -code if code < 0 else code - 128
+    with suppress(ValueError):
+        if signal.Signals(number) is signal.SIGXFSZ:
+            return f"wrote a file of more than {_FILE_MEGABYTES} MB"
+        return f"was ended by {signal.Signals(number).name}"
+    return f"ended with code {code}"
+
+
+def _failure(name: str, what: str, said: str) -> VoiceFailed:
+    """The sandbox's own words (`nanobot: stopped: …`) count more than those of the program."""
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith("nanobot: ")]
+    last = (own or lines or [""])[-1]
+    said = printable(last.removeprefix("nanobot: ")[:_LINE_CHARACTERS])
+    return VoiceFailed(f"{name} {what}" + (f": {said}" if said else ""))

@@ -1,0 +1,106 @@
+"""What is sound and what is speech: pure checks of what programs and servers give, and the words of
+a reply that can be said.
+
+A voice message is an Ogg stream of Opus, because that is all that chats play as one. Its pages are
+walked to the end: a file that only begins like one is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nanobot.channel.markdown import Dialect, clean_source, lay_out
+from nanobot.voice import VoiceFailed
+
+_PAGE = 27
+"""Bytes of an Ogg page before its table of segments."""
+_RATE = 48_000
+"""What Opus counts time in, whatever was recorded."""
+
+_DIALECT = Dialect(("", "", ""), "", 80, re.compile(""), marks_quotes=False)
+_LAID_OUT = 8_000
+"""Characters that are parsed; nobody listens to more."""
+_ADDRESS = re.compile(r"\b(?:https?://|www\.)\S+", re.IGNORECASE)
+_UNSPEAKABLE = re.compile("[\u2500-\u27bf\u2b00-\u2bff\ufe00-\ufe0f\u200d\U0001f000-\U0001faff]+")
+"""Lines, arrows and emoji: engines read out their names, or stumble."""
+_SENTENCE_END = re.compile(r"[.!?…:;。！？](?=\s)|\n")
+
+
+def is_wav(sound: bytes) -> bool:
+    """Whether it begins like a WAV file."""
+    return sound[:4] == b"RIFF" and sound[8:12] == b"WAVE"
+
+
+def is_ogg_opus(sound: bytes) -> bool:
+    """Whether it begins like a voice message."""
+    return sound.startswith(b"OggS") and b"OpusHead" in sound[:64]
+
+
+def opus_seconds(sound: bytes) -> float:
+    """How long a voice message lasts. Raises `VoiceFailed` for anything that is none, or not
+    whole."""
+    if not is_ogg_opus(sound):
+        raise VoiceFailed("the sound is no OGG/Opus")
+    positions = [position for position in _positions(sound) if position != _UNKNOWN]
+    if not positions or positions[-1] <= 0:
+        raise VoiceFailed("there is no sound in the OGG/Opus file")
+    return positions[-1] / _RATE
+
+
+_UNKNOWN = 2**64 - 1
+
+
+def _positions(sound: bytes) -> Iterator[int]:
+    """The time in each page, in samples. Raises `VoiceFailed` where the pages do not end with the
+    file."""
+    at = 0
+    while at < len(sound):
+        segments = sound[at + _PAGE - 1] if at + _PAGE <= len(sound) else 0
+        table = sound[at + _PAGE : at + _PAGE + segments]
+        if sound[at : at + 4] != b"OggS" or len(table) < segments:
+            raise VoiceFailed("the OGG/Opus file is damaged")
+        yield int.from_bytes(sound[at + 6 : at + 14], "little")
+        at += _PAGE + segments + sum(table)
+    if at != len(sound):
+        raise VoiceFailed("the OGG/Opus file is cut off")
+
+
+def speakable(markdown: str, most: int) -> str:
+    """The words of a reply as one would read them aloud, at most `most` characters and whole
+    sentences of it: without code, tables, addresses and emoji. Empty where nothing is left."""
+    source = clean_source(markdown)[:_LAID_OUT]
+    said = []
+    for line in lay_out(source, _DIALECT):
+        if not line.is_code:
+            words = "".join(span.text for span in line.spans if not span.raw)
+            said.append(line.prefix + _ADDRESS.sub(" ", words))
+    text = _UNSPEAKABLE.sub(" ", "\n".join(said))
+    lines = (" ".join(line.split()) for line in text.split("\n"))
+    return _beginning("\n".join(line for line in lines if any(map(str.isalnum, line))), most)
+
+
+def _beginning(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    ends = [found.end() for found in _SENTENCE_END.finditer(text, 0, most)]
+    if not ends:
+        space = text.rfind(" ", 0, most)
+        ends = [space if space > 0 else most]
+    return text[: ends[-1]].rstrip()
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
+
+
+def heard_text(said: bytes, most: int) -> str:
+    """What a program printed as what was said: plain text of at most `most` characters. Raises
+    `VoiceFailed` for what is no text."""
+    try:
+        text = said.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise VoiceFailed("what it printed is no text") from error
+    if "\0" in text:
+        raise VoiceFailed("what it printed is no text")
+    lines = (" ".join(_CONTROLS.sub(" ", line).split()) for line in text.split("\n"))
+    return "\n".join(filter(None, lines))[:most].strip()

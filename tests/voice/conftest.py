@@ -1,0 +1,25 @@
+"""Programs in the sandbox of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nanobot.security.sandbox.finding import SandboxFinder
+from nanobot.voice.programs import Programs
+
+
+@pytest.fixture
+def home(disk_path: Path) -> Path:
+    """Nanobot's own folder, with something in it that is nobody's business."""
+    home = disk_path / "home"
+    home.mkdir()
+    (home / "secrets.env").write_text("KEY=canary")
+    return home
+
+
+@pytest.fixture
+def programs(home: Path) -> Programs:
+    """What runs them."""
+    return Programs(SandboxFinder("auto", home), home / "state" / "voice")

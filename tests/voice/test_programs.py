@@ -1,0 +1,180 @@
+"""A program gets one file and its time, and whatever it does, nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nanobot.security.sandbox.finding import FoundSandbox
+from nanobot.voice import VoiceFailed
+from nanobot.voice.engines import ProgramSpeaker
+from nanobot.voice.programs import Program, Programs, filled
+
+
+async def speak(
+    programs: Programs, *command: str, seconds: float = 60.0, megabytes: int = 512
+) -> bytes:
+    program = Program(command, seconds=seconds, memory_megabytes=megabytes)
+    return await ProgramSpeaker(programs, program).speak("hello")
+
+
+def left(home: Path) -> list[Path]:
+    folder = home / "state" / "voice"
+    return list(folder.iterdir()) if folder.exists() else []
+
+
+async def test_it_reads_the_text_and_prints_or_writes_the_sound(
+    programs: Programs, home: Path
+) -> None:
+    assert await speak(programs, "cat") == b"hello"
+    assert await speak(programs, "cp", "{input}", "{output}") == b"hello"
+    assert await speak(programs, "sh", "-c", "cat > {output}; echo done") == b"hello"
+    assert left(home) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (("false",), "ended with code 1"),
+        (("sh", "-c", "echo first >&2; echo no such voice >&2; exit 3"), "code 3: no such voice"),
+        (("no-such-program",), "cannot run no-such-program"),
+        (("sh", "-c", "kill -SEGV $$"), "SIGSEGV"),
+        (("sh", "-c", ": {output}"), "wrote nothing"),
+        (("ln", "-s", "/etc/passwd", "{output}"), "links are not followed"),
+        (("mkfifo", "{output}"), "not a plain file"),
+        (("mkdir", "{output}"), "is a folder"),
+        (("head", "-c", "300000000", "/dev/zero"), "printed more than|File too large"),
+        (("sh", "-c", "head -c 300000000 /dev/zero > {output}"), "File too large|more than 256 MB"),
+    ],
+)
+async def test_what_goes_wrong_is_said_in_a_line(
+    programs: Programs, home: Path, command: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(VoiceFailed, match=reason):
+        await speak(programs, *command)
+    assert left(home) == []
+
+
+async def test_one_that_hangs_is_ended_with_all_that_it_started(
+    programs: Programs, home: Path
+) -> None:
+    hanging = "trap '' TERM; (setsid sleep 987654) & sleep 987654"
+    with pytest.raises(VoiceFailed, match=r"sh took longer than 0\.5 seconds") as failed:
+        await speak(programs, "sh", "-c", hanging, seconds=0.5)
+    assert "timeout_seconds" in failed.value.hint
+    assert left(home) == []
+    for _ in range(100):
+        if not await asyncio.to_thread(_run_of, "987654"):
+            return
+        await asyncio.to_thread(_pause)
+    raise AssertionError("something of it still runs")
+
+
+def _run_of(word: str) -> list[str]:
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return [line for line in lines if line.startswith("sleep") and word in line]
+
+
+def _pause() -> None:
+    import threading
+
+    threading.Event().wait(0.05)
+
+
+async def test_one_that_fills_the_disk_file_by_file_is_ended(
+    programs: Programs, home: Path
+) -> None:
+    filling = 'cd "$TMPDIR"; i=0; while :; do head -c 90000000 /dev/zero > $i; i=$((i+1)); done'
+    with pytest.raises(VoiceFailed, match="wrote more than 600 MB"):
+        await speak(programs, "sh", "-c", filling)
+    assert left(home) == []
+
+
+async def test_one_that_multiplies_is_ended(programs: Programs, home: Path) -> None:
+    forking = "f() { f | f & }; f; sleep 30"
+    with pytest.raises(VoiceFailed):
+        await speak(programs, "sh", "-c", forking, seconds=20)
+    assert left(home) == []
+    assert await speak(programs, "cat") == b"hello"
+
+
+async def test_it_sees_nothing_of_nanobot_and_has_no_network(
+    programs: Programs, home: Path
+) -> None:
+    looking = (
+        f"cat {home}/secrets.env {home}/config.yaml; ls {home}; echo x > {home}/state/made;"
+        ' cat /etc/shadow; echo "$HOME $KEY"; exit 0'
+    )
+    seen = (await speak(programs, "sh", "-c", looking)).decode()
+    assert "canary" not in seen
+    assert "secrets.env" not in seen
+    assert seen.startswith(f"{home}/state/voice/")
+    assert not (home / "state" / "made").exists()
+    calling = "import socket; socket.create_connection(('127.0.0.1', 9), 2)"
+    with pytest.raises(VoiceFailed, match=r"PermissionError|Network is unreachable|refused"):
+        await speak(programs, "/usr/bin/python3", "-c", calling)
+
+
+async def test_it_reads_the_model_that_its_command_names_and_writes_it_not(
+    programs: Programs, disk_path: Path
+) -> None:
+    model = disk_path / "models" / "voice.bin"
+    model.parent.mkdir()
+    model.write_text("model")
+    beside = model.with_name("other.bin")
+    beside.write_text("other")
+    assert await speak(programs, "cat", str(model)) == b"model"
+    with pytest.raises(VoiceFailed):
+        await speak(programs, "sh", "-c", f"cat {beside}")
+    reading = Program(("sh", "-c", f"cat {beside}"), read=(model.parent,))
+    assert await ProgramSpeaker(programs, reading).speak("x") == b"other"
+    with pytest.raises(VoiceFailed):
+        await speak(programs, "sh", "-c", 'echo > "$1"', "sh", str(model))
+    assert model.read_text() == "model"
+
+
+async def test_a_python_environment_comes_with_the_python_that_it_was_made_from(
+    programs: Programs, disk_path: Path
+) -> None:
+    base, folder = disk_path / "base", disk_path / "environment"
+    (base / "bin").mkdir(parents=True)
+    (folder / "bin").mkdir(parents=True)
+    (folder / "pyvenv.cfg").write_text("")
+    (base / "bin" / "python3").write_text(f"#!/bin/sh\ncat {base}/library\n")
+    (base / "bin" / "python3").chmod(0o755)
+    (base / "library").write_text("standard library")
+    (folder / "bin" / "python").symlink_to(base / "bin" / "python3")
+    assert await speak(programs, str(folder / "bin" / "python")) == b"standard library"
+
+
+async def test_without_a_sandbox_nothing_runs_unless_the_owner_says_so(home: Path) -> None:
+    async def none() -> FoundSandbox:
+        return FoundSandbox(None, "install bubblewrap")
+
+    programs = Programs(none, home / "state" / "voice")
+    with pytest.raises(VoiceFailed, match="no sandbox to run cat") as failed:
+        await speak(programs, "cat")
+    assert failed.value.hint == "install bubblewrap"
+    open_one = Program(("cat",), sandboxed=False)
+    assert await ProgramSpeaker(programs, open_one).speak("hello") == b"hello"
+
+
+async def test_what_a_killed_process_left_is_cleared_away(programs: Programs, home: Path) -> None:
+    old = home / "state" / "voice" / "tmpold"
+    old.mkdir(parents=True)
+    (old / "recording.ogg").write_text("somebody's words")
+    assert await speak(programs, "cat") == b"hello"
+    assert left(home) == []
+
+
+def test_only_known_placeholders_are_replaced() -> None:
+    command = ["a", "--in={input}", "{other}", '{"json": "{output}"}']
+    places = {"input": "/x", "output": "/y"}
+    assert filled(command, places) == ["a", "--in=/x", "{other}", '{"json": "/y"}']
