@@ -89,7 +89,8 @@ _TOO_LONG = ("too long", "too_long")
 
 class Attempt(Struct, frozen=True):
     """One form of a part. `thread` and `reply_to` are ids or None; `plain`: without entities;
-    `documents`: every file as a plain document; `blocks`: as a rich message of these."""
+    `documents`: every file as a plain document; `blocks`: as a rich message of these; `only`: the
+    person in a group who alone sees it."""
 
     chat_id: int
     thread: int | None = None
@@ -97,6 +98,7 @@ class Attempt(Struct, frozen=True):
     plain: bool = False
     documents: bool = False
     blocks: Sequence[Block] = ()
+    only: int | None = None
 
     def after(self, refusal: str, *, has_files: bool) -> Attempt | None:
         """The form to try after one was refused with this text; None where there is none. Each
@@ -157,11 +159,13 @@ class Outbound:
             raise SendRefused("there is nothing to send")
         await self._previews.finish(part.chat_id)
         thread = number(part.thread_id) if part.thread_id else None
-        may_be_rich = self._rich and not uploads and part.key != self._failed_rich
-        blocks = rich_blocks(part.content) if may_be_rich else ()
-        attempt = Attempt(chat_id, thread, reply_to, blocks=blocks)
+        only = number(part.only) if not uploads and chat_id < 0 else None
+        may_be_rich = self._rich and not uploads and only is None
+        is_tried = part.key == self._failed_rich
+        blocks = rich_blocks(part.content) if may_be_rich and not is_tried else ()
+        attempt = Attempt(chat_id, thread, reply_to, blocks=blocks, only=only)
         message_id = await self._deliver(part, uploads, attempt)
-        return Receipt(str(message_id))
+        return Receipt(str(message_id or ""))  # what one person sees has no id for others
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
         """Edit a message that was sent: without its buttons, and with a line below it where there
@@ -186,6 +190,8 @@ class Outbound:
     ) -> int:
         for _ in range(_MOST_ATTEMPTS):
             try:
+                if attempt.only is not None:
+                    return await self._call_ephemeral(part, attempt)
                 return await self._call(part, uploads, attempt)
             except ChatMigrated as error:
                 attempt = self._at_new_id(part, attempt, error.new_chat_id)
@@ -243,6 +249,23 @@ class Outbound:
             keyboard = _keyboard(part.buttons)
             message = await send(to.chat_id, files[0], reply_markup=keyboard, **words, **place)
             return message.message_id
+
+    async def _call_ephemeral(self, part: OutboundPart, to: Attempt) -> int:
+        """Show a text to one person alone, or to everybody where that is refused."""
+        text = _text(part, plain=False)
+        try:
+            message = await self._client.bot.send_message(
+                to.chat_id,
+                text.text,
+                entities=text.entities or None,
+                message_thread_id=to.thread,
+                link_preview_options=NO_LINK_PREVIEW,
+                api_kwargs={"receiver_user_id": to.only},
+            )
+        except (BadRequest, Forbidden) as error:
+            logger.info("telegram: {}: {}; shown to everybody", part.key, error.message)
+            return await self._call(part, (), replace(to, only=None))
+        return message.message_id
 
     async def _call_rich(self, part: OutboundPart, to: Attempt) -> int:
         fields: dict[str, str] = {}

@@ -239,7 +239,8 @@ class Button(Struct, frozen=True, array_like=True):
 
 
 class OutboundMessage(Struct, frozen=True):
-    """Something to say in a chat. Markdown; the channel translates and the core splits."""
+    """Something to say in a chat. Markdown; the channel translates and the core splits. `only` is
+    the sender to whom alone it is shown in a group where the platform can do that."""
 
     channel: str
     chat_id: str
@@ -248,6 +249,7 @@ class OutboundMessage(Struct, frozen=True):
     reply_to: str = ""
     thread_id: str = ""
     buttons: tuple[Button, ...] = ()
+    only: str = ""
 
 
 class OutboundPart(Struct, frozen=True):
@@ -268,6 +270,7 @@ class OutboundPart(Struct, frozen=True):
     buttons: tuple[Button, ...] = ()
     event_ids: tuple[str, ...] = ()
     last: bool = True
+    only: str = ""
 
     @classmethod
     def of(

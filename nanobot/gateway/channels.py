@@ -309,7 +309,10 @@ class Host:
         try:
             if text := await self._parts.access.request_access(self._channel, sender, chat):
                 logger.info("{}: somebody requests access: `nanobot pair list`", self._channel)
-                message = OutboundMessage(self._channel, chat.id, text, thread_id=chat.thread_id)
+                only = sender.id if chat.is_group else ""
+                message = OutboundMessage(
+                    self._channel, chat.id, text, thread_id=chat.thread_id, only=only
+                )
                 await self._parts.bus.send_outgoing(name, Outgoing("reply", (message,)))
         except StorageError as error:
             logger.warning("a stranger was not answered: {}", error)

@@ -47,6 +47,28 @@ def album(*items: dict[str, Any], files: int = 2) -> Call:
     return Call("sendMediaGroup", {"chat_id": 7, "media": list(items)}, FILE if files else {})
 
 
+def rich(*blocks: object, **more: object) -> Call:
+    """A call of sendRichMessage."""
+    return Call("sendRichMessage", {"chat_id": 7, "rich_message": {"blocks": [*blocks], **more}})
+
+
+def paragraph(content: object) -> dict[str, object]:
+    """A block."""
+    return {"type": "paragraph", "text": content}
+
+
+def table(columns: int, rows: int = 1) -> dict[str, object]:
+    """A block."""
+    cell = {"text": "x", "align": "left", "valign": "top"}
+    return {"type": "table", "cells": [[cell] * columns] * rows}
+
+
+def react(*emojis: str) -> Call:
+    """A call of setMessageReaction."""
+    reaction = [{"type": "emoji", "emoji": emoji} for emoji in emojis]
+    return Call("setMessageReaction", {"chat_id": 7, "message_id": 1, "reaction": reaction})
+
+
 def item(kind: str, name: str = "a", **more: object) -> dict[str, Any]:
     return {"type": kind, "media": f"attach://{name}", **more}
 
@@ -77,6 +99,11 @@ GOOD = [
     Call("setWebhook", {"url": "https://bot.example.org:8443/t", "secret_token": "aZ_-9"}),
     Call("setMyCommands", {"commands": [], "scope": {"type": "chat", "chat_id": 7}}),
     Call("answerCallbackQuery", {"callback_query_id": "1", "text": "t" * 200}),
+    rich(paragraph("x"), {"type": "heading", "text": "x", "size": 6}, table(20, 400)),
+    rich(paragraph(["a ", {"type": "bold", "text": [{"type": "code", "text": "b"}]}])),
+    rich({"type": "blockquote", "blocks": [paragraph("x" * 32_768)]}),
+    react("👀"),
+    react(),
 ]
 WRONG = [
     (text(""), "message text is empty"),
@@ -147,6 +174,15 @@ WRONG = [
     (Call("setWebhook", {"url": "http://bot.example.org/t"}), "HTTPS"),
     (Call("setWebhook", {"url": "https://bot.example.org:9000/t"}), "ports"),
     (Call("setWebhook", {"url": "https://bot.example.org", "secret_token": "é"}), "unallowed"),
+    (rich(), "non-empty"),
+    (rich(paragraph("x"), html="<p>x</p>"), "exactly one form"),
+    (rich(paragraph("x" * 32_769)), "too long"),
+    (rich(*(paragraph("x") for _ in range(501))), "too long"),
+    (rich(table(21)), "too many columns"),
+    (rich({"type": "pre", "text": "x", "colour": "red"}), "unknown"),
+    (rich({"text": "x"}), "rich_message.blocks[0]"),
+    (react("👀", "👍"), "TOO_MANY"),
+    (react("x"), "REACTION_INVALID"),
 ]
 
 

@@ -347,3 +347,30 @@ async def test_the_token_is_in_no_error(rig: Rig) -> None:
         while error is not None:
             assert secret not in repr(error)
             error = error.__cause__ or error.__context__
+
+
+async def test_what_is_for_one_person_of_a_group_is_shown_to_them_alone(rig: Rig) -> None:
+    part = OutboundPart("key", "telegram", str(GROUP), "# your `code`", only=str(PERSON))
+    assert (await rig.outbound.send(part)).platform_id == ""
+    (sent,) = rig.telegram.ephemeral(GROUP)
+    assert (sent.text, sent.only, sent.kind) == ("your code", PERSON, "text")
+    assert rig.telegram.messages(GROUP) == []
+
+
+@pytest.mark.parametrize("code", [400, 403])
+async def test_where_nothing_can_be_shown_to_one_person_everybody_sees_it_once(
+    rig: Rig, code: int
+) -> None:
+    rig.telegram.fail("sendMessage", code, "EPHEMERAL_FORBIDDEN")
+    part = OutboundPart("key", "telegram", str(GROUP), "your code", only=str(PERSON))
+    assert (await rig.outbound.send(part)).platform_id
+    assert rig.telegram.texts(GROUP) == ["your code"]
+    assert rig.telegram.ephemeral(GROUP) == []
+
+
+@pytest.mark.parametrize(("chat", "only"), [(PERSON, str(PERSON)), (GROUP, "chat:-5")])
+async def test_in_private_and_for_whom_no_account_is_known_it_is_a_message_like_any_other(
+    rig: Rig, chat: int, only: str
+) -> None:
+    await rig.outbound.send(OutboundPart("key", "telegram", str(chat), "your code", only=only))
+    assert rig.telegram.texts(chat) == ["your code"]

@@ -108,6 +108,20 @@ async def test_strangers_cost_no_model_call_hold_up_nobody_and_leave_no_trace(
     assert len(asked) < 20_000
 
 
+async def test_the_code_of_a_group_is_shown_to_the_person_alone_who_asked(
+    tmp_path: Path, telegram: FakeTelegram
+) -> None:
+    telegram.group(GROUP)
+    async with talking(tmp_path, telegram, ScriptedModel(), settings={"groups": "mention"}):
+        telegram.say(f"@{telegram.username} hello", user=OWNER, chat=GROUP)
+        await telegram.wait_for(lambda: telegram.ephemeral(GROUP))
+    (sent,) = telegram.ephemeral(GROUP)
+    assert sent.only == OWNER
+    assert "this group is not on its list" in sent.text
+    assert telegram.messages(GROUP) == []
+    assert not telegram.violations
+
+
 async def test_the_memory_that_strangers_take_is_bounded(
     tmp_path: Path, telegram: FakeTelegram
 ) -> None:

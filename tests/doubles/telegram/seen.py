@@ -33,6 +33,10 @@ class Seen:
         chosen = chats.values() if chat is None else [chats[chat]] if chat in chats else []
         return [sent for one in chosen for sent in one.sent.values()]
 
+    def ephemeral(self, chat: int) -> list[Sent]:
+        """The messages of the bot in a group that only one person saw, in order."""
+        return list(self._world.chat(chat).unseen)
+
     def texts(self, chat: int | None = PERSON) -> list[str]:
         """Their texts and captions."""
         return [sent.text for sent in self.messages(chat)]

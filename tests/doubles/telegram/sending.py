@@ -114,8 +114,11 @@ class Sending:
 
     def _deliver(self, call: Call, content: _Content) -> Json:
         chat, thread, reply_to = self._target(call)
+        only = call.number("receiver_user_id")
+        if only is not None and chat.type == "private":
+            raise bad_request("EPHEMERAL_PEER_INVALID")
         sent = Sent(
-            message_id=self._world.next_message_id(chat),
+            message_id=0 if only else self._world.next_message_id(chat),
             chat_id=chat.id,
             kind=content.kind,
             text=content.text,
@@ -129,7 +132,13 @@ class Sending:
             previews=call.object("link_preview_options").get("is_disabled") is not True,
             group_id=content.group,
             blocks=content.blocks,
+            only=only,
         )
+        if only is not None:
+            chat.unseen.append(sent)
+            self._world.changes.tell()
+            post = self._post(chat, sent, content, call)
+            return post | {"ephemeral_message_id": len(chat.unseen)}
         return self._world.show(chat, sent, self._post(chat, sent, content, call))
 
     def _post(self, chat: ChatState, sent: Sent, content: _Content, call: Call) -> Json:

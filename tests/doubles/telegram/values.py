@@ -71,7 +71,8 @@ class Sent:
     `kind` is "text", "rich", "photo", "document", "voice", "video", "audio" or "animation"; `text`
     is the caption where there is a file, and what people read of the `blocks` of a rich message.
     `entities` are as sent. `file` is what was uploaded (None for text). `buttons` are the rows from
-    the top. `group_id` ties the items of an album together.
+    the top. `group_id` ties the items of an album together. `only` is the person who alone sees an
+    ephemeral message, which has the id 0.
     """
 
     message_id: int
@@ -89,6 +90,7 @@ class Sent:
     group_id: str = ""
     edited: bool = False
     blocks: tuple[Json, ...] = ()
+    only: int | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ class StoredFile:
 @dataclass(slots=True)
 class ChatState:
     """A chat. `posts` has every message in it as JSON, `sent` those of the bot, `reactions` the
-    bot's own by message."""
+    bot's own by message, `unseen` what only one person in the chat sees."""
 
     id: int
     type: str
@@ -60,6 +60,7 @@ class ChatState:
     sent: dict[int, Sent] = field(default_factory=dict)
     drafts: list[Draft] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
+    unseen: list[Sent] = field(default_factory=list)
     reactions: dict[int, str] = field(default_factory=dict)
     allows_reactions: bool = True
     blocked: str = ""
