@@ -1,0 +1,58 @@
+"""What every page must hold in a real browser: asked for while a test walks through it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.async_api import Browser, Page
+
+from tests.channels.web.support import Web
+
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+_AXE = files("axe_playwright_python").joinpath("axe.min.js")
+
+
+@contextlib.asynccontextmanager
+async def looking(
+    browser: Browser, web: Web, *, account: str = "", size: Any = None, scheme: str = "light"
+) -> AsyncIterator[Page]:
+    """A page of somebody who signed in by a link. At the end nothing was asked of another host, no
+    script failed and nothing was against the page's policy."""
+    context = await browser.new_context(viewport=size or DESKTOP, color_scheme=scheme)  # type: ignore[arg-type]
+    page = await context.new_page()
+    page.set_default_timeout(15_000)
+    wrong: list[str] = []
+
+    def asked(url: str) -> None:
+        if urlsplit(url).netloc != urlsplit(web.base).netloc and not url.startswith("data:"):
+            wrong.append(f"asked {url}")
+
+    page.on("request", lambda request: asked(request.url))
+    page.on("pageerror", lambda error: wrong.append(f"script: {error}"))
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.on(
+        "console",
+        lambda said: wrong.append(said.text) if "Security Policy" in said.text else None,
+    )
+    try:
+        await page.goto(await web.link(account))
+        await page.wait_for_url("**/chat**")
+        yield page
+        assert wrong == []
+    finally:
+        await context.close()
+
+
+async def violations(page: Page) -> list[str]:
+    """What axe-core finds against the rules of WCAG 2.2 A and AA, and of good practice."""
+    await page.evaluate(_AXE.read_text("utf-8"))
+    found = await page.evaluate("axe.run(document)")
+    return [
+        f"{one['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
+        for one in found["violations"]
+        for node in one["nodes"]
+    ]

@@ -1,0 +1,136 @@
+"""A whole nanobot with its page, somebody who signed in, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import ClientResponse, ClientSession, CookieJar
+
+from nanobot.app.gateway import Gateway
+from nanobot.cli.client import Client
+from nanobot.clock import Clock
+from nanobot.providers.port import Provider
+from nanobot.tooling import Tool
+from tests.support import configured
+
+_TOKEN = re.compile(r'name="form-token" content="([0-9a-f]+)"')
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Visit:
+    """Somebody's browser without a screen: it keeps its cookie, and sends what a page sends."""
+
+    base: str
+    session: ClientSession
+    token: str = ""
+
+    async def get(self, path: str, **headers: str) -> tuple[int, str]:
+        """Status and text of a page."""
+        async with self.session.get(f"{self.base}{path}", headers=_html(headers)) as answer:
+            return answer.status, await answer.text()
+
+    async def post(
+        self, path: str, data: Any = None, *, token: str | None = None, **headers: str
+    ) -> tuple[int, str]:
+        """Change something, as a page of the site does; the answer is not followed."""
+        sent = {"X-Form-Token": self.token if token is None else token, "Origin": self.base}
+        async with self.session.post(
+            f"{self.base}{path}", data=data, headers=sent | headers, allow_redirects=False
+        ) as answer:
+            return answer.status, await answer.text()
+
+    async def say(self, chat: str, text: str) -> list[dict[str, Any]]:
+        """Say something in a chat of the page; what the page heard until it was answered."""
+        event, heard = uuid4().hex, list[dict[str, Any]]()
+        async with self.opened(f"/live?c={chat}&after=1000000") as live:
+            await live.content.readline()  # how soon to come back: it listens now
+            data = {"c": chat, "event": event, "text": text}
+            status, error = await self.post("/chat/send", data)
+            assert status == 200, error
+            async for line in live.content:
+                if line.startswith(b"data: "):
+                    heard.append(json.loads(line[6:]))
+                    if f"web:{event}" in heard[-1].get("events", ()):
+                        return heard
+        raise AssertionError("the page was hung up on")
+
+    @contextlib.asynccontextmanager
+    async def opened(self, path: str, **headers: str) -> AsyncIterator[ClientResponse]:
+        """The answer itself, as it comes."""
+        async with self.session.get(f"{self.base}{path}", headers=headers) as answer:
+            yield answer
+
+
+def _html(headers: Mapping[str, str]) -> dict[str, str]:
+    return {"Accept": "text/html"} | dict(headers)
+
+
+@dataclass
+class Web:
+    """A nanobot whose page is at `base`."""
+
+    base: str
+    home: Path
+    gateway: Gateway
+
+    async def ask(self, operation: str, **arguments: object) -> Any:
+        """What an operation of the control socket gives."""
+        return await asyncio.to_thread(self._ask, operation, arguments)
+
+    async def link(self, account: str = "") -> str:
+        """A new link, as `nanobot web` prints it."""
+        data = await self.ask("web.link", account=account)
+        return str(data["url"])
+
+    @contextlib.asynccontextmanager
+    async def visit(self, account: str = "") -> AsyncIterator[Visit]:
+        """Somebody who signed in: the owner, or the person with that account."""
+        async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as session:
+            visit = Visit(self.base, session)
+            status, _ = await visit.get((await self.link(account)).removeprefix(self.base))
+            assert status == 200
+            found = _TOKEN.search((await visit.get("/chat"))[1])
+            visit.token = found[1] if found else ""
+            yield visit
+
+    def _ask(self, operation: str, arguments: Mapping[str, object]) -> object:
+        with contextlib.closing(Client(self.home)) as client:
+            return client.ask(operation, arguments)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    home: Path,
+    model: Provider | None = None,
+    *,
+    config: Mapping[str, object] | None = None,
+    clock: Clock | None = None,
+    tools: Sequence[Tool] = (),
+    port: int = 0,
+) -> AsyncIterator[Web]:
+    """A nanobot with its page enabled, for the length of the `with`; without a model the embedded
+    one answers."""
+    port = port or free_port()
+    own: dict[str, Any] = {"http": {"port": port}, "channels": {"web": {"enabled": True}}}
+    for section, values in (config or {}).items():
+        own[section] = {**own.get(section, {}), **values} if isinstance(values, dict) else values
+    async with configured(home, own, model, clock=clock, tools=tools) as gateway:
+        web = Web(f"http://127.0.0.1:{port}", home, gateway)
+        await web.ask("web.list")  # which waits for the page to be there
+        yield web
