@@ -26,10 +26,14 @@ _MOVES = 1000
 _UNADMITTED = 256
 """The same for moves of groups without an admitted person: they are in memory only."""
 
+_DIGITS = 18
+"""No id has more."""
+
 
 def number(text: str) -> int | None:
     """The id of a message or topic; None for what is none, which then is left out."""
-    return int(text) if text.isascii() and text.isdigit() else None
+    is_id = text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    return int(text) if is_id else None
 
 
 class _Moves(Struct):

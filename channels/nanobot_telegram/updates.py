@@ -184,8 +184,8 @@ def _album(item: ParsedUpdate) -> tuple[str, str, str] | None:
 def _reaction(
     change: MessageReactionUpdated, canonical: Canonical, zone: tzinfo
 ) -> ParsedUpdate | None:
-    """A mark that a person put on a message in private or took away: a wish to keep it, or no
-    longer, or a note that asks for nothing; in groups marks are for others."""
+    """A mark that a person put on a message or took away: a wish to keep it, or no longer. Any
+    other is a note that asks for nothing; in groups it is for others."""
     sender = _person(change.user) if change.user is not None else None
     chat = _chat(change.chat, canonical)
     before, marks = (
@@ -193,16 +193,18 @@ def _reaction(
         for reactions in (change.old_reaction, change.new_reaction)
     )
     wish = KEEP if asks_to_keep(marks) else NO_LONGER if asks_to_keep(before) else ""
-    if sender is None or chat is None or chat.is_group or not (marks or wish):
+    if sender is None or chat is None or not (wish or (marks and not chat.is_group)):
         return None
     event = f"reaction:{change.message_id}:{int(change.date.timestamp())}-{''.join(marks)}"
+    if chat.is_group:
+        event = f"{event}:{sender.id}"
     at, quote, notes = change.date.astimezone(zone), None, tuple[str, ...]()
     if wish:
         quote = Quote(str(change.message_id))
     else:
         notes = (note("reaction to an earlier message", " ".join(marks)),)
     said = _inbound(sender, chat, wish, event, at, notes=notes, reply_to=quote, unanswered=True)
-    return ParsedUpdate(sender, chat, addressed=False, message=said)
+    return ParsedUpdate(sender, chat, addressed=chat.is_group, message=said)
 
 
 def _membership(change: ChatMemberUpdated, canonical: Canonical) -> ParsedUpdate | None:

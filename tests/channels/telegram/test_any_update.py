@@ -227,11 +227,12 @@ async def test_a_reaction_in_private_is_a_note_and_begins_no_turn(
     assert (said.content, said.unanswered, said.chat_id) == ("", True, "7")
 
 
+@pytest.mark.parametrize("chat", [PRIVATE, GROUP], ids=["private", "group"])
 async def test_a_reaction_that_keeps_a_message_is_the_command_for_it(
-    telegram: FakeTelegram, host: RecordingHost
+    telegram: FakeTelegram, host: RecordingHost, chat: Raw
 ) -> None:
     writes = [{"type": "emoji", "emoji": "✍️"}]
-    change: Raw = {"chat": PRIVATE, "message_id": 3, "user": ANN, "date": SENT}
+    change: Raw = {"chat": chat, "message_id": 3, "user": ANN, "date": SENT}
     async with running(telegram, host):
         await telegram.wait_for(lambda: telegram.polls)
         telegram.push({"message_reaction": {**change, "old_reaction": [], "new_reaction": writes}})
@@ -243,6 +244,7 @@ async def test_a_reaction_that_keeps_a_message_is_the_command_for_it(
     ]
     assert {said.reply_to for said in host.stored} == {Quote("3")}
     assert len({said.event_id for said in host.stored}) == 2
+    assert all(addressed == (chat is GROUP) for _, _, addressed in host.asked)
 
 
 async def test_an_ephemeral_message_is_declined_to_its_sender_alone(

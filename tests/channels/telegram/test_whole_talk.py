@@ -9,6 +9,7 @@ from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.providers.port import Prompt, Reply
+from nanobot.session.manager import SessionManager
 from nanobot.testing import ScriptedModel, calls, says
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import OWNER, heard, repeat
@@ -175,3 +176,30 @@ async def test_a_button_is_good_after_a_restart_and_only_in_its_chat(
     assert "yes" not in asked.buttons[0][0].data
     assert heard(model.prompts[-1]) == "yes, do it"
     assert telegram.violations == []
+
+
+async def test_in_a_group_a_reaction_of_the_owner_marks_a_message_to_keep(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    telegram.group(GROUP)
+    me = f"@{telegram.username}"
+    async with talking(
+        tmp_path, telegram, ScriptedModel(author=repeat), clock=clock, settings=GROUPS
+    ):
+        question = telegram.say(f"{me} one", chat=GROUP)
+        await telegram.received(1, GROUP)
+        change = {
+            "chat": {"id": GROUP, "type": "group", "title": "Group"},
+            "message_id": question,
+            "user": {"id": OWNER, "is_bot": False, "first_name": "Robin"},
+            "date": 1,
+            "old_reaction": [],
+            "new_reaction": [{"type": "emoji", "emoji": "✍"}],
+        }
+        telegram.push({"message_reaction": change})
+        telegram.say(f"{me} two", chat=GROUP)
+        await telegram.received(2, GROUP)
+    manager = SessionManager.in_folder(tmp_path / "sessions", clock)
+    session = await manager.get_or_create(f"telegram:{GROUP}")
+    await manager.close()
+    assert [one.content for one in session.messages if one.kept] == ["[from Robin]\none"]
