@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import Button, InboundMessage
 from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED
 from nanobot.session.session import Session
@@ -47,12 +47,13 @@ class CommandCall(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What a command says; an empty text says nothing. `republish` are messages to be handled
-    again, in place of those that `replaces_turn` failed on; `afterwards` runs once the answer is
-    durable, so that a crash cannot make it happen twice. `failed`: nothing that the command staged
-    is kept."""
+    """What a command says, with `buttons` under it; an empty text says nothing. `republish` are
+    messages to be handled again, in place of those that `replaces_turn` failed on; `afterwards`
+    runs once the answer is durable, so that a crash cannot make it happen twice. `failed`: nothing
+    that the command staged is kept."""
 
     text: str
+    buttons: tuple[Button, ...] = ()
     republish: tuple[InboundMessage, ...] = ()
     replaces_turn: str = ""
     afterwards: Callable[[], None] | None = None

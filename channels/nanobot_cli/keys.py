@@ -9,7 +9,7 @@ import contextlib
 import signal
 import sys
 import termios
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from types import FrameType
 from typing import Any
@@ -21,27 +21,52 @@ from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import has_focus
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
+_MODEL = "/model "
+
 
 class SlashCompleter(Completer):
-    """Completes the names of commands, at the beginning of the text only."""
+    """Completes the names of commands, at the beginning of the text only, and after `/model` those
+    of models: `models` asks for them, which may take seconds, once somebody has typed as much."""
 
-    def __init__(self, commands: Sequence[tuple[str, str]]) -> None:
-        self._commands = commands
+    def __init__(
+        self, commands: Sequence[tuple[str, str]], models: Callable[[], Sequence[str]]
+    ) -> None:
+        self._commands, self._models = commands, models
+        self._known: Sequence[str] | None = None
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
         typed = document.text_before_cursor
+        word = typed.removeprefix(_MODEL)
         for name, summary in self._matching(typed):
-            yield Completion(name, start_position=-len(typed), display_meta=summary)
+            yield Completion(name, start_position=-len(word), display_meta=summary)
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        if document.text_before_cursor.startswith(_MODEL) and self._known is None:
+            self._known = ()  # asked for once
+            self._known = await asyncio.to_thread(self._models)
+        for completion in self.get_completions(document, complete_event):
+            yield completion
 
     def common(self, typed: str) -> str:
-        """What all commands that begin with `typed` have in common beyond it."""
-        rests = [name[len(typed) :] for name, _ in self._matching(typed)]
+        """What all that could be meant have in common beyond `typed`."""
+        word = typed.removeprefix(_MODEL)
+        names = [name for name, _ in self._matching(typed)]
+        if not all(name.startswith(word) for name in names):
+            return ""
+        rests = [name[len(word) :] for name in names]
         same = takewhile(lambda letters: len(set(letters)) == 1, zip(*rests, strict=False))
         return "".join(letters[0] for letters in same)
 
     def _matching(self, typed: str) -> list[tuple[str, str]]:
+        if typed.startswith(_MODEL):
+            part = typed.removeprefix(_MODEL).lower()
+            found = [name for name in self._known or () if part in name.lower()]
+            found.sort(key=lambda name: (not name.lower().startswith(part), name))
+            return [(name, "") for name in found]
         if not typed.startswith("/"):
             return []
         return [command for command in self._commands if command[0].startswith(typed)]

@@ -55,6 +55,9 @@ class Gateway(Protocol):
     def ask(self, operation: str, arguments: Mapping[str, object]) -> object:
         """Run one operation, before `watch`; raises `NanobotError`."""
 
+    def ask_aside(self, operation: str, arguments: Mapping[str, object]) -> object:
+        """The same at any time, from any thread; raises `NanobotError`."""
+
     def watch(self, session: str) -> None:
         """Receive what else is said in `session`."""
 
@@ -109,6 +112,14 @@ class Terminal:
             return self._gateway.ask(operation, {})
         return None
 
+    def _served_models(self) -> Sequence[str]:
+        """Blocks."""
+        answer: object = None
+        with contextlib.suppress(NanobotError):  # then there is nothing to complete
+            answer = self._gateway.ask_aside("models", {})
+        names = answer.get("models") if isinstance(answer, dict) else None
+        return [one_line(str(name), 200) for name in names] if isinstance(names, list) else []
+
     def _prompt(self) -> PromptSession[str]:
         commands = self._ask("commands")
         completer = SlashCompleter(
@@ -116,7 +127,8 @@ class Terminal:
                 ("/" + str(command.get("name", "")), clean(str(command.get("summary", ""))))
                 for command in (commands if isinstance(commands, list) else ())
                 if isinstance(command, dict)
-            ]
+            ],
+            self._served_models,
         )
         prompt = PromptSession[str](
             self._moving,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nanobot.agent.intake import KEPT
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.turn_state import AgentParts
-from nanobot.bus.events import NANOBOT, TERMINAL, Media
+from nanobot.bus.events import NANOBOT, TERMINAL, Button, Media
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
@@ -21,6 +21,7 @@ from nanobot.providers.discovery import ServedModels
 from nanobot.text import counted, shortened
 from nanobot.tools.undo import Outcome, UndoLog
 
+_MOST_MODEL_BUTTONS, _MOST_MODELS_LISTED = 8, 40
 _HISTORY_DEFAULT = 10
 _HISTORY_MOST = 100
 _HISTORY_CHARACTERS = 400
@@ -158,7 +159,9 @@ class ConversationCommands:
     async def _model(self, call: CommandCall) -> Answer:
         current = str(call.session.metadata.get("model") or self._default_model)
         if not call.arguments:
-            return Answer(f"This conversation uses {current}. /model NAME switches it.")
+            served = await self._served.names() if self._served else ()
+            said = f"This conversation uses {current}. /model NAME switches it."
+            return _choices(said, served, current)
         if self._served is None:
             return Answer(
                 "There is only the built-in offline model here. To connect a real one, set"
@@ -170,6 +173,8 @@ class ConversationCommands:
             return Answer(f"This conversation now uses {self._default_model}.")
         served = await self._served.names()
         if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
+            if found := matching_models(served, name):
+                return _choices(f"No model is called {name}.", found, current, part=name)
             near = " or ".join(get_close_matches(name, served, n=3, cutoff=0.0))
             raise NanobotError(
                 f"The model server does not have {name}. Did you mean {near}? This conversation"
@@ -182,6 +187,29 @@ class ConversationCommands:
     async def _restart(self, _: CommandCall) -> Answer:
         text = "Restarting. Unfinished work continues afterwards."
         return Answer(text, afterwards=self._process.request_restart)
+
+
+def matching_models(names: Sequence[str], part: str) -> tuple[str, ...]:
+    """Those that have `part` in them, in any case; those that begin with it first."""
+    part = part.lower()
+    found = [name for name in names if part in name.lower()]
+    return tuple(sorted(found, key=lambda name: (not name.lower().startswith(part), name)))
+
+
+def _choices(said: str, names: Sequence[str], current: str, *, part: str = "") -> Answer:
+    """What can be chosen: few as buttons, more as a list, too many as a way to narrow them."""
+    others = tuple(name for name in names if name != current)
+    listed = "\n".join(f"- {name}" for name in others)
+    if not others:
+        return Answer(said)
+    if len(others) <= _MOST_MODEL_BUTTONS:
+        buttons = tuple(Button(name, f"/model {name}") for name in others)
+        return Answer(f"{said} There are:\n\n{listed}", buttons)
+    if part and len(others) <= _MOST_MODELS_LISTED:
+        return Answer(f"{said} There are:\n\n{listed}")
+    some = ", ".join(others[:3])
+    narrow = "More letters of a name list" if part else "`/model` with a part of a name lists"
+    return Answer(f"{said} There are {len(others)} others, such as {some}. {narrow} fewer.")
 
 
 def _help(commands: Sequence[Command], channel: str) -> str:

@@ -35,7 +35,7 @@ from nanobot.agent.prompt import NO_PICTURES
 from nanobot.agent.runner import Resumed, Turn, whole_groups, with_stopped_calls
 from nanobot.agent.session_queue import turn_ended
 from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
-from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded, TurnStarted
+from nanobot.bus.events import Button, InboundMessage, OutboundMessage, TurnEnded, TurnStarted
 from nanobot.bus.journal import GIVE_UP_AFTER, Committed, Completion, InboxEntry, Outgoing
 from nanobot.clock import pause_after
 from nanobot.commands import Answer
@@ -286,7 +286,7 @@ class Turns:
         inbound = entry.message
         turn_id = turn_name(entry, self._clock)
         event_ids = (inbound.answered_event,)
-        reply = self._outgoing(inbound, answer.text, event_ids, "reply")
+        reply = self._outgoing(inbound, answer.text, event_ids, "reply", answer.buttons)
         completion = Completion(
             turn_id,
             inbound.session_key,
@@ -464,7 +464,12 @@ class Turns:
         )
 
     def _outgoing(
-        self, inbound: InboundMessage, text: str, event_ids: tuple[str, ...], call: str
+        self,
+        inbound: InboundMessage,
+        text: str,
+        event_ids: tuple[str, ...],
+        call: str,
+        buttons: tuple[Button, ...] = (),
     ) -> Outgoing:
         """A text for the chat of `inbound`, in a group as a reply, so that all see to what; `call`
         tells the messages of a turn apart."""
@@ -474,5 +479,6 @@ class Turns:
             text,
             reply_to=inbound.message_id if inbound.is_group else "",
             thread_id=inbound.thread_id,
+            buttons=buttons,
         )
         return Outgoing(call, self._parts.split(message), event_ids)

@@ -49,6 +49,7 @@ from nanobot.tooling import TurnContext
 
 def build_operations(
     base: Base,
+    models: Models,
     memory: MemoryParts,
     toolbox: Toolbox,
     platforms: Platforms,
@@ -62,6 +63,10 @@ def build_operations(
 
     async def commands(_: Mapping[str, object]) -> list[dict[str, str]]:
         return [{"name": command.name, "summary": command.summary} for command in base.commands]
+
+    async def served(_: Mapping[str, object]) -> dict[str, object]:
+        names = await models.served.names() if models.served else ()
+        return {"models": list(names), "default": model}
 
     return {
         **status.table(),
@@ -77,6 +82,7 @@ def build_operations(
         **upkeep.operations.table(),
         **platforms.supervisor.table(),
         "commands": commands,
+        "models": served,
     }
 
 

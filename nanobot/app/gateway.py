@@ -90,7 +90,9 @@ class Gateway:
             base, memory, agent, platforms, upkeep, turn_metrics
         )
         status = monitoring.status
-        operations = build_operations(base, memory, toolbox, platforms, upkeep, status, pairing)
+        operations = build_operations(
+            base, models, memory, toolbox, platforms, upkeep, status, pairing
+        )
         for channel in base.outlets.values():
             if isinstance(channel, Overseeing):
                 operations |= channel.oversee(feed)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 RECONNECT_SECONDS = 3.0
 """Seconds to look for the socket of a gateway that is starting."""
 
+ASIDE_SECONDS = 8.0
+"""A model server may take five to list what it has."""
+
 _BLOCK = 1 << 20
 
 
@@ -46,7 +49,7 @@ class Client:
     """
 
     def __init__(self, home: Path, timeout: float | None = None) -> None:
-        self._folder = str(home / "state")
+        self._home, self._folder = home, str(home / "state")
         self._socket = _connected(self._folder)
         self._socket.settimeout(timeout)
         self._buffer = bytearray()
@@ -79,6 +82,12 @@ class Client:
         if not isinstance(refused, Refused):
             raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
         raise NanobotError(refused.error, hint=refused.hint)
+
+    def ask_aside(self, operation: str, arguments: Mapping[str, object]) -> object:
+        """As `ask`, by a connection of its own, so at any time and from any thread; waits for
+        `ASIDE_SECONDS` at most."""
+        with Client(self._home, timeout=ASIDE_SECONDS) as other:
+            return other.ask(operation, arguments)
 
     def send_message(self, text: str, session: str, *, stream: bool = False) -> str:
         """Send a message and return the id that its events will carry."""

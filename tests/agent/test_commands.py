@@ -281,6 +281,37 @@ async def test_a_model_that_the_server_does_not_have_is_refused_with_near_names(
         assert "now uses llama3.2." in await channel.ask("/model llama3.2")
 
 
+async def test_few_models_are_buttons_and_many_are_narrowed_by_a_part_of_their_names(
+    tmp_path: Path,
+) -> None:
+    channel = FakeChannel()
+    names = tuple(f"vendor-{number % 4}/model-{number}" for number in range(120))
+    async with (
+        FakeOpenAI(models=(*names, "phi4", "phi4-mini")) as server,
+        running(
+            tmp_path,
+            None,
+            channel,
+            NANOBOT_MODEL__BASE_URL=server.base_url,
+            NANOBOT_MODEL__NAME="phi4",
+        ),
+    ):
+        many = await channel.ask("/model")
+        assert many.startswith("This conversation uses phi4. /model NAME switches it. There are")
+        assert "There are 121 others, such as vendor-0/model-0" in many
+        assert many.endswith("`/model` with a part of a name lists fewer.")
+        assert "More letters of a name list fewer." in await channel.ask("/model vendor")
+        listed = await channel.ask("/model VENDOR-3")
+        assert listed.startswith("No model is called VENDOR-3. There are:")
+        assert listed.count("\n- vendor-3/") == 30
+        await channel.ask("/model vendor-3/model-1")
+        shown = [part for part in channel.sent if part.buttons][-1]
+        assert [button.value for button in shown.buttons][:2] == [
+            "/model vendor-3/model-103", "/model vendor-3/model-107",
+        ]  # fmt: skip
+        assert len(shown.buttons) == 8
+
+
 async def test_a_model_can_be_chosen_where_its_server_gives_no_list(tmp_path: Path) -> None:
     channel = FakeChannel()
     nowhere = "http://127.0.0.1:9/v1"

@@ -33,7 +33,7 @@ STATUS: Mapping[str, object] = {
 COMMANDS = [{"name": name, "summary": "…"} for name in ("help", "new", "stop", "status")]
 
 OPERATIONS = (
-    "status", "commands", "queue.list", "queue.retry", "queue.drop", "turn.show",
+    "status", "commands", "models", "queue.list", "queue.retry", "queue.drop", "turn.show",
     "memory.show", "memory.search", "memory.why", "memory.log", "memory.versions",
     "memory.restore", "memory.forget_plan", "memory.forget", "memory.pending", "memory.accept",
     "memory.drop", "memory.rebuild", "memory.sync", "memory.dream",

@@ -447,3 +447,22 @@ def test_the_terminal_is_as_it_was_afterwards(chat: Chat, end: str | signal.Sign
             screen.process.send_signal(end)
         assert screen.process.wait(PATIENCE) == (0 if isinstance(end, str) else 128 + end)
         assert screen.echoes()
+
+
+def test_tab_after_model_offers_what_is_served_and_asks_for_it_only_then(
+    chat: Chat, gateway: Any
+) -> None:
+    served = [f"vendor/model-{number}" for number in range(120)]
+    gateway.answers["models"] = {"models": [*served, "phi4-mini"], "default": "tiny-1"}
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("/model")
+        screen.wait_for("/model")
+        assert "models" not in [operation for operation, _ in gateway.asked]
+        screen.type(" hi4\t")
+        screen.wait_for("phi4-mini")  # the menu, narrowed by what is typed
+        screen.type("\t\r")
+        screen.wait_for("echo: /model phi4-mini")
+        screen.type("\x04")
+        assert screen.end() == 0
+    assert [operation for operation, _ in gateway.asked].count("models") == 1
