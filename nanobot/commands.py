@@ -114,11 +114,12 @@ class CommandRegistry:
         """The command that a message calls and its arguments, or None if it calls none.
 
         What somebody else wrote and this person forwarded calls none, nor does what was changed
-        afterwards; a command that is not theirs to give is answered with a refusal.
+        afterwards or what a program passes on; a command that is not theirs to give is answered
+        with a refusal.
         """
         foreign = message.forwarded_from or message.origin not in {"", ATTACHED} or message.edits
         match = None
-        if not foreign:
+        if not foreign and not message.by_program:
             text = self.interpret_reply(message) or message.content
             match = self.match(text) if text.lstrip().startswith("/") else None
         if match and match[0].allowed == "owner" and not self.is_owner(message):

@@ -29,7 +29,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Setting up": ("onboard", "config", "doctor", "import", "completion"),
     "Talking": ("agent", "web"),
     "Running": ("gateway", "status", "logs", "service"),
-    "Channels and people": ("channels", "pair"),
+    "Channels and people": ("channels", "pair", "api"),
     "Memory and skills": ("memory", "dream", "skills"),
     "Jobs and tools": ("cron", "mcp", "audit"),
     "Inspecting and fixing": ("sessions", "turn", "queue", "state"),

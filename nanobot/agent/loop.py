@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.agent.turn import Turns
-from nanobot.agent.turn_state import AgentParts, RunningTurn
+from nanobot.agent.turn_state import AgentParts, RunningTurn, off_record_session
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
@@ -59,7 +59,8 @@ class AgentLoop:
         turn = self._turns.running.get(key)
         asks = match is None and not message.edits and not message.unanswered
         asks = asks and message.expects_answer and not (turn is not None and turn.includes(entry))
-        if turn is not None and asks and self._on_busy == "interrupt":
+        interrupts = self._on_busy == "interrupt" and not message.by_program
+        if turn is not None and asks and interrupts:
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
         behind = key in self._queue.paused and (asks or (match and match[0].ordered))
         held = self._queue.delayed(key) if behind else None
@@ -169,7 +170,9 @@ class AgentLoop:
         self._turns.running[key] = turn  # `/stop` finds it from now
         TURN.set(turn.id)
         try:
-            session = await self._sessions.get_or_create(key)
+            session = off_record_session(entry.message, self._clock)
+            if session is None:
+                session = await self._sessions.get_or_create(key)
             await self._turns.respond(session, turn)
             if is_internal(session.key):
                 bounding = self._sessions.trim(session)

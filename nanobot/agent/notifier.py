@@ -201,16 +201,16 @@ class Notifier:
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
     ) -> Address | None:
         """Put a question about a call to the owner: where they are in the conversation and nobody
-        else is, there; else in the chat that they used last, and the caller is told so. Where it
-        went to; None where there is none."""
+        else is, there; else in the chat that they used last (in a terminal where there is no
+        other), and the caller is told so. Where it went to; None where there is none."""
         here = caller.address
         theirs = caller.scope == OWNER or self._chats.is_owner(caller.channel, caller.sender_id)
-        if theirs and not is_group(caller.scope):
-            await self.send(here, text, buttons, f"{QUESTION}{code}")
+        name = f"{QUESTION}{code}"
+        if theirs and not is_group(caller.scope) and here.channel in self._chats.anywhere:
+            await self.send(here, text, buttons, name)
             return here
-        place = await self._notify(
-            OWNER, self._chats.reachable, text, buttons, name=f"{QUESTION}{code}"
-        )
+        place = await self._notify(OWNER, self._chats.reachable, text, buttons, name)
+        place = place or await self._notify(OWNER, self._chats.anywhere, text, buttons, name)
         if place is not None and place != here:
             caller.show_output("Waiting for the owner to allow this.\n")
         return place

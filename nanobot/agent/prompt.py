@@ -395,6 +395,10 @@ class ContextBuilder:
             self._caches.popitem(last=False)
         return cache
 
+    def forget(self, session: Session) -> None:
+        """A conversation is over: nothing of it is kept."""
+        self._caches.pop(session.key, None)
+
     def _date(self, today: date) -> Sequence[PromptPart]:
         if self._timestamps == "off":
             return ()

@@ -86,7 +86,9 @@ class Turns:
             await self._begin(session, turn)
             if turn.entries[0].attempts >= GIVE_UP_AFTER:
                 text = GAVE_UP.format(GIVE_UP_AFTER)
-                await self._end(session, turn, "failed", text, reason="crashed repeatedly")
+                await self._end(
+                    session, turn, "failed", text, reason="crashed repeatedly", error="Crashed"
+                )
             else:
                 await self._answer(session, turn)
         except (TurnStopped, StorageError):
@@ -95,11 +97,13 @@ class Turns:
             await self._model_failed(session, turn, error)
         except Exception as error:  # noqa: BLE001 - the boundary: a broken turn becomes an apology
             logger.opt(exception=error).error("turn {} broke", turn.id)
-            reason = type(error).__name__
-            await self._end(session, turn, "failed", failure_text(error), reason=reason)
+            kind = type(error).__name__
+            await self._end(session, turn, "failed", failure_text(error), reason=kind, error=kind)
         finally:
             if not turn.open:
                 self._context.commit_news(session)
+            if turn.inbound.off_record:
+                self._context.forget(session)
 
     async def _begin(self, session: Session, turn: RunningTurn) -> None:
         """Enter a turn into the journal, and work out whom it is for. What an earlier, failed run
@@ -115,6 +119,9 @@ class Turns:
             turn.scope = scope
             if inbound.is_background and session.messages:
                 session.discard(turn.entries[0].id)
+            if session.next_seq == 1:
+                for said in inbound.context:
+                    session.add_message(Message(said.role, said.text, inbound.timestamp))
             if session.has_staged:
                 lines = session.staged_lines()
                 await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
@@ -132,6 +139,7 @@ class Turns:
                 origins=lambda: origins_of(turn.messages_read()),
                 initiator=inbound.initiator,
                 job=inbound.job,
+                off_record=inbound.off_record,
                 conversation=f"{session.key} {session.epoch}",
             )
             ids = [entry.id for entry in turn.entries]
@@ -150,8 +158,7 @@ class Turns:
             said = first.own_words if first.origin else first.content
             skills = self._parts.sources.skills_mentioned(turn.caller.scope, said)
             await turn.load_message("\n".join(filter(None, (self._context.news(session), skills))))
-            if not self._parts.consolidator.has_room(session, turn.messages):
-                await self._make_room(session, turn.messages)
+            await self._make_room(session, turn)
             result = await self._run(session, turn)
         except asyncio.CancelledError as error:
             if not is_cancelled():
@@ -171,12 +178,20 @@ class Turns:
         if turn.tools and is_repetition(turn.messages, text):
             text = ""
         await self._end(session, turn, "done", text, result)
-        if not self._parts.consolidator.has_room(session):
-            self._parts.awaited_background.start(self._make_room(session))
+        if self._needs_room(session, turn, ()):
+            self._parts.awaited_background.start(self._make_room(session, turn, ended=True))
 
-    async def _make_room(self, session: Session, coming: Sequence[Message] = ()) -> None:
+    def _needs_room(self, session: Session, turn: RunningTurn, coming: Sequence[Message]) -> bool:
+        """Whether something should move to memory; nothing ever does that is off the record."""
+        off_record = turn.inbound.off_record
+        return not off_record and not self._parts.consolidator.has_room(session, coming)
+
+    async def _make_room(self, session: Session, turn: RunningTurn, *, ended: bool = False) -> None:
         """Take the oldest into memory where the prompt needs room; a memory that fails keeps nobody
         from an answer: the runner then shortens the prompt."""
+        coming = () if ended else turn.messages
+        if not self._needs_room(session, turn, coming):
+            return
         try:
             await self._parts.consolidator.maybe_consolidate_by_tokens(session, coming)
         except NanobotError as error:
@@ -202,6 +217,8 @@ class Turns:
                     render=self._context.renderer(cache, turn.messages[:1]),
                 )
             except ContextTooLong:
+                if turn.inbound.off_record:
+                    raise
                 if not await self._parts.consolidator.consolidate_half(session):
                     raise
             except ProviderRejected as error:
@@ -226,14 +243,15 @@ class Turns:
         gone_by = turn.inbound.initiator == "heartbeat"  # another one comes by itself
         is_passing = isinstance(error, ProviderBusy | ProviderUnavailable)
         if not is_passing or waited > hours * 3600 or gone_by:
-            await self._end(session, turn, "failed", failure_text(error), reason=str(error))
+            text, kind = failure_text(error), type(error).__name__
+            await self._end(session, turn, "failed", text, reason=str(error), error=kind)
             return
         outages = turn.entries[0].outages
         # 15 s doubling to 5 min, and never earlier than the provider asked.
         pause = max(error.retry_after, pause_after(outages + 1, 15.0, 300.0))
         not_before = now.timestamp() + pause
         await self._journal.postpone([e.id for e in turn.entries], not_before, str(error))
-        await self._notify_waiting(turn, turn.id, waiting_text(error, hours))
+        await self._notify_waiting(turn, turn.id, waiting_text(error, hours), error)
         async with turn.ending:
             if turn.open:
                 entry = replace(turn.as_entry(), reason=str(error), outages=outages + 1)
@@ -326,10 +344,12 @@ class Turns:
             session.set_metadata(**changes)
         return scope
 
-    async def _notify_waiting(self, turn: RunningTurn, name: str, text: str) -> None:
+    async def _notify_waiting(
+        self, turn: RunningTurn, name: str, text: str, error: ProviderError | None = None
+    ) -> None:
         """The turn goes on later: notify those who watch, and once the person; for a job the
         readers of its chat."""
-        self._hook(self._ended(turn, "waiting"))
+        self._hook(self._ended(turn, "waiting", type(error).__name__ if error else ""))
         inbound = turn.inbound
         if text := text if inbound.expects_answer else job_waiting_text(inbound):
             await self._bus.send_outgoing(
@@ -344,6 +364,7 @@ class Turns:
         text: str,
         result: Turn | None = None,
         reason: str = "",
+        error: str = "",
     ) -> None:
         """The commit point: new messages, closed inbox rows and the reply, durable together. Where
         a turn failed, the person's message stays in the session; `text`, which the model did not
@@ -353,7 +374,7 @@ class Turns:
             turn.refuse_if_ended()
             turn.open = False
             ended = replace(
-                self._ended(turn, state),
+                self._ended(turn, state, error),
                 prompt_tokens=usage.prompt,
                 completion_tokens=usage.completion,
             )
@@ -379,7 +400,7 @@ class Turns:
                     session.key,
                     tuple(entry.id for entry in turn.entries),
                     state,
-                    lines=session.staged_lines(),
+                    lines="" if inbound.off_record else session.staged_lines(),
                     outgoing=outgoing,
                     republish=notes,
                     report=json.dumps(
@@ -406,7 +427,7 @@ class Turns:
     def _voice_of(self, session: Session, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
         """What follows the text of an answer, where it is to be heard as well."""
         speaking, inbound = self._parts.speaking, turn.inbound
-        if speaking is None or (inbound.is_background and is_silent(text)):
+        if speaking is None or inbound.by_program or (inbound.is_background and is_silent(text)):
             return ()
         answered = [entry.message for entry in turn.entries]
         return speaking.follow_up(session, inbound, answered, turn.messages, text)
@@ -455,12 +476,16 @@ class Turns:
             session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
 
     def _ended(
-        self, turn: RunningTurn, outcome: Literal["done", "failed", "stopped", "waiting"]
+        self,
+        turn: RunningTurn,
+        outcome: Literal["done", "failed", "stopped", "waiting"],
+        error: str = "",
     ) -> TurnEnded:
         return replace(
             turn_ended(turn.inbound, turn.id, turn.event_ids, outcome),
             tools=tuple(turn.tools),
             milliseconds=round((self._clock.monotonic() - turn.started_at) * 1000),
+            error=error,
         )
 
     def _outgoing(

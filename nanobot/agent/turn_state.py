@@ -33,6 +33,7 @@ from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import decode, encode
+from nanobot.session.session import Contents, Session
 from nanobot.tasks import Background
 from nanobot.tooling import TurnContext
 
@@ -227,6 +228,8 @@ class RunningTurn(TurnLog):
         """Whether a message came after the turn began; a command is passed by nothing, and what a
         person says gets a turn in which they can be asked."""
         is_new = entry.id > self._newest and not entry.turn_id
+        if entry.message.by_program:
+            return False
         if entry.message.initiator == "person" and self.inbound.initiator != "person":
             return False
         return is_new and not self._queue.is_command(entry.message)
@@ -268,6 +271,23 @@ def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
             started.clear()
         messages.append(message)
     return messages, frozenset(started)
+
+
+def off_record_session(message: InboundMessage, clock: Clock) -> Session | None:
+    """The conversation of a message that is off the record, for its one turn; None for any other.
+
+    It is made of what the message brings, so it is the same after a crash. The message and the
+    steps of its turn are in the journal until it is answered, and nothing of it anywhere else: the
+    turn's end stores no lines of it (`Turns`), so there is no file that a memory, a search or a
+    list of conversations could find.
+    """
+    if not message.off_record:
+        return None
+    said = enumerate(message.context, 1)
+    moment = message.timestamp
+    before = tuple(Message(one.role, one.text, moment, seq=number) for number, one in said)
+    contents = Contents(moment, moment, before, {"sender": message.sender_id})
+    return Session(message.session_key, clock, replace(contents, next_seq=len(before) + 1))
 
 
 def turn_name(entry: InboxEntry, clock: Clock) -> str:

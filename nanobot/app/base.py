@@ -15,7 +15,7 @@ from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
 from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.app.voice import Voice
-from nanobot.bus.events import PULLED
+from nanobot.bus.events import API, PULLED
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.state import StateStore
@@ -263,7 +263,7 @@ class Base:
         self.screen = Screen(self.outlets)
         self.splitter = MessageSplitter(self.outlets, stores.media)
         configured = [name for name, one in settings.channels.items() if one.enabled]
-        self.reachable = sorted({*self.outlets, *configured} - set(PULLED))
+        self.reachable = sorted({*self.outlets, *configured} - {*PULLED, API})
         self.known_chats = KnownChats(stores.sessions, scopes, self.access, self.reachable, PULLED)
         self.notifier = Notifier(
             self.bus, self.screen, self.splitter, self.known_chats, clock, self.background

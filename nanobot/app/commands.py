@@ -170,7 +170,7 @@ class TypedKeys:
         """Where the owner typed a key into a message, make the offer."""
         if not isinstance(event, InboundMessage) or len(event.content) < _SHORTEST:
             return
-        typed = event.initiator == "person" and not event.forwarded_from
+        typed = event.initiator == "person" and not (event.forwarded_from or event.by_program)
         keys = keys_in(event.content) if typed else {}
         if keys and self._base.scopes.is_owner(event.channel, event.sender_id):
             self._base.background.start(self._offer(event, keys), name="offer to move a key")

@@ -21,10 +21,13 @@ TERMINAL = "cli"
 OWNER_ACCOUNT = "owner"
 """The owner, as a sender in a terminal, on the page and to the API."""
 
-_BORROWING = ("web", "api")
+API = "api"
+"""The channel of programs: each request gets its answer, and nobody there can be told more."""
 
-PULLED = (TERMINAL, *_BORROWING)
-"""The channels on which nobody can be spoken to: a person, or a program, has to look."""
+_BORROWING = ("web", API)
+
+PULLED = (TERMINAL, "web")
+"""The channels on which nobody can be spoken to: a person has to look."""
 
 _THREAD = re.compile(r"(?P<chat>.+):(?P<thread>[0-9]+)", re.DOTALL)
 
@@ -131,6 +134,13 @@ class Quote(Struct, frozen=True, array_like=True):
         _expect_texts(self, "message_id", "sender", "text")
 
 
+class Said(Struct, frozen=True, array_like=True):
+    """Something that was said before, in a conversation that nanobot did not keep itself."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
 class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     """Something a person said, as a channel understood it. Raises `TypeError` where a field has
     another type than it should.
@@ -147,6 +157,10 @@ class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     `unanswered`: it is kept in the conversation and begins no turn. `notes` are what came beside
     the words and is no file: a contact, a place, a poll (`location: 52.52, 13.4`), a line each,
     without brackets; nobody's own words, and never a command. A message may have nothing else.
+    `by_program`: a program sent it for the person and waits for the answer to this alone, so it is
+    never a command, joins no turn that runs and interrupts none. `context` is what was said before
+    it, where its conversation has nothing yet. `off_record`: it has a conversation for itself,
+    which holds `context`, is never stored and no memory takes (see `agent.turn_state`).
 
     Only nanobot itself sets what follows. `initiator` is who began this where no person did. What
     a job or the heartbeat began is `apart`: it has a conversation of its own (`session_override`)
@@ -178,6 +192,9 @@ class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     initiator: Initiator = "person"
     scope: str = ""
     job: str = ""
+    by_program: bool = False
+    off_record: bool = False
+    context: tuple[Said, ...] = ()
 
     def __post_init__(self) -> None:
         _expect_texts(self, *_TEXTS)
@@ -338,7 +355,8 @@ class TurnEnded(_OfTurn, frozen=True):
     `event_ids` are all events it answered; `outcome` says how it ended (`waiting`: for the model,
     and a message says so; `held`: by the disk, and only a notice could say so). `tools` are the
     names of tools called, in order; tokens are those of all model calls; `milliseconds` is wall
-    time. Channels only get to see turns in a conversation with a person.
+    time. `error` is the class of the error that failed it or lets it wait (`ContextTooLong`).
+    Channels only get to see turns in a conversation with a person.
     """
 
     event_ids: tuple[str, ...]
@@ -348,6 +366,7 @@ class TurnEnded(_OfTurn, frozen=True):
     completion_tokens: int = 0
     milliseconds: int = 0
     initiator: Initiator = "person"
+    error: str = ""
 
 
 class Notice(Struct, frozen=True):

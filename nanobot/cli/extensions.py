@@ -193,6 +193,11 @@ def add_mcp(commands: Commands) -> None:
     for command in (new, gone):
         command.yes().json()
     add_operation(what, "list", "list all servers and their state", "mcp.list", _servers_text)
+    serve = add(what, "serve", "be an MCP server for a memory, over standard input", _serve)
+    serve.option(
+        "--person", "ID", "whose memory, such as telegram:12345 (default: yours)", default=""
+    )
+    serve.flag("--writable", "let clients propose facts, which wait to be accepted")
     check = add(what, "check", "start a server, show its tools, ask about new ones", _check_server)
     approve = add(what, "approve", "accept tools that are new or changed", _approve_tools).yes()
     for command in (check, approve):
@@ -265,6 +270,32 @@ def _remove_server(options: argparse.Namespace) -> int:
         there = f"There are: {', '.join(known)}." if isinstance(known, dict) else "There is none."
         raise NanobotError(f"config.yaml has no server {options.name}", hint=there)
     return change_config(options, before, ConfigEdit((ConfigChange(path, None),)))
+
+
+def _serve(options: argparse.Namespace) -> int:
+    """Answer MCP clients until standard input ends. Each call asks the gateway that runs, or works
+    on the files where none does."""
+    import asyncio
+    from collections.abc import Mapping
+
+    from nanobot.bus.events import OWNER_ACCOUNT
+    from nanobot_api.memory import MemoryAccess, build_server
+
+    async def ask(name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        return await asyncio.to_thread(operate, options.home, name, **arguments)
+
+    async def serve() -> None:
+        person = options.person.strip() or OWNER_ACCOUNT
+        scope = text(await ask("memory.scope_of", {"person": person}), "scope")
+        access = MemoryAccess(scope, options.writable, "mcp")
+        server = build_server(lambda _: access, ask)
+        from mcp.server.stdio import stdio_server
+
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+
+    asyncio.run(serve())
+    return 0
 
 
 def _check_server(options: argparse.Namespace) -> int:

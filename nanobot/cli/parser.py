@@ -28,6 +28,7 @@ _COMMANDS = {
     "service": "service:add_service",
     "channels": "channels:add_channels",
     "pair": "channels:add_pair",
+    "api": "api:add_api",
     "memory": "memory:add_memory",
     "dream": "memory:add_dream",
     "cron": "cron:add_cron",

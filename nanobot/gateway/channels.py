@@ -21,7 +21,7 @@ from loguru import logger
 from msgspec import Struct, field
 
 from nanobot.agent.session_queue import storage_text
-from nanobot.bus.events import TERMINAL, InboundMessage, Media, Notice, OutboundMessage
+from nanobot.bus.events import API, TERMINAL, InboundMessage, Media, Notice, OutboundMessage
 from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import (
@@ -148,8 +148,8 @@ class HostParts(Struct, frozen=True):
 
 
 class Host:
-    """One channel's view of the core. What a platform sends waits for room on the disk; in a
-    terminal the sender gets an error instead."""
+    """One channel's view of the core. What a platform sends waits for room on the disk; who sits in
+    a terminal, or is a program, gets an error instead."""
 
     def __init__(self, state: ChannelState, parts: HostParts) -> None:
         self._channel, self._state, self._parts = state.name, state, parts
@@ -182,7 +182,7 @@ class Host:
     ) -> Sequence[str]:
         """See `ChannelHost`. What a refused sender wrote is not stored, only the cursor moves."""
         held = self._parts.bus.held
-        if held is not None and self._channel == TERMINAL:
+        if held is not None and self._channel in (TERMINAL, API):
             raise held.with_traceback(None)
         taken = [m for m in messages if self._is_taken(m)]
         if held is not None:
@@ -206,6 +206,10 @@ class Host:
     async def cursor(self) -> str | None:
         """See `ChannelHost`."""
         return await self._parts.journal.cursor(self._channel)
+
+    async def has_received(self, chat_id: str, event_id: str) -> bool:
+        """See `ChannelHost`."""
+        return await self._parts.journal.has_received(self._channel, chat_id, event_id)
 
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         """See `ChannelHost`."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.bus.events import TERMINAL, Address, InboundMessage, account_of
+from nanobot.bus.events import API, TERMINAL, Address, InboundMessage, account_of
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import OTHER_SCOPE
@@ -87,6 +87,10 @@ class Scopes:
     def is_owner(self, channel: str, sender_id: str) -> bool:
         """Whether this sender is the owner, by themselves or by a linked identity."""
         return self._scope_of_person(channel, sender_id) == OWNER
+
+    def of_person(self, account: str) -> str:
+        """The scope of the person with an account: `telegram:12345`, or `owner`."""
+        return self._scope_of_person(API, account)
 
     def of_message(
         self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]

@@ -80,6 +80,7 @@ class Documents:
                 f"{path} is kept by nanobot and cannot be written",
                 hint="update_memory changes facts, note adds to today's notes.",
             )
+        refuse_off_record(caller)
         before, text = text_of(expected), text_of(text.encode())
         if caller.origins() and text != before:
             raise CallRefused(
@@ -91,6 +92,15 @@ class Documents:
         change = _by_agent(caller, summary_of_change(inside, before, text))
         store = self._memory_of(scope).store
         return await store.replace(inside, text, expected=before, change=change)
+
+
+def refuse_off_record(caller: TurnContext) -> None:
+    """Raise `CallRefused` in a turn of which nothing is to be remembered."""
+    if caller.off_record:
+        raise CallRefused(
+            "this request is off the record, so nothing of it is remembered",
+            hint="Say so; in a conversation that is kept the person can ask for it again.",
+        )
 
 
 class NoteArguments(Arguments, frozen=True):
@@ -113,6 +123,7 @@ class Note(Tool, Struct, frozen=True):
     effects = True
 
     async def __call__(self, arguments: NoteArguments, caller: TurnContext) -> ToolResult:
+        refuse_off_record(caller)
         if arguments.keep:
             found = await self.keeping.mark_said(arguments.keep, caller)
             return ToolResult(f"marked to keep: {shortened(found.content, 80)}", trusted=True)
@@ -171,6 +182,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
     effects = True
 
     async def __call__(self, arguments: UpdateMemoryArguments, caller: TurnContext) -> ToolResult:
+        refuse_off_record(caller)
         memory, origins = self.memory_of(caller.scope), caller.origins()
         path = _PATHS.get(arguments.file, arguments.file)
         if not (arguments.add or arguments.quote or arguments.remove or arguments.replace):

@@ -36,9 +36,10 @@ class TurnContext(Struct, frozen=True):
     that the model has read when it calls: what may become a memory depends on who said it.
     `origins` names where the untrusted text among them came from, empty where there is none.
     `initiator` is who began the turn: for anything but a person nobody is there to be asked, and
-    `job` names the scheduled job whose run it is. `conversation` stands for the messages since the
-    last `/new`; a helper has that of the turn that made it. `show_output` shows a piece of a
-    call's output to those who watch; best effort, cheap.
+    `job` names the scheduled job whose run it is. `off_record`: nothing of the turn is to be
+    remembered. `conversation` stands for the messages since the last `/new`; a helper has that of
+    the turn that made it. `show_output` shows a piece of a call's output to those who watch; best
+    effort, cheap.
     """
 
     channel: str
@@ -52,6 +53,7 @@ class TurnContext(Struct, frozen=True):
     origins: Callable[[], tuple[str, ...]] = tuple
     initiator: Initiator = "person"
     job: str = ""
+    off_record: bool = False
     conversation: str = ""
     show_output: Callable[[str], None] = lambda _: None
 

@@ -57,6 +57,9 @@ class Core:
     def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
         return self.admission
 
+    async def has_received(self, chat_id: str, event_id: str) -> bool:
+        return False
+
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         return None
 

@@ -20,6 +20,7 @@ from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_
 from nanobot.config.tools import McpServerSettings
 from nanobot.config.values import plain_values
 from nanobot.validation import Checked, SecretStr, build, fields_of
+from nanobot_api.settings import ApiSettings
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_whatsapp.settings import WhatsAppSettings
 from scripts.pages import BEGIN, END, settings_table, with_current_table
@@ -57,7 +58,11 @@ def _paths(value: object, *path: str) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.parametrize(
     ("name", "model", "required"),
-    [("telegram", TelegramSettings, {"token": TOKEN}), ("whatsapp", WhatsAppSettings, {})],
+    [
+        ("telegram", TelegramSettings, {"token": TOKEN}),
+        ("whatsapp", WhatsAppSettings, {}),
+        ("api", ApiSettings, {}),
+    ],
 )
 def test_the_example_has_every_key_of_a_channel_with_its_default(
     name: str, model: type[Checked], required: dict[str, str]

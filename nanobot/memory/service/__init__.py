@@ -23,8 +23,10 @@ from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter, Forgotten
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import without_list_mark
+from nanobot.memory.history import paragraph_of
 from nanobot.memory.importance import HIGHEST, Importance, with_mark, without_importance
 from nanobot.memory.lines import lines_of
+from nanobot.memory.pending import MOST_SHOWN
 from nanobot.memory.recall import PERSON
 from nanobot.memory.scopes import (
     OWNER,
@@ -47,7 +49,7 @@ from nanobot.memory.why import lines_of as explained_lines
 from nanobot.providers.port import estimate_tokens
 
 _LOG_LENGTH = 20
-_MOST_HITS = 100
+_MOST_HITS, _MOST_ENTRIES = 100, 100
 
 _Number = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -69,8 +71,10 @@ class _Given(msgspec.Struct):
     role: str = ""
     source: Source | Literal[""] = ""
     limit: _Number = 10
+    origin: str = ""
+    person: str = ""
 
-    def needed(self, name: Literal["text", "remote"]) -> str:
+    def needed(self, name: Literal["text", "remote", "person"]) -> str:
         """A text that may not be missing."""
         value: str = getattr(self, name)
         if not value.strip():
@@ -120,6 +124,9 @@ class MemoryService:
             "restore": self._restore_given,
             "forget_plan": lambda given: self._forget_given(given, plan_only=True),
             "forget": lambda given: self._forget_given(given, plan_only=False),
+            "recent": lambda given: self.recent(given.limit, given.scope),
+            "propose": lambda given: self.propose(given.needed("text"), given.origin, given.scope),
+            "scope_of": lambda given: self.scope_of(given.needed("person")),
             "pending": lambda given: self.pending(given.scope),
             "accept": lambda given: self.decide("accept", given.numbers, given.scope),
             "drop": lambda given: self.decide("drop", given.numbers, given.scope),
@@ -174,6 +181,34 @@ class MemoryService:
         `asker` as for `search`."""
         explanation = await self._explainer.why(text, self.memory(scope).scope, asker)
         return Report.about(explanation.text, explanation)
+
+    async def recent(self, limit: int, scope: str) -> Report:
+        """The latest entries of the history, the newest last."""
+        history = self.memory(scope).history
+
+        def read() -> Report:
+            cursors = history.cursors()[-min(limit, _MOST_ENTRIES) :]
+            entries = history.entries(cursors[0] - 1) if cursors else []
+            texts = list(map(paragraph_of, entries))
+            return Report.of("\n\n".join(texts) or "There is no history yet.", entries=texts)
+
+        return await asyncio.to_thread(read)
+
+    async def propose(self, text: str, origin: str, scope: str) -> Report:
+        """Let a fact that somebody else worded wait for the person's word; `origin` names who."""
+        if len(text) > MOST_SHOWN:
+            raise NanobotError(f"a fact has at most {MOST_SHOWN:,} characters")
+        pending = self.memory(scope).pending
+        facts = await pending.add([text], LONG_TERM, (origin or "unknown",))
+        if not facts:
+            return Report.of("That waits already, or there is no room for more.", held=False)
+        await pending.notify(facts, "")
+        return Report.of("It waits until the person accepts it.", held=True)
+
+    async def scope_of(self, person: str) -> Report:
+        """Whose memory a person has who goes by this account (`telegram:12345`, `owner`)."""
+        scope = self._scopes.of_person(person)
+        return Report.of(scope, scope=scope)
 
     async def log(self, number: int | None, scope: str) -> Report:
         """What a change did, or the latest one; with its lines."""

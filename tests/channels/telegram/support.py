@@ -101,6 +101,9 @@ class RecordingHost:
     async def cursor(self) -> str | None:
         return self.stored_cursor
 
+    async def has_received(self, chat_id: str, event_id: str) -> bool:
+        return False
+
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         return self.buttons.get(button_id)
 

@@ -175,6 +175,9 @@ class Core:
     async def cursor(self) -> str | None:
         return None
 
+    async def has_received(self, chat_id: str, event_id: str) -> bool:
+        return False
+
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         return None
 

@@ -1,0 +1,190 @@
+"""Requests that wait, and what becomes of each: text, progress, an answer or the reason for none.
+
+A request listens before its message is published, so that nothing comes too early. Several may wait
+for the same event (a repetition while the first still waits): all hear the same. An answer is in
+its record, where the request has one, before anybody hears of it and before the core takes it for
+delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from nanobot.bus.events import (
+    Notice,
+    OutboundPart,
+    Progress,
+    TextDelta,
+    ToolOutput,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from nanobot_api.problems import Problem, waits
+from nanobot_api.records import Answer, Records, is_kept, record_id
+
+_REMEMBERED = 10_000
+"""Turns whose beginning or end is known; one that leads to no answer is forgotten in time."""
+
+
+class Wrote(Struct, frozen=True):
+    """More text. `fresh`: what was written before is not the beginning of it."""
+
+    text: str
+    fresh: bool = False
+
+
+class Noted(Struct, frozen=True):
+    """Progress for people: `tool` (one runs), `output` (of it, or what it waits for), `notice`."""
+
+    kind: str
+    text: str
+
+
+class Answered(Struct, frozen=True):
+    """The end. `reply` is the last text of it: what a stream has not brought yet ends with it."""
+
+    answer: Answer
+    reply: str
+
+
+class Refused(Struct, frozen=True):
+    """The end, without an answer; `waits`: the message still waits for one."""
+
+    problem: Problem
+    waits: bool = False
+
+
+Event = Wrote | Noted | Answered | Refused
+
+
+class Exchange:
+    """One request that waits."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+
+
+class _Turn(Struct):
+    """A turn of which somebody may wait for the answer."""
+
+    chat: str
+    event_ids: tuple[str, ...] = ()
+    ended: TurnEnded | None = None
+    said: list[str] = []
+    parts: list[str] = []
+    fresh: bool = False
+
+
+class Exchanges:
+    """All that wait."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, str], list[Exchange]] = {}
+        self._turns: OrderedDict[str, _Turn] = OrderedDict()
+
+    @contextmanager
+    def waiting(self, chat: str, event_id: str) -> Iterator[Exchange]:
+        """Listen to what becomes of an event, while inside."""
+        exchange, key = Exchange(), (chat, event_id)
+        self._waiting.setdefault(key, []).append(exchange)
+        try:
+            yield exchange
+        finally:
+            self._waiting[key].remove(exchange)
+            if not self._waiting[key]:
+                del self._waiting[key]
+
+    def show(self, event: Progress) -> None:
+        """Pass progress on to those whose request it is about."""
+        if isinstance(event, Notice):
+            chat = [key for key in self._waiting if key[0] == event.chat_id]
+            self._tell(event.chat_id, [id for _, id in chat], Noted("notice", event.text))
+            return
+        turn = self._turn(event.turn_id, event.chat_id)
+        match event:
+            case TurnStarted():
+                turn.event_ids = event.event_ids
+            case TextDelta():
+                turn.fresh = turn.fresh or event.restart
+                if event.text:
+                    self._tell(turn.chat, turn.event_ids, Wrote(event.text, turn.fresh))
+                    turn.fresh = False
+            case ToolStarted():
+                turn.fresh = True
+                self._tell(turn.chat, turn.event_ids, Noted("tool", event.hint))
+            case ToolOutput():
+                self._tell(turn.chat, turn.event_ids, Noted("output", event.text))
+            case TurnEnded():
+                self._end(event, turn)
+
+    async def deliver(self, part: OutboundPart, records: Records) -> None:
+        """Take a part of what is said. Raises `StorageError` where an answer cannot be kept."""
+        name, call, _ = part.key.rsplit("/", 2)
+        if not name[:1].isdigit():  # no turn says it
+            busy = name.startswith("rate-")
+            problem = Problem(
+                429 if busy else 500, part.content, "rate_limit_exceeded" if busy else None,
+                retry_after=60 if busy else 0, again=not busy,
+            )  # fmt: skip
+            self._tell(part.chat_id, part.event_ids, Refused(problem))
+            return
+        if call == "waiting":  # the turn's end has said so
+            return
+        turn = self._turn(name, part.chat_id)
+        if not part.event_ids:
+            turn.said.append(part.content)
+            turn.fresh = True
+            self._tell(turn.chat, turn.event_ids, Wrote(part.content, fresh=True))
+            return
+        turn.parts.append(part.content)
+        if part.last:
+            await self._answer(part, turn, records)
+            self._turns.pop(name, None)
+
+    async def _answer(self, part: OutboundPart, turn: _Turn, records: Records) -> None:
+        end, reply = turn.ended, "".join(turn.parts)
+        answer = Answer("\n\n".join(filter(None, (*turn.said, reply))))
+        if end is not None:
+            error = (end.error or "Failed") if end.outcome == "failed" else ""
+            answer = Answer(answer.text, error, end.prompt_tokens, end.completion_tokens)
+        try:
+            await asyncio.to_thread(_keep, records, part, answer)
+        except BaseException:
+            turn.parts.pop()  # it is delivered again
+            raise
+        self._tell(part.chat_id, part.event_ids, Answered(answer, reply))
+
+    def _end(self, event: TurnEnded, turn: _Turn) -> None:
+        turn.ended = event
+        if event.outcome in ("waiting", "held"):
+            problem = waits("held" if event.outcome == "held" else event.error)
+            self._tell(event.chat_id, event.event_ids, Refused(problem, waits=True))
+        elif event.outcome == "stopped":
+            problem = Problem(500, "The answer was stopped.", "turn_stopped", again=False)
+            self._tell(event.chat_id, event.event_ids, Refused(problem))
+
+    def _tell(self, chat: str, event_ids: tuple[str, ...] | list[str], event: Event) -> None:
+        for event_id in event_ids:
+            for exchange in self._waiting.get((chat, event_id), ()):
+                exchange.events.put_nowait(event)
+
+    def _turn(self, id: str, chat: str) -> _Turn:
+        if id not in self._turns:
+            self._turns[id] = _Turn(chat, said=[], parts=[])
+            if len(self._turns) > _REMEMBERED:
+                self._turns.popitem(last=False)
+        return self._turns[id]
+
+
+def _keep(records: Records, part: OutboundPart, answer: Answer) -> None:
+    for event_id in part.event_ids:
+        id = record_id(part.chat_id, event_id)
+        if is_kept(event_id):
+            records.answer(id, answer)
+        records.drop_files(id)

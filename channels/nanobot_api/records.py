@@ -1,0 +1,145 @@
+"""What is kept of requests that may be asked for again: repetitions, and responses to follow.
+
+A file each, in the adapter's folder, named after the request: written before its message is
+published, and again with the answer before the core hears that it was delivered. So an answer that
+was made is found again, whatever happened in between. Files that came with a message wait beside
+them until it is answered. Everything goes after a month, as long as the core knows the events.
+Blocks; raises `StorageError`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nanobot.bus.events import Media, Said
+from nanobot.channel.documents import StateFile
+from nanobot.errors import SendRefused, StorageError
+from nanobot.io import replace_file, storage_errors
+from nanobot_api.requests import Attachment
+
+REPEATABLE, FOLLOWED, ONCE = "key-", "resp-", "once-"
+"""How the ids of events begin: with a key of the client's, to be followed by another request, or
+neither, of which nothing is kept."""
+
+KEEP_SECONDS = 30 * 86_400.0
+_FILE_SECONDS = 3 * 86_400.0
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class Answer(Struct, frozen=True):
+    """What was answered. `error` is the class of the error where it failed; tokens are those of all
+    calls of the model."""
+
+    text: str
+    error: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Record(Struct, frozen=True):
+    """A request, and its answer once there is one. `key` is the name of the key, `chat` where its
+    message went, `body` the digest of what was asked. `said` is all that was said in a request
+    without a conversation, so that another one can follow it. `created` is in seconds since the
+    epoch."""
+
+    version: Literal[1] = 1
+    key: str = ""
+    chat: str = ""
+    body: str = ""
+    created: int = 0
+    alone: bool = False
+    said: tuple[Said, ...] = ()
+    answer: Answer | None = None
+
+
+def record_id(chat: str, event_id: str) -> str:
+    """What a request is called: 32 hexadecimal digits."""
+    return sha256(f"{chat}\n{event_id}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def is_kept(event_id: str) -> bool:
+    """Whether a request of this event has a record."""
+    return event_id.startswith((REPEATABLE, FOLLOWED))
+
+
+class Records:
+    """Those in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._records, self._files = folder / "records", folder / "files"
+
+    def read(self, id: str) -> Record | None:
+        """The record of a request, None where there is none of that id."""
+        if not _ID.fullmatch(id):
+            return None
+        record = self._file(id).read()
+        return record if record.created else None
+
+    def write(self, id: str, record: Record) -> None:
+        """Keep a request, durably."""
+        with storage_errors(self._records):
+            self._records.mkdir(mode=0o700, exist_ok=True)
+        self._file(id).write(record)
+
+    def answer(self, id: str, answer: Answer) -> None:
+        """Keep its answer, durably; the first one stays. A request without a record has none."""
+        record = self.read(id)
+        if record is not None and record.answer is None:
+            self.write(id, replace(record, answer=answer))
+
+    def keep_files(self, id: str, files: tuple[Attachment, ...]) -> tuple[Media, ...]:
+        """Keep the files of a message until it is answered, durably."""
+        kept = []
+        for number, file in enumerate(files):
+            with storage_errors(self._files):
+                self._files.mkdir(mode=0o700, exist_ok=True)
+                replace_file(self._files / f"{id}-{number}", file.data)
+            kept.append(Media(f"{id}-{number}", file.kind, file.mime, file.name, len(file.data)))
+        return tuple(kept)
+
+    def file(self, media: Media, limit: int) -> bytes:
+        """The content of a file that came with a message. Raises `SendRefused`."""
+        id, _, number = media.ref.partition("-")
+        if not _ID.fullmatch(id) or not number.isdecimal():
+            raise SendRefused("there is no such file")
+        try:
+            data = (self._files / f"{id}-{number}").read_bytes()
+        except OSError as error:
+            raise SendRefused(f"the file is gone: {error.strerror}") from error
+        if len(data) > limit:
+            raise SendRefused(f"the file has {len(data):,} bytes, more than {limit:,}")
+        return data
+
+    def drop_files(self, id: str) -> None:
+        """The message is answered. Best effort."""
+        with suppress(OSError):
+            for path in self._files.glob(f"{id}-*"):
+                path.unlink(missing_ok=True)
+
+    def sweep(self, now: float) -> None:
+        """Forget what is too old; `now` is in seconds since the epoch. Best effort."""
+        for folder, seconds in ((self._records, KEEP_SECONDS), (self._files, _FILE_SECONDS)):
+            with suppress(OSError):
+                for path in _in(folder):
+                    if now - path.stat().st_mtime > seconds:
+                        path.unlink(missing_ok=True)
+
+    def _file(self, id: str) -> StateFile[Record]:
+        return StateFile(self._records / f"{id}.json", Record)
+
+
+def _in(folder: Path) -> Iterator[Path]:
+    return folder.iterdir() if folder.is_dir() else iter(())
+
+
+def reason_of(error: StorageError) -> str:
+    """What the disk said, without a path."""
+    return error.reason.rstrip(". ")

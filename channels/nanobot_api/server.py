@@ -1,0 +1,470 @@
+"""The requests: who asks, what, and the answer when it is there.
+
+Every request has a key, except those that get nothing but a refusal; the body of a request without
+one is not read. A web page of another origin gets nothing, with a key or not. What a key's request
+becomes is a message of the key's person, in a conversation under the key's name; nothing that a
+client sends can name another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nanobot.bus.events import API, InboundMessage, Said
+from nanobot.channel import ChannelHost, Chat, Sender
+from nanobot.channel.keys import ApiKey, ApiKeys
+from nanobot.clock import with_timeout
+from nanobot.errors import ExtraMissing, NanobotError, StorageError
+from nanobot_api import shapes
+from nanobot_api.exchanges import Answered, Event, Exchange, Exchanges, Noted, Refused, Wrote
+from nanobot_api.memory import McpEndpoint
+from nanobot_api.problems import Problem, invalid, problem_of, storage_full
+from nanobot_api.records import (
+    FOLLOWED,
+    ONCE,
+    REPEATABLE,
+    Answer,
+    Record,
+    Records,
+    is_kept,
+    reason_of,
+    record_id,
+)
+from nanobot_api.requests import MODEL, Ask, chat_request, clean_name, response_request
+from nanobot_api.settings import ApiSettings
+from nanobot_api.shapes import KEEP_ALIVE, ChatShape, Facts, ResponseShape, Shape
+
+KEEP_ALIVE_SECONDS = 15.0
+"""Without anything else, a stream says after so long that it goes on; until then an error still has
+a status of its own."""
+
+_BODY_SECONDS = 120.0
+_GUESSES = 20
+"""Wrong keys a minute that are told so; more of them are refused as too many."""
+_LONGEST_KEY = 255
+_SESSIONS = ("X-Nanobot-Session", "X-OpenWebUI-Chat-Id")
+
+
+class _Order(Struct, frozen=True):
+    """One request that is to be answered: its message, what is to be kept of it, whether there is
+    a record of it already, and the form of the answer."""
+
+    message: InboundMessage
+    record: Record
+    is_known: bool
+    shape: Shape
+    stream: bool
+
+    @property
+    def id(self) -> str:
+        """What the request is called."""
+        return record_id(self.message.chat_id, self.message.event_id)
+
+
+class Server:
+    """Answers requests at `/v1`."""
+
+    def __init__(
+        self, host: ChannelHost, keys: ApiKeys, exchanges: Exchanges, settings: ApiSettings
+    ) -> None:
+        self._host, self._keys, self._exchanges, self._settings = host, keys, exchanges, settings
+        self._clock = host.clock
+        self.records = Records(host.state_folder)
+        self._wrong: deque[float] = deque(maxlen=_GUESSES)
+        self._held = 0
+
+    async def handle(self, http: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        return await self._guarded(http, self._answer)
+
+    async def handle_memory(self, endpoint: McpEndpoint, http: web.Request) -> web.StreamResponse:
+        """Answer one request of another agent for a memory."""
+
+        async def answer(http: web.Request) -> web.StreamResponse:
+            _refuse_pages(http)
+            key = await self.authenticate(http)
+            try:
+                return await endpoint.handle(http, key.person, key.writable, f"mcp:{key.name}")
+            except ExtraMissing as error:
+                raise Problem(501, error.for_people(), "not_installed", again=False) from error
+
+        return await self._guarded(http, answer)
+
+    async def _guarded(
+        self,
+        http: web.Request,
+        handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
+        """What a handler answers, or its refusal in the one shape of errors."""
+        headers = {"x-request-id": f"req_{secrets.token_hex(16)}"}
+        try:
+            answer = await handler(http)
+        except Problem as problem:
+            answer = _refusal(problem)
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary: clients read one shape of errors
+            logger.opt(exception=error).error("a request at {} failed", http.path)
+            answer = _refusal(Problem(500, "nanobot could not answer this.", again=False))
+        if not answer.prepared:
+            answer.headers.update(headers)
+        return answer
+
+    async def _answer(self, http: web.Request) -> web.StreamResponse:
+        _refuse_pages(http)
+        key = await self.authenticate(http)
+        place = http.path.removeprefix("/v1").strip("/")
+        routes: dict[tuple[str, str], Callable[[], Awaitable[web.StreamResponse]]] = {
+            ("GET", "models"): _just(shapes.models()),
+            ("GET", f"models/{MODEL}"): _just(shapes.model()),
+            ("POST", "conversations"): lambda: self._new_conversation(http),
+            ("POST", "chat/completions"): lambda: self._chat(http, key),
+            ("POST", "responses"): lambda: self._respond(http, key),
+        }
+        route = routes.get((http.method, place))
+        if route is not None:
+            return await route()
+        if any(path == place for _, path in routes):
+            raise Problem(405, f"{http.method} is not possible here.", "method_not_allowed")
+        raise Problem(404, f"There is nothing at {http.method} {http.path[:100]}.", "not_found")
+
+    async def authenticate(self, http: web.Request) -> ApiKey:
+        """Whose request it is. Raises `Problem`."""
+        kind, _, secret = http.headers.get("Authorization", "").partition(" ")
+        key = None
+        if kind.lower() == "bearer" and len(secret) <= _LONGEST_KEY:
+            key = await asyncio.to_thread(self._keys.find, secret.strip())
+        if key is None:
+            raise self._wrong_key(bool(secret))
+        if self._host.admit(Sender(key.person), Chat(key.name), addressed=False) != "allowed":
+            raise Problem(
+                403, "The person of this key may not talk to nanobot any more.", "access_revoked"
+            )
+        await asyncio.to_thread(self._keys.note_use, key.name, self._clock.now())
+        return key
+
+    def _wrong_key(self, was_given: bool) -> Problem:
+        """A key that is right is taken however many wrong ones come beside it."""
+        now = self._clock.monotonic()
+        full = len(self._wrong) == _GUESSES and now - self._wrong[0] < 60.0
+        if was_given and full:
+            return Problem(
+                429, "Too many wrong keys; wait a minute.", "too_many_keys", retry_after=60
+            )
+        if was_given:
+            self._wrong.append(now)
+            text = "Incorrect API key provided. `nanobot api keys add NAME` makes one."
+        else:
+            text = "An API key is needed, in the header `Authorization: Bearer KEY`."
+        return Problem(401, text, "invalid_api_key")
+
+    async def _new_conversation(self, http: web.Request) -> web.StreamResponse:
+        await http.read()
+        id = f"conv_{secrets.token_hex(16)}"
+        return web.json_response(shapes.new_conversation(id, self._now(), {}))
+
+    async def _chat(self, http: web.Request, key: ApiKey) -> web.StreamResponse:
+        return await self._serve(http, await self._order(http, key, chat_request, ChatShape))
+
+    async def _respond(self, http: web.Request, key: ApiKey) -> web.StreamResponse:
+        return await self._serve(
+            http, await self._order(http, key, response_request, ResponseShape)
+        )
+
+    @asynccontextmanager
+    async def _body(self, http: web.Request) -> AsyncIterator[bytes]:
+        """The body of a request, which takes up room while inside."""
+        most = self._settings.max_megabytes * 1_000_000
+        if http.headers.get("Content-Encoding", "identity") != "identity":
+            raise Problem(415, "The body must not be compressed.", "unsupported_encoding")
+        expected = http.content_length or 0
+        too_large = Problem(
+            413,
+            f"The request is larger than {self._settings.max_megabytes} MB.",
+            "request_too_large",
+        )
+        if expected > most:
+            raise too_large
+        size = expected or most
+        if self._held and self._held + size > 2 * most:
+            raise Problem(503, "Too much is being sent at once.", "overloaded", retry_after=5)
+        self._held += size
+        try:
+            read = _read(http, most)
+            body = await with_timeout(self._clock, _BODY_SECONDS, read)
+            if body is None:
+                raise too_large
+            yield body
+        except TimeoutError:
+            raise Problem(408, "The request did not arrive in time.", "timeout") from None
+        finally:
+            self._held -= size
+
+    async def _order(
+        self,
+        http: web.Request,
+        key: ApiKey,
+        parse: Callable[[bytes, str], Ask],
+        shape: Callable[[Facts], Shape],
+    ) -> _Order:
+        """What a request comes to; what has to be kept of it is, when this returns. Raises
+        `Problem`."""
+        session = next((name for h in _SESSIONS if (name := http.headers.get(h, ""))), "")
+        async with self._body(http) as body:
+            ask = await asyncio.to_thread(parse, body, session)
+            try:
+                return await self._kept(await self._understood(http, key, ask, shape), ask)
+            except StorageError as error:
+                raise storage_full(reason_of(error)) from error
+
+    async def _kept(self, order: _Order, ask: Ask) -> _Order:
+        """Keep a request's record and files, where it is new."""
+        message = order.message
+        if order.record.answer is None and not order.is_known and is_kept(message.event_id):
+            await asyncio.to_thread(self.records.write, order.id, order.record)
+        if order.record.answer is None and ask.files:
+            files = await asyncio.to_thread(self.records.keep_files, order.id, ask.files)
+            return replace(order, message=replace(message, media=files))
+        return order
+
+    async def _understood(
+        self, http: web.Request, key: ApiKey, ask: Ask, shape: Callable[[Facts], Shape]
+    ) -> _Order:
+        token, event_id = http.headers.get("Idempotency-Key", ""), ""
+        if token:
+            event_id = f"{REPEATABLE}{sha256(token.encode('utf-8', 'replace')).hexdigest()[:32]}"
+        else:
+            event_id = f"{FOLLOWED if ask.store else ONCE}{secrets.token_hex(16)}"
+        alone, context = not (ask.conversation or ask.previous), ask.context
+        if alone:
+            name = f"once-{event_id.rpartition('-')[2]}"
+        elif ask.conversation:
+            name, context = clean_name(ask.conversation), ()
+        else:
+            name, context = await self._followed(key, ask.previous)
+        chat = f"{key.name}:{name}"
+        id = record_id(chat, event_id)
+        known = await asyncio.to_thread(self.records.read, id) if is_kept(event_id) else None
+        if known is not None and known.body != ask.digest:
+            raise Problem(
+                422,
+                "This Idempotency-Key was used for another request.",
+                "idempotency_key_reused",
+                param="Idempotency-Key",
+            )
+        said = (*ask.context, Said("user", ask.text)) if alone else ()
+        record = known or Record(1, key.name, chat, ask.digest, self._now(), alone, said)
+        facts = Facts(id, record.created, ask.conversation, ask.previous, ask.store, ask.with_usage)
+        message = InboundMessage(
+            API, chat, key.person, ask.text, event_id, self._clock.now(),
+            by_program=True, off_record=alone, context=context,
+        )  # fmt: skip
+        return _Order(message, record, known is not None, shape(facts), ask.stream)
+
+    async def _followed(self, key: ApiKey, previous: str) -> tuple[str, tuple[Said, ...]]:
+        """The conversation of an earlier response, and what was said before it began."""
+        id = previous.removeprefix("resp_")
+        record = await asyncio.to_thread(self.records.read, id)
+        if record is None or record.key != key.name:
+            raise invalid(
+                f"Previous response with id {previous[:100]!r} not found.",
+                "previous_response_id",
+                "previous_response_not_found",
+            )
+        if not record.alone:
+            return record.chat.partition(":")[2], ()
+        answer = (Said("assistant", record.answer.text),) if record.answer else ()
+        return f"resp-{id}", (*record.said, *answer)
+
+    async def _serve(self, http: web.Request, order: _Order) -> web.StreamResponse:
+        """Publish the message of a request, once, and give its answer."""
+        if order.record.answer is not None:
+            return await self._replay(http, order, order.record.answer)
+        message = order.message
+        try:
+            with self._exchanges.waiting(message.chat_id, message.event_id) as exchange:
+                new = await self._host.publish([message])
+                if not new and (answer := await self._known_answer(order)) is not None:
+                    return await self._replay(http, order, answer)
+                return await self._converse(http, order, exchange)
+        except StorageError as error:
+            raise storage_full(reason_of(error)) from error
+
+    async def _known_answer(self, order: _Order) -> Answer | None:
+        """The answer to a message that the core did not take, because it has it; None while that
+        is being answered. Raises `Problem` where it has it not."""
+        if not await self._host.has_received(order.message.chat_id, order.message.event_id):
+            raise Problem(
+                429, "Too many requests within a minute.", "rate_limit_exceeded", retry_after=60
+            )
+        record = await asyncio.to_thread(self.records.read, order.id)
+        return record.answer if record else None
+
+    async def _replay(self, http: web.Request, order: _Order, answer: Answer) -> web.StreamResponse:
+        exchange = Exchange()
+        exchange.events.put_nowait(Answered(answer, answer.text))
+        return await self._converse(http, order, exchange)
+
+    async def _converse(
+        self, http: web.Request, order: _Order, exchange: Exchange
+    ) -> web.StreamResponse:
+        """Give the answer when it is there, as a stream or as a whole."""
+        deadline = self._clock.monotonic() + self._settings.wait_seconds
+        stream = _Stream(http, order.shape) if order.stream else None
+        while True:
+            left = deadline - self._clock.monotonic()
+            event = await self._next(exchange, min(left, KEEP_ALIVE_SECONDS)) if left > 0 else None
+            if event is None and left <= 0:
+                event = Refused(_too_late(order))
+            if isinstance(event, Answered) and event.answer.error:
+                event = Refused(problem_of(event.answer.error, event.answer.text))
+            if isinstance(event, Refused):
+                await self._take_back(event, order)
+                if stream is None or not stream.has_begun:
+                    raise event.problem
+            if stream is None:
+                if isinstance(event, Answered):
+                    return web.json_response(order.shape.whole(event.answer))
+            elif await stream.show(event):
+                return stream.response
+
+    async def _next(self, exchange: Exchange, seconds: float) -> Event | None:
+        if not exchange.events.empty():
+            return exchange.events.get_nowait()
+        try:
+            return await with_timeout(self._clock, seconds, exchange.events.get())
+        except TimeoutError:
+            return None
+
+    async def _take_back(self, refused: Refused, order: _Order) -> None:
+        """The client is told to try again: unless it can name this request, that is another one, so
+        this one must not be answered as well."""
+        message = order.message
+        if not refused.waits or message.event_id.startswith(REPEATABLE):
+            return
+        taken = replace(
+            message,
+            content="",
+            event_id=f"drop-{secrets.token_hex(16)}",
+            deletes=message.event_id,
+            media=(),
+            context=(),
+        )
+        try:
+            await self._host.publish([taken])
+        except NanobotError as error:
+            logger.warning("api: a message that waits could not be taken back: {}", error)
+
+    def _now(self) -> int:
+        return int(self._clock.now().timestamp())
+
+
+class _Stream:
+    """Server-sent events. Nothing is sent before the first of them, or the first sign of life."""
+
+    def __init__(self, http: web.Request, shape: Shape) -> None:
+        self._http, self._shape = http, shape
+        self._block = ""
+        """The text since the last beginning."""
+        self.has_begun = False
+        self.response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+                "X-Accel-Buffering": "no",
+            }
+        )
+
+    async def show(self, event: Event | None) -> bool:
+        """Send an event, or without one a sign of life; whether it was the last."""
+        if not self.has_begun:
+            await self.response.prepare(self._http)
+            self.has_begun = True
+            await self._send(self._shape.begin())
+        match event:
+            case None:
+                await self._send([KEEP_ALIVE])
+            case Wrote():
+                await self._write(event.text, fresh=event.fresh)
+            case Noted():
+                await self._send(self._shape.progress(event.kind, event.text))
+            case Answered():
+                await self._finish(event)
+            case Refused():
+                await self._send(self._shape.fail(event.problem))
+        return isinstance(event, Answered | Refused)
+
+    async def _write(self, text: str, *, fresh: bool) -> None:
+        if fresh and self._block:
+            await self._send(self._shape.next_block())
+            self._block = ""
+        self._block += text
+        await self._send(self._shape.text(text))
+
+    async def _finish(self, event: Answered) -> None:
+        """Send what of the reply was not sent yet, and the end."""
+        reply = event.reply
+        if reply.startswith(self._block):
+            rest, fresh = reply[len(self._block) :], False
+        else:
+            rest, fresh = "" if self._block.endswith(reply) else reply, True
+        if rest:
+            await self._write(rest, fresh=fresh)
+        await self._send(self._shape.end(event.answer))
+        await self.response.write_eof()
+
+    async def _send(self, chunks: Iterable[bytes]) -> None:
+        if data := b"".join(chunks):
+            await self.response.write(data)
+
+
+def _refusal(problem: Problem) -> web.Response:
+    return web.Response(
+        status=problem.status,
+        body=problem.body,
+        headers=problem.headers,
+        content_type="application/json",
+    )
+
+
+def _refuse_pages(http: web.Request) -> None:
+    """No web page of another origin may ask, whatever it knows."""
+    origin = http.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc != http.headers.get("Host"):
+        raise Problem(403, "Web pages may not use this API.", "origin_refused")
+
+
+async def _read(http: web.Request, most: int) -> bytes | None:
+    """The body; None where it is larger than `most` bytes."""
+    pieces, size = list[bytes](), 0
+    async for piece in http.content.iter_any():
+        size += len(piece)
+        if size > most:
+            return None
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _just(data: object) -> Callable[[], Awaitable[web.StreamResponse]]:
+    async def answer() -> web.StreamResponse:
+        return web.json_response(data)
+
+    return answer
+
+
+def _too_late(order: _Order) -> Problem:
+    repeatable = order.message.event_id.startswith(REPEATABLE)
+    hint = " Ask again with the same Idempotency-Key." if repeatable else ""
+    text = f"The answer is not there yet; it is still worked on.{hint}"
+    return Problem(504, text, "timeout", again=repeatable)

@@ -1,0 +1,276 @@
+"""The JSON that clients of OpenAI's API read: answers, and the events of a stream. Pure.
+
+A turn says more than its answer: text between calls of tools, which tools run, that the owner is
+asked. In a stream of Chat Completions, text in between is part of the text, and the rest is in
+`delta.nanobot`, which clients pass over. In one of Responses, text in between is an output message
+of its own (`commentary`), and the rest are events `response.nanobot.progress`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Protocol
+
+from msgspec import Struct
+
+from nanobot_api.problems import Problem
+from nanobot_api.records import Answer
+from nanobot_api.requests import MODEL
+
+Json = dict[str, object]
+
+OWNED_BY = "nanobot"
+CREATED = 1_700_000_000
+"""Models have a time of creation, and this one has none."""
+
+
+class Facts(Struct, frozen=True):
+    """What every part of an answer repeats: the request's id, its time in seconds since the epoch,
+    what the client calls the conversation and what it followed, and whether a stream ends with its
+    usage."""
+
+    id: str
+    created: int
+    conversation: str = ""
+    previous: str = ""
+    store: bool = False
+    with_usage: bool = False
+
+
+class Shape(Protocol):
+    """One of the two forms of an answer."""
+
+    def whole(self, answer: Answer) -> Json:
+        """All of it at once."""
+
+    def begin(self) -> Iterator[bytes]:
+        """A stream begins."""
+
+    def text(self, delta: str) -> Iterator[bytes]:
+        """More of the text."""
+
+    def next_block(self) -> Iterator[bytes]:
+        """What was written until now is not the beginning of what comes."""
+
+    def progress(self, kind: str, text: str) -> Iterator[bytes]:
+        """Something that a person might want to see meanwhile."""
+
+    def end(self, answer: Answer) -> Iterator[bytes]:
+        """All of the text was sent."""
+
+    def fail(self, problem: Problem) -> Iterator[bytes]:
+        """There will be no answer."""
+
+
+def model() -> Json:
+    """The one model."""
+    return {"id": MODEL, "object": "model", "created": CREATED, "owned_by": OWNED_BY}
+
+
+def models() -> Json:
+    """The list of models."""
+    return {"object": "list", "data": [model()]}
+
+
+def new_conversation(id: str, created: int, metadata: object) -> Json:
+    """A conversation that nothing was said in."""
+    kept = metadata if isinstance(metadata, dict) else {}
+    return {"id": id, "object": "conversation", "created_at": created, "metadata": kept}
+
+
+def _event(data: object, name: str = "") -> bytes:
+    line = f"data: {json.dumps(data)}\n\n"
+    return (f"event: {name}\n{line}" if name else line).encode()
+
+
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+class ChatShape:
+    """Chat Completions."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts, self._id = facts, f"chatcmpl-{facts.id}"
+
+    def whole(self, answer: Answer) -> Json:
+        """See `Shape`."""
+        message = {"role": "assistant", "content": answer.text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        return {**self._common("chat.completion"), "choices": [choice], "usage": _usage(answer)}
+
+    def begin(self) -> Iterator[bytes]:
+        """See `Shape`."""
+        yield self._chunk({"role": "assistant", "content": ""})
+
+    def text(self, delta: str) -> Iterator[bytes]:
+        """See `Shape`."""
+        yield self._chunk({"content": delta})
+
+    def next_block(self) -> Iterator[bytes]:
+        """See `Shape`."""
+        yield self._chunk({"content": "\n\n"})
+
+    def progress(self, kind: str, text: str) -> Iterator[bytes]:
+        """See `Shape`."""
+        yield self._chunk({"nanobot": {"type": kind, "text": text}})
+
+    def end(self, answer: Answer) -> Iterator[bytes]:
+        """See `Shape`."""
+        yield self._chunk({}, "stop")
+        if self._facts.with_usage:
+            chunk = self._common("chat.completion.chunk")
+            yield _event({**chunk, "choices": [], "usage": _usage(answer)})
+        yield b"data: [DONE]\n\n"
+
+    def fail(self, problem: Problem) -> Iterator[bytes]:
+        """See `Shape`."""
+        yield _event({"error": problem.error})
+
+    def _common(self, kind: str) -> Json:
+        created = self._facts.created
+        return {"id": self._id, "object": kind, "created": created, "model": MODEL}
+
+    def _chunk(self, delta: Json, finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return _event({**self._common("chat.completion.chunk"), "choices": [choice]})
+
+
+def _usage(answer: Answer) -> Json:
+    prompt, completion = answer.prompt_tokens, answer.completion_tokens
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+
+
+class ResponseShape:
+    """Responses."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts, self._id = facts, f"resp_{facts.id}"
+        self._number = 0
+        """Of the next event."""
+        self._output: list[Json] = []
+        """The messages that are complete."""
+        self._open: list[str] | None = None
+        """The text of the message that is being written."""
+
+    def whole(self, answer: Answer) -> Json:
+        """See `Shape`."""
+        return self._response("completed", [self._message(0, answer.text)], answer)
+
+    def begin(self) -> Iterator[bytes]:
+        """See `Shape`."""
+        yield self._next("response.created", response=self._response("in_progress", []))
+        yield self._next("response.in_progress", response=self._response("in_progress", []))
+
+    def text(self, delta: str) -> Iterator[bytes]:
+        """See `Shape`."""
+        index = len(self._output)
+        if self._open is None:
+            self._open = []
+            item = {**self._message(index, "", "in_progress"), "content": []}
+            yield self._next("response.output_item.added", output_index=index, item=item)
+            part = _text_part("")
+            yield self._next("response.content_part.added", **self._place(index), part=part)
+        self._open.append(delta)
+        yield self._next(
+            "response.output_text.delta", **self._place(index), delta=delta, logprobs=[]
+        )
+
+    def next_block(self) -> Iterator[bytes]:
+        """See `Shape`."""
+        yield from self._close("commentary")
+
+    def progress(self, kind: str, text: str) -> Iterator[bytes]:
+        """See `Shape`."""
+        yield self._next("response.nanobot.progress", progress=kind, text=text)
+
+    def end(self, answer: Answer) -> Iterator[bytes]:
+        """See `Shape`."""
+        if self._open is None and not self._output:
+            yield from self.text("")
+        yield from self._close("final_answer")
+        done = self._response("completed", self._output, answer)
+        yield self._next("response.completed", response=done)
+
+    def fail(self, problem: Problem) -> Iterator[bytes]:
+        """See `Shape`."""
+        failed = self._response("failed", self._output)
+        code = "rate_limit_exceeded" if problem.status == 429 else "server_error"
+        failed["error"] = {"code": code, "message": problem.message}
+        yield self._next("response.failed", response=failed)
+
+    def _close(self, phase: str) -> Iterator[bytes]:
+        if self._open is None:
+            return
+        index, text, self._open = len(self._output), "".join(self._open), None
+        item = {**self._message(index, text), "phase": phase}
+        place = self._place(index)
+        yield self._next("response.output_text.done", **place, text=text, logprobs=[])
+        yield self._next("response.content_part.done", **place, part=_text_part(text))
+        yield self._next("response.output_item.done", output_index=index, item=item)
+        self._output.append(item)
+
+    def _next(self, kind: str, **fields: object) -> bytes:
+        event = {"type": kind, "sequence_number": self._number, **fields}
+        self._number += 1
+        return _event(event, kind)
+
+    def _place(self, index: int) -> dict[str, object]:
+        return {"item_id": self._item(index), "output_index": index, "content_index": 0}
+
+    def _item(self, index: int) -> str:
+        return f"msg_{self._facts.id}{index or ''}"
+
+    def _message(self, index: int, text: str, status: str = "completed") -> Json:
+        content = [_text_part(text)]
+        item: Json = {"id": self._item(index), "type": "message", "role": "assistant"}
+        return {**item, "status": status, "content": content}
+
+    def _response(self, status: str, output: list[Json], answer: Answer | None = None) -> Json:
+        facts = self._facts
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": facts.created,
+            "status": status,
+            "background": False,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "max_output_tokens": None,
+            "model": MODEL,
+            "output": list(output),
+            "parallel_tool_calls": True,
+            "previous_response_id": facts.previous or None,
+            "conversation": {"id": facts.conversation} if facts.conversation else None,
+            "reasoning": {"effort": None, "summary": None},
+            "store": facts.store,
+            "temperature": None,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": None,
+            "truncation": "disabled",
+            "usage": _response_usage(answer) if answer else None,
+            "user": None,
+            "metadata": {},
+        }
+
+
+def _text_part(text: str) -> Json:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _response_usage(answer: Answer) -> Json:
+    prompt, completion = answer.prompt_tokens, answer.completion_tokens
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": completion,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": prompt + completion,
+    }

@@ -1,0 +1,106 @@
+"""`nanobot api`: the keys by which other programs talk to nanobot.
+
+They are in a file that a running gateway reads again when it changes, so this asks no gateway.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from nanobot.cli.command import add, add_group, print_json, print_text, table
+
+if TYPE_CHECKING:
+    from nanobot.channel.keys import ApiKeys
+    from nanobot.cli.command import Commands
+
+_ADDED = """\
+The key of {name}, for the memory of {whose}:
+
+  {secret}
+
+It is shown this once. Programs send it as `Authorization: Bearer KEY` to {address}.
+"""
+_OFF = """\
+The API is off: set channels.api.enabled to true in config.yaml and restart the gateway.
+"""
+
+
+def add_api(commands: Commands) -> None:
+    """`nanobot api …`."""
+    what = add_group(
+        commands,
+        "api",
+        "let other programs talk to this nanobot",
+        "Let other programs talk to this nanobot as they do to OpenAI's API.",
+    )
+    keys = add_group(what, "keys", "the keys of programs")
+    new = add(keys, "add", "make a key for a program, shown once", _add).json()
+    new.argument("name", "NAME", "what it is called, such as open-webui")
+    new.option(
+        "--person",
+        "ID",
+        "whose memory and conversations it has, such as telegram:12345 (default: the owner)",
+        default="",
+    )
+    new.flag("--writable", "it may propose facts, which wait to be accepted (over MCP)")
+    add(keys, "list", "show the keys", _list).json()
+    gone = add(keys, "revoke", "refuse a key from now on", _revoke).json()
+    gone.argument("name", "NAME", "as `api keys list` shows it")
+
+
+def _add(options: argparse.Namespace) -> int:
+    from nanobot.clock import SystemClock
+    from nanobot.config.load import load_settings
+
+    settings = load_settings(options.home)
+    now = SystemClock(settings.agent.timezone).now()
+    keys = _keys(options)
+    secret = keys.add(options.name, options.person, now, writable=options.writable)
+    person = options.person.strip() or "owner"
+    if options.json:
+        return print_json({"name": options.name, "person": person, "key": secret})
+    http = settings.http
+    text = _ADDED.format(
+        name=options.name,
+        whose="the owner" if person == "owner" else person,
+        secret=secret,
+        address=f"http://{http.host}:{http.port}/v1",
+    )
+    enabled = "api" in settings.channels and settings.channels["api"].enabled
+    return print_text(text if enabled else f"{text}\n{_OFF}")
+
+
+def _list(options: argparse.Namespace) -> int:
+    keys = _keys(options)
+    last = keys.last_used()
+    rows = [
+        (key.name, key.person, key.created_at, last.get(key.name, ""), key.writable)
+        for key in keys.all()
+    ]
+    if options.json:
+        names = ("name", "person", "created_at", "last_used", "writable")
+        return print_json({"keys": [dict(zip(names, row, strict=True)) for row in rows]})
+    if not rows:
+        return print_text("There are no keys: `nanobot api keys add NAME` makes one.\n")
+    shown = [
+        (name, person, made[:10], used[:16].replace("T", " ") or "never", "yes" if may else "")
+        for name, person, made, used, may in rows
+    ]
+    return print_text(table(shown, "name", "person", "made", "used", "writable"))
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    _keys(options).revoke(options.name)
+    if options.json:
+        return print_json({"revoked": options.name})
+    return print_text(f"The key {options.name} is refused from now on.\n")
+
+
+def _keys(options: argparse.Namespace) -> ApiKeys:
+    from nanobot.app.base import make_home
+    from nanobot.bus.events import API
+    from nanobot.channel.keys import ApiKeys
+
+    make_home(options.home)
+    return ApiKeys(options.home / "state" / "channels" / API)

@@ -1,0 +1,172 @@
+"""A whole gateway with the API on a port of its own, and a client of plain HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+from openai import AsyncOpenAI
+
+from nanobot.agent.runner import AgentHook
+from nanobot.app.gateway import Gateway
+from nanobot.channel.keys import ApiKeys
+from nanobot.clock import Clock, SystemClock
+from nanobot.providers.port import Prompt, Provider, Reply
+from nanobot.testing import says
+from nanobot.tooling import Tool
+from tests.support import configured, without_header
+
+PERSON = "telegram:5"
+
+
+def heard(prompt: Prompt) -> str:
+    """What the newest message says, without its header."""
+    return without_header(prompt.messages[-1].text)
+
+
+def repeat(prompt: Prompt) -> Reply:
+    """`re: ` and what was said."""
+    return says(f"re: {heard(prompt)}")
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Api:
+    """A home; `key` is the owner's, `persons` that of `PERSON`, who may talk on Telegram."""
+
+    home: Path
+    port: int = field(default_factory=free_port)
+    settings: dict[str, object] = field(default_factory=dict)
+    more: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.keys = ApiKeys(self.home / "state" / "channels" / "api")
+        self.key = self.add_key("laptop")
+
+    def add_key(self, name: str, person: str = "", *, writable: bool = False) -> str:
+        """A new key."""
+        return self.keys.add(name, person, SystemClock().now(), writable=writable)
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        """The `config.yaml`."""
+        return {
+            "http": {"port": self.port},
+            "channels": {
+                "api": {"enabled": True, **self.settings},
+                "telegram": {"enabled": False, "token": "1:abcdef", "allow_from": ["5"]},
+            },
+            **self.more,
+        }
+
+    @property
+    def base_url(self) -> str:
+        """Where it is served."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self,
+        model: Provider | None,
+        *,
+        clock: Clock | None = None,
+        tools: Sequence[Tool] = (),
+        hooks: Sequence[AgentHook] = (),
+        **environ: str,
+    ) -> AsyncIterator[Gateway]:
+        """A gateway that is reached."""
+        async with configured(
+            self.home, self.config, model, clock=clock, tools=tools, hooks=hooks, **environ
+        ) as gateway:
+            await self.reached()
+            yield gateway
+
+    async def reached(self) -> None:
+        """Return when the server answers."""
+        async with aiohttp.ClientSession() as session:
+            while True:
+                try:
+                    async with session.get(f"{self.base_url}/models"):
+                        return
+                except aiohttp.ClientConnectionError:
+                    continue
+
+    def client(self, key: str = "") -> AsyncOpenAI:
+        """OpenAI's own client, which never asks twice by itself."""
+        return AsyncOpenAI(base_url=self.base_url, api_key=key or self.key, max_retries=0)
+
+    async def post(
+        self, path: str, body: object, *, key: str | None = None, **headers: str
+    ) -> Answer:
+        """Ask by plain HTTP; `headers` with underscores for hyphens."""
+        return await self.ask("POST", path, body, key=key, **headers)
+
+    async def ask(
+        self, method: str, path: str, body: object = None, *, key: str | None = None, **headers: str
+    ) -> Answer:
+        """The same with any method."""
+        sent = {"Content-Type": "application/json"}
+        if key != "":
+            sent["Authorization"] = f"Bearer {key or self.key}"
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(
+                method, f"{self.base_url}/{path}", data=None if body is None else data, headers=sent
+            ) as answer,
+        ):
+            return Answer(answer.status, dict(answer.headers), await answer.read())
+
+    async def chat(self, text: str, **more: Any) -> str:
+        """What is answered to a text."""
+        answer = await self.post("chat/completions", chat(text, **more))
+        assert answer.status == 200, answer.body
+        return cast("str", answer.data["choices"][0]["message"]["content"])
+
+
+@dataclass
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def data(self) -> Any:
+        """Its JSON."""
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """The code of its error, which is in OpenAI's shape."""
+        error = self.data["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["message"]
+        return str(error["code"])
+
+    @property
+    def events(self) -> list[Any]:
+        """The JSON of a stream, without its end."""
+        lines = self.body.decode().splitlines()
+        data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+        return [json.loads(text) for text in data if text != "[DONE]"]
+
+
+def chat(text: str, **more: Any) -> dict[str, Any]:
+    """A request of Chat Completions."""
+    return {"model": "nanobot", "messages": [{"role": "user", "content": text}], **more}
