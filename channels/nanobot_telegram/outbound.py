@@ -100,6 +100,13 @@ class Attempt(Struct, frozen=True):
     blocks: Sequence[Block] = ()
     only: int | None = None
 
+    @property
+    def reply(self) -> ReplyParameters | None:
+        """What it replies to."""
+        if self.reply_to is None:
+            return None
+        return ReplyParameters(self.reply_to, allow_sending_without_reply=True)
+
     def after(self, refusal: str, *, has_files: bool) -> Attempt | None:
         """The form to try after one was refused with this text; None where there is none. Each
         change is made once, so that trying ends."""
@@ -160,9 +167,8 @@ class Outbound:
         await self._previews.finish(part.chat_id)
         thread = number(part.thread_id) if part.thread_id else None
         only = number(part.only) if not uploads and chat_id < 0 else None
-        may_be_rich = self._rich and not uploads and only is None
-        is_tried = part.key == self._failed_rich
-        blocks = rich_blocks(part.content) if may_be_rich and not is_tried else ()
+        may_be_rich = self._rich and not uploads and only is None and part.key != self._failed_rich
+        blocks = rich_blocks(part.content) if may_be_rich else ()
         attempt = Attempt(chat_id, thread, reply_to, blocks=blocks, only=only)
         message_id = await self._deliver(part, uploads, attempt)
         return Receipt(str(message_id or ""))  # what one person sees has no id for others
@@ -190,8 +196,6 @@ class Outbound:
     ) -> int:
         for _ in range(_MOST_ATTEMPTS):
             try:
-                if attempt.only is not None:
-                    return await self._call_ephemeral(part, attempt)
                 return await self._call(part, uploads, attempt)
             except ChatMigrated as error:
                 attempt = self._at_new_id(part, attempt, error.new_chat_id)
@@ -211,30 +215,25 @@ class Outbound:
 
     async def _call(self, part: OutboundPart, uploads: Sequence[_Upload], to: Attempt) -> int:
         """One call; the id of the (first) message. Raises the library's errors."""
+        if to.only is not None:
+            try:
+                return await self._send_text(part, to)
+            except (BadRequest, Forbidden) as error:
+                logger.info("telegram: {}: {}; shown to everybody", part.key, error.message)
+                to = replace(to, only=None)
         if to.blocks:
             try:
-                return await self._call_rich(part, to)
+                return await self._send_rich(part, to)
             except InvalidToken as error:  # what a server says too that has no such method
                 logger.info("telegram: no rich messages: {}", error)
                 self._rich = False
             except ServerFault:  # where that is because of its form, the next attempt has another
                 self._failed_rich = part.key
                 raise
-        bot, text = self._client.bot, _text(part, plain=to.plain)
-        reply = None
-        if to.reply_to is not None:
-            reply = ReplyParameters(to.reply_to, allow_sending_without_reply=True)
-        place: dict[str, Any] = {"message_thread_id": to.thread, "reply_parameters": reply}
         if not uploads:
-            message = await bot.send_message(
-                to.chat_id,
-                text.text,
-                entities=text.entities or None,
-                reply_markup=_keyboard(part.buttons) if part.buttons else None,
-                link_preview_options=NO_LINK_PREVIEW,
-                **place,
-            )
-            return message.message_id
+            return await self._send_text(part, to)
+        bot, text = self._client.bot, _text(part, plain=to.plain)
+        place: dict[str, Any] = {"message_thread_id": to.thread, "reply_parameters": to.reply}
         with ExitStack() as stack:
             files = [_opened(upload, stack, attach=len(uploads) > 1) for upload in uploads]
             shapes = [_DOCUMENT if to.documents else upload.shape for upload in uploads]
@@ -250,30 +249,26 @@ class Outbound:
             message = await send(to.chat_id, files[0], reply_markup=keyboard, **words, **place)
             return message.message_id
 
-    async def _call_ephemeral(self, part: OutboundPart, to: Attempt) -> int:
-        """Show a text to one person alone, or to everybody where that is refused."""
-        text = _text(part, plain=False)
-        try:
-            message = await self._client.bot.send_message(
-                to.chat_id,
-                text.text,
-                entities=text.entities or None,
-                message_thread_id=to.thread,
-                link_preview_options=NO_LINK_PREVIEW,
-                api_kwargs={"receiver_user_id": to.only},
-            )
-        except (BadRequest, Forbidden) as error:
-            logger.info("telegram: {}: {}; shown to everybody", part.key, error.message)
-            return await self._call(part, (), replace(to, only=None))
+    async def _send_text(self, part: OutboundPart, to: Attempt) -> int:
+        text = _text(part, plain=to.plain)
+        message = await self._client.bot.send_message(
+            to.chat_id,
+            text.text,
+            entities=text.entities or None,
+            reply_markup=_keyboard(part.buttons),
+            link_preview_options=NO_LINK_PREVIEW,
+            message_thread_id=to.thread,
+            reply_parameters=to.reply,
+            api_kwargs=None if to.only is None else {"receiver_user_id": to.only},
+        )
         return message.message_id
 
-    async def _call_rich(self, part: OutboundPart, to: Attempt) -> int:
+    async def _send_rich(self, part: OutboundPart, to: Attempt) -> int:
         fields: dict[str, str] = {}
         if to.thread is not None:
             fields["message_thread_id"] = str(to.thread)
-        if to.reply_to is not None:
-            reply = ReplyParameters(to.reply_to, allow_sending_without_reply=True)
-            fields["reply_parameters"] = reply.to_json()
+        if to.reply is not None:
+            fields["reply_parameters"] = to.reply.to_json()
         if (keyboard := _keyboard(part.buttons)) is not None:
             fields["reply_markup"] = keyboard.to_json()
         return await self._client.send_rich(to.chat_id, to.blocks, fields)

@@ -1,9 +1,10 @@
 """Markdown for every adapter: parsed with a bound on the work, and laid out in lines of spans.
 
-Path: Markdown to tokens (`_tokens_of`), inline tokens to lines of spans (`_Inline`), and blocks
-around them (`_Layout`). What a line looks like is the adapter's: marks, entities. No platform knows
-headings or tables: headings are bold, tables are aligned in code. Code stands on lines of its own,
-without prefixes, so that it can be copied.
+Path: Markdown to tokens (`_tokens_of`; `markdown_rules` has what goes beyond CommonMark), inline
+tokens to lines of spans (`_Inline`), and blocks around them (`_Layout`). What a line looks like is
+the adapter's: marks, entities. Few places know headings or tables: headings are bold, tables are
+aligned in code, and a line says which of these it is. Code stands on lines of its own, without
+prefixes, so that it can be copied.
 
 Invariant: nothing visible vanishes. The address of a link that is not shown as one stands behind
 its text, and definitions of references stay text.
