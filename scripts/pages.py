@@ -31,7 +31,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Running": ("gateway", "status", "logs", "service"),
     "Channels and people": ("channels", "pair", "api"),
     "Memory and skills": ("memory", "dream", "skills"),
-    "Jobs and tools": ("cron", "mcp", "audit"),
+    "Jobs and tools": ("cron", "mcp", "approvals", "audit"),
     "Inspecting and fixing": ("sessions", "turn", "queue", "state"),
     "Backups": ("backup", "restore"),
 }

@@ -1,10 +1,11 @@
 """How the owner answers questions about calls: `/approve` and `/deny` in the chat where one was
-asked, and the operations `approvals.…`, which their page and the control socket use."""
+asked, and the operations `approvals.…`, which their page and the control socket use. `/approvals`
+shows what they have allowed for longer than one call, and takes it back."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import get_args
 
 from nanobot.bus.events import ApprovalAnswer
@@ -13,31 +14,55 @@ from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text
 from nanobot.errors import NanobotError
 from nanobot.text import one_line
 from nanobot.tooling.approvals import Approvals, Question
+from nanobot.tooling.standing import Standing, StandingApprovals
 
 _ANSWERS: tuple[ApprovalAnswer, ...] = get_args(ApprovalAnswer)
+_FOR_LONGER: Mapping[str, ApprovalAnswer] = {"always": "always", "today": "chat_today"}
 _LONGEST_NAME = 80
+_COMMAND_LINE = "the command line"
+_NONE = "Nothing is allowed for longer than one call."
 
 
 class Approving:
     """The commands work while the turn that asked waits. The operations act for the owner, who
     alone reaches them."""
 
-    def __init__(self, approvals: Approvals) -> None:
-        self._approvals = approvals
+    def __init__(self, approvals: Approvals, standing: StandingApprovals) -> None:
+        self._approvals, self._standing = approvals, standing
 
     def register(self, registry: CommandRegistry) -> None:
         """Add the commands."""
-        commands: tuple[tuple[str, str, ApprovalAnswer], ...] = (
-            ("approve", "Allow what was asked for", "once"),
-            ("deny", "Refuse what was asked for", "no"),
-        )
-        for name, summary, answer in commands:
-            run = partial(self._answer, answer=answer)
-            registry.register(Command(name, summary, run, "[code]", "owner", immediate=True))
+        for command in (
+            Command(
+                "approve",
+                "Allow what was asked for",
+                self._approve,
+                "[code] [today | always]",
+                "owner",
+                immediate=True,
+            ),
+            Command(
+                "deny", "Refuse what was asked for", self._deny, "[code]", "owner", immediate=True
+            ),
+            Command(
+                "approvals",
+                "Show what you allowed for longer, or take it back",
+                self._run,
+                "[revoke ID]",
+                "owner",
+                immediate=True,
+            ),
+        ):
+            registry.register(command)
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
-        return {"approvals.waiting": self.waiting, "approvals.answer": self.answer}
+        return {
+            "approvals.waiting": self.waiting,
+            "approvals.answer": self.answer,
+            "approvals.list": self.list,
+            "approvals.revoke": self.revoke,
+        }
 
     async def waiting(self, _: Mapping[str, object]) -> dict[str, object]:
         """The questions that can be answered now, the oldest first."""
@@ -49,12 +74,74 @@ class Approving:
         answer = next((one for one in _ANSWERS if one == given.get("answer")), None)
         if answer is None:
             raise NanobotError(f"the operation needs an 'answer': {', '.join(_ANSWERS)}")
-        return {"text": self._approvals.answer_anywhere(code, answer, one_line(by, _LONGEST_NAME))}
+        by = one_line(by, _LONGEST_NAME)
+        return {"text": await self._approvals.answer_anywhere(code, answer, by)}
 
-    async def _answer(self, call: CommandCall, *, answer: ApprovalAnswer) -> Answer:
-        code, message = "".join(call.arguments.split()).upper(), call.message
-        by = f"{message.channel}:{message.sender_id}"
-        return Answer(self._approvals.answer_in_chat(code, message.address, answer, by))
+    async def list(self, _: Mapping[str, object]) -> dict[str, object]:
+        """What is allowed for longer than one call, the oldest first."""
+        entries = await asyncio.to_thread(self._standing.entries)
+        shown = [_standing_fields(one) for one in entries]
+        return {"approvals": shown, "trouble": self._standing.problem}
+
+    async def revoke(self, given: Mapping[str, object]) -> dict[str, object]:
+        """Take back the one with this `id`; `by` names who does so, and where."""
+        by = given.get("by")
+        by = one_line(by, _LONGEST_NAME) if isinstance(by, str) and by.strip() else _COMMAND_LINE
+        return {"text": await self._revoked(text_argument(given, "id"), by)}
+
+    async def _approve(self, call: CommandCall) -> Answer:
+        words = call.arguments.split()
+        longer = _FOR_LONGER.get(words[-1].lower()) if words else None
+        code = "".join(words[:-1] if longer else words)
+        return await self._answered(call, code, longer or "once")
+
+    async def _deny(self, call: CommandCall) -> Answer:
+        return await self._answered(call, "".join(call.arguments.split()), "no")
+
+    async def _answered(self, call: CommandCall, code: str, answer: ApprovalAnswer) -> Answer:
+        here, by = call.message.address, _account(call)
+        return Answer(await self._approvals.answer_in_chat(code.upper(), here, answer, by))
+
+    async def _run(self, call: CommandCall) -> Answer:
+        match call.arguments.split():
+            case []:
+                entries = await asyncio.to_thread(self._standing.entries)
+                lines = [_line(one) for one in entries] or [_NONE]
+                return Answer("\n".join(filter(None, [self._standing.problem, *lines])))
+            case ["revoke", id]:
+                return Answer(await self._revoked(id, _account(call)))
+        return Answer("Write it as: /approvals, or /approvals revoke ID")
+
+    async def _revoked(self, id: str, by: str) -> str:
+        ended = await asyncio.to_thread(self._standing.revoke, id, by)
+        return f"No longer allowed: {ended.subject}."
+
+
+def _account(call: CommandCall) -> str:
+    return f"{call.message.channel}:{call.message.sender_id}"
+
+
+def _line(one: Standing) -> str:
+    """A standing approval, for a chat."""
+    return f"- `{one.id}`: {one.subject}; {_lasts(one)}; allowed by {one.given_by}"
+
+
+def _lasts(one: Standing) -> str:
+    return f"on {one.day} in {one.session}" if one.day else "always"
+
+
+def _standing_fields(one: Standing) -> dict[str, object]:
+    """A standing approval, for machines. `session` and `day` are empty where it holds in every
+    conversation of the owner's, for good."""
+    return {
+        "id": one.id,
+        "subject": one.subject,
+        "session": one.session,
+        "given_by": one.given_by,
+        "given_at": one.given_at.isoformat(timespec="seconds"),
+        "day": str(one.day or ""),
+        "lasts": _lasts(one),
+    }
 
 
 def _question_fields(question: Question) -> dict[str, object]:

@@ -16,7 +16,6 @@ from itertools import count
 
 from loguru import logger
 
-from nanobot.agent.approving import Approving
 from nanobot.agent.commands import ConversationCommands, Restartable
 from nanobot.agent.messaging import SendCommand
 from nanobot.agent.runner import TurnEvent
@@ -77,7 +76,7 @@ def build_operations(
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
         **toolbox.mcp.table(),
-        **Approving(toolbox.approvals).table(),
+        **toolbox.approving.table(),
         **ConfigOperations(settings, toolbox.audit).table(),
         **upkeep.operations.table(),
         **platforms.supervisor.table(),
@@ -122,7 +121,7 @@ def register_commands(
         ),
         keeping=Keeping(stores.sessions, stores.journal),
     ).register(commands)
-    Approving(toolbox.approvals).register(commands)
+    toolbox.approving.register(commands)
     SendCommand(base.splitter, base.bus, base.known_chats, base.clock).register(commands)
 
     Conversations(stores.sessions, scopes).register(commands)

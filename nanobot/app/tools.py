@@ -4,6 +4,7 @@ asked; and what tools reach: network, MCP servers, helpers, skills, scheduled jo
 from __future__ import annotations
 
 import platform
+import secrets
 import shutil
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from pathlib import Path
 from loguru import logger
 from msgspec import Struct
 
+from nanobot.agent.approving import Approving
 from nanobot.agent.helpers import Helpers, Spawn
 from nanobot.agent.messaging import SendMessage
 from nanobot.agent.notifier import remind
@@ -47,6 +49,7 @@ from nanobot.templates import render
 from nanobot.tooling import OwnersPolicy, Tool, TurnContext
 from nanobot.tooling.approvals import Announce, Approvals, no_announcement
 from nanobot.tooling.registry import ToolRegistry
+from nanobot.tooling.standing import StandingApprovals
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.servers import McpServers
@@ -149,11 +152,15 @@ class Toolbox:
         settings, stores, clock = base.settings, base.stores, base.clock
         wanted, state = settings.tools, stores.journal.state
         self._base, self._memory, self._files = base, memory, CallerFiles(base, memory)
-        self.approvals = Approvals(base.notifier.ask, base.lanes.pausing, clock, new_code, announce)
         self.audit = AuditLog(settings.home / "logs" / "audit.jsonl", base.redactor, clock)
+        standing = StandingApprovals(state, self.audit, clock, partial(secrets.token_hex, 4))
+        approvals = Approvals(
+            base.notifier.ask, base.lanes.pausing, clock, new_code, announce, standing
+        )
+        self.approving = Approving(approvals, standing)
         self.registry = tools = ToolRegistry(
             policy=OwnersPolicy(wanted.approval.by_kind()),
-            ask=self.approvals.ask,
+            ask=approvals.ask,
             audit=self.audit,
             redactor=base.redactor,
             overflow=stores.spill,

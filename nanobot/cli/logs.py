@@ -124,7 +124,8 @@ def _row(record: Data, zone: tzinfo | None) -> tuple[str, ...]:
         time = time[:19]
     details = (field(record, key, _WIDTH) for key in ("because", "error", "changed", "arguments"))
     tool, session = field(record, "tool"), field(record, "session")
-    return time, _event(record), tool, session, next(filter(None, details), "")
+    by = f"{field(record, 'subject', _WIDTH)}, {field(record, 'by', 80)}" if not tool else ""
+    return time, _event(record), tool, session, next(filter(None, [by, *details]), "")
 
 
 def _event(record: Data) -> str:
@@ -132,6 +133,8 @@ def _event(record: Data) -> str:
     match field(record, "event"):
         case "answered":
             return f"{outcome} by owner" if outcome == "allowed" else f"{outcome} when asked"
+        case "standing approval":
+            return f"{field(record, 'event')} {outcome}"
         case "ended":
             return "done" if outcome == "ok" else "failed"
         case _:

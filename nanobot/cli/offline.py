@@ -79,6 +79,7 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known_chats, clock, runs=False).table(),
         **toolbox.mcp.table(),
+        **toolbox.approving.table(),
         **BackupOperations(settings.home, journal, clock, live=False).table(),
         "channels.status": partial(_channels_at_rest, base.reachable),
     }

@@ -31,6 +31,7 @@ _COMMANDS = {
     "api": "api:add_api",
     "memory": "memory:add_memory",
     "dream": "memory:add_dream",
+    "approvals": "approvals:add_approvals",
     "cron": "cron:add_cron",
     "skills": "extensions:add_skills",
     "sessions": "sessions:add_sessions",

@@ -57,7 +57,10 @@ def add_state(commands: Commands) -> None:
     """`nanobot state`."""
     what = add_group(commands, "state", "print what nanobot keeps about itself")
     show = add(
-        what, "show", "print a document: jobs, access, skills, mcp, dream, facts or usage", _show
+        what,
+        "show",
+        "print a document: jobs, access, approvals, skills, mcp, dream, facts or usage",
+        _show,
     )
     show.add_argument("name", nargs="?", metavar="NAME", help="which one (default: list them)")
 

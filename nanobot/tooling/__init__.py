@@ -109,6 +109,18 @@ class ToolResult(Struct, frozen=True):
     trusted: bool = False
 
 
+class Repeatable(Struct, frozen=True):
+    """What a standing approval of a call would cover, worked out by code. `key` names it, and
+    `fingerprint` stands for how it is now: both are equal for another call exactly where the owner
+    need not look again. `subject` tells people what it is. `own_results` is the origin of the texts
+    that count for nothing new in the conversation; empty where any text from elsewhere counts."""
+
+    key: str
+    fingerprint: str
+    subject: str
+    own_results: str = ""
+
+
 MAX_LINES = 2_000
 """Lines of a text that one result shows."""
 
@@ -171,6 +183,11 @@ class Tool:
         kind. Changes nothing. Raises `ToolError` for a call that cannot be made at all."""
         return None
 
+    async def repeatable(self, arguments: Any, caller: TurnContext) -> Repeatable | None:
+        """What a standing approval of this call would cover; None where each call needs a word of
+        its own. Called while nobody changes what `exclusive` keeps."""
+        return None
+
     def exclusive(
         self, arguments: Any, caller: TurnContext
     ) -> AbstractAsyncContextManager[Callable[[], Awaitable[None]]] | None:
@@ -206,10 +223,12 @@ class Denied(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True):
-    """The owner decides; `because` is a sentence for them and for the model."""
+    """The owner decides; `because` is a sentence for them and for the model. `repeatable`: what
+    they may allow for longer than this call."""
 
     risk: Risk
     because: str
+    repeatable: Repeatable | None = None
 
 
 Decision = Allowed | Denied | Ask
@@ -237,3 +256,16 @@ class OwnersPolicy:
             return Allowed()
         named = ", ".join(map(printable, origins[:_SHOWN_ORIGINS]))
         return Ask(risk, f"Text from elsewhere is in the conversation ({named}).")
+
+
+_REPEATABLE: frozenset[RiskKind] = frozenset({"exec", "mcp"})
+"""Nothing that says, fetches, keeps or schedules something is ever allowed in advance."""
+
+
+def may_repeat(caller: TurnContext, risk: Risk, what: Repeatable) -> bool:
+    """Whether a standing approval may be given for this call, or may serve it: for the owner's own
+    conversation, a person being there, and while what came from elsewhere is at most what this very
+    tool answered."""
+    owns = caller.scope == OWNER and caller.attended and not caller.job
+    foreign = set(caller.origins()) - {what.own_results}
+    return risk.kind in _REPEATABLE and owns and not foreign

@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from typing import Literal
 
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.bus.events import Address, ApprovalAnswer, ApprovalAsked, ApprovalClosed, Button
 from nanobot.clock import Clock, with_timeout
@@ -30,6 +31,7 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.text import escape_for_review, escape_invisible
 from nanobot.tooling import OWNER, Allowed, Ask, Denied, TurnContext
+from nanobot.tooling.standing import StandingApprovals
 
 WAIT_SECONDS = 600.0
 """After this time without an answer it is no."""
@@ -63,6 +65,7 @@ Announce = Callable[[str, ApprovalAsked | ApprovalClosed], None]
 """Passes on what happens with a question of the conversation named. Must be quick."""
 
 ONCE: tuple[ApprovalAnswer, ...] = ("once", "no")
+LONGER: tuple[ApprovalAnswer, ...] = ("once", "chat_today", "always", "no")
 
 
 class Question(Struct, frozen=True):
@@ -81,7 +84,8 @@ class _Answered(Struct, frozen=True):
 
 
 class _Waiting(Struct):
-    """`shown` is None until the question is out, which it is `since` then (monotonic)."""
+    """`shown` is None until the question is out, which it is `since` then (monotonic). `settled`:
+    an answer is being stored."""
 
     caller: TurnContext
     asked: Ask
@@ -89,6 +93,7 @@ class _Waiting(Struct):
     answers: tuple[ApprovalAnswer, ...] = ONCE
     shown: ApprovalAsked | None = None
     since: float = 0.0
+    settled: bool = False
 
     @property
     def what(self) -> str:
@@ -116,7 +121,9 @@ class Approvals:
         clock: Clock,
         new_code: Callable[[], str],
         announce: Announce = no_announcement,
+        standing: StandingApprovals | None = None,
     ) -> None:
+        self._standing = standing
         self._send, self._pausing, self._clock, self._new_code = send, pausing, clock, new_code
         self._announce = announce
         self._waiting: dict[str, _Waiting] = {}
@@ -124,7 +131,12 @@ class Approvals:
         self._asked_at: dict[str, deque[float]] = {}
 
     async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
-        """Wait for the owner's word. Cancelling withdraws the question."""
+        """Wait for the owner's word, unless they have given it in advance. Cancelling withdraws the
+        question."""
+        if self._standing is None:
+            question = replace(question, repeatable=None)
+        elif given := await self._standing.allowing(question, caller):
+            return Allowed(f"{given.given_by}, in advance ({given.id})")
         details = question.risk.details
         if len(details) > MOST_SHOWN or len(escape_for_review(details)) > MOST_SHOWN:
             return Denied(
@@ -139,7 +151,7 @@ class Approvals:
             return Denied("the owner was asked too often within the last hour; do without it")
         code = self._new_code()
         answer: asyncio.Future[_Answered] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(caller, question, answer)
+        waiting = _Waiting(caller, question, answer, LONGER if question.repeatable else ONCE)
         self._waiting[code] = waiting
         outcome: Literal["expired", "withdrawn"] = "withdrawn"
         try:
@@ -159,7 +171,9 @@ class Approvals:
             if one.shown is not None and not one.answer.done()
         )
 
-    def answer_in_chat(self, code: str, address: Address, answer: ApprovalAnswer, by: str) -> str:
+    async def answer_in_chat(
+        self, code: str, address: Address, answer: ApprovalAnswer, by: str
+    ) -> str:
         """The owner, whose account is `by`, has answered in this chat: what to tell them. An empty
         code means the only question that waits here, as far as it must be the one that they have
         read. Raises `NanobotError` for an answer that is not possible."""
@@ -172,13 +186,37 @@ class Approvals:
         waiting = here.get(code or only)
         if waiting and answer != "no" and not code and not self._was_read(address, waiting):
             return f"To be sure that you have read this one: /{verb} {only}: {waiting.what}"
-        return _settle(waiting, answer, by)
+        return await self._settle(waiting, answer, by)
 
-    def answer_anywhere(self, code: str, answer: ApprovalAnswer, by: str) -> str:
+    async def answer_anywhere(self, code: str, answer: ApprovalAnswer, by: str) -> str:
         """The owner has answered where all that waits is shown, which only they can see; `by` says
         where. What to tell them. Raises `NanobotError` where this question does not wait, or for an
         answer that is not possible."""
-        return _settle(self._waiting.get(code), answer, by)
+        return await self._settle(self._waiting.get(code), answer, by)
+
+    async def _settle(self, waiting: _Waiting | None, answer: ApprovalAnswer, by: str) -> str:
+        """Give a question that waits its answer; what to tell the owner. What is allowed for longer
+        is stored first: nobody is told so otherwise."""
+        if waiting is None or waiting.shown is None or waiting.settled or waiting.answer.done():
+            raise NanobotError(
+                "No question waits for this answer: it was answered, is too old, or was dropped."
+            )
+        if answer not in waiting.answers:
+            raise NanobotError(f"To be approved once only: {waiting.what}.")
+        what, caller = waiting.asked.repeatable, waiting.caller
+        said = "Denied" if answer == "no" else "Approved"
+        more = ""
+        if answer not in ONCE and what and self._standing:
+            waiting.settled = True
+            try:
+                given = await asyncio.to_thread(self._standing.give, what, caller, answer, by)
+            finally:
+                waiting.settled = False
+            until = "until midnight in this chat" if answer == "chat_today" else "from now on"
+            more = f" Allowed {until}: {what.subject}. /approvals revoke {given.id} ends that."
+        if not waiting.answer.done():
+            waiting.answer.set_result(_Answered(answer, by))
+        return f"{said}: {waiting.what}.{more}"
 
     def _close(self, waiting: _Waiting, otherwise: Literal["expired", "withdrawn"]) -> None:
         """Let those who watch know that a question is closed, if it was asked at all."""
@@ -217,7 +255,10 @@ class Approvals:
 
     async def _answered(self, code: str, waiting: _Waiting) -> Allowed | Denied:
         caller, question = waiting.caller, waiting.asked
-        buttons = (Button("Approve", f"/approve {code}"), Button("Deny", f"/deny {code}"))
+        buttons = [Button("Approve", f"/approve {code}"), Button("Deny", f"/deny {code}")]
+        if waiting.answers == LONGER:  # last: some platforms show three
+            buttons.append(Button("Always", f"/approve {code} always"))
+            buttons.append(Button("Today in this chat", f"/approve {code} today"))
         there: Address | None = None
         try:
             there = await self._send(caller, code, _text(caller, code, question), buttons)
@@ -244,18 +285,6 @@ class Approvals:
 
 async def _result(answer: asyncio.Future[_Answered]) -> _Answered:
     return await answer
-
-
-def _settle(waiting: _Waiting | None, answer: ApprovalAnswer, by: str) -> str:
-    """Give a question that waits its answer; what to tell the owner."""
-    if waiting is None or waiting.shown is None or waiting.answer.done():
-        raise NanobotError(
-            "No question waits for this answer: it was answered, is too old, or was dropped."
-        )
-    if answer not in waiting.answers:
-        raise NanobotError("This can be approved once only.")
-    waiting.answer.set_result(_Answered(answer, by))
-    return f"{'Denied' if answer == 'no' else 'Approved'}: {waiting.what}."
 
 
 def _shown(code: str, waiting: _Waiting, there: Address, now: datetime) -> ApprovalAsked:
@@ -285,5 +314,15 @@ def _text(caller: TurnContext, code: str, question: Ask) -> str:
             f"{question.because} Asked for {escape_invisible(caller.session_key)},"
             f" turn {caller.turn_id}.",
             f"Within {WAIT_SECONDS / 60:g} minutes: /approve {code} or /deny {code}",
+            *_longer(code, question),
         )
     )
+
+
+def _longer(code: str, question: Ask) -> Iterator[str]:
+    """What else can be answered, and what that would cover."""
+    if what := question.repeatable:
+        yield (
+            f"For longer, in this chat until midnight or everywhere: /approve {code} today, "
+            f"/approve {code} always. That is {escape_invisible(what.subject)}."
+        )

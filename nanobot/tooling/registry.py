@@ -35,6 +35,7 @@ from nanobot.tooling import (
     Tool,
     ToolResult,
     TurnContext,
+    may_repeat,
 )
 from nanobot.tooling.schema import parameters_of, parse_arguments
 
@@ -168,8 +169,12 @@ class ToolRegistry:
         if isinstance(decision, Ask):
             question = decision
             unchanged: Callable[[], Awaitable[None]] | None = None
-            if caller.attended and (exclusive := tool.exclusive(arguments, caller)):
-                unchanged = await held.enter_async_context(exclusive)
+            if caller.attended:
+                if exclusive := tool.exclusive(arguments, caller):
+                    unchanged = await held.enter_async_context(exclusive)
+                what = await tool.repeatable(arguments, caller)
+                if what and may_repeat(caller, question.risk, what):
+                    question = replace(question, repeatable=what)
             decision = await self._asked(call, caller, question)
             asked = {"risk": question.risk.kind, "asked": question.risk.what}
             self._record("answered", call, caller, **_outcome(decision), **asked)

@@ -27,7 +27,7 @@ async def test_help_lists_every_command(tmp_path: Path) -> None:
         "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/model", "/restart",
         "/memory", "/note", "/forget", "/compact", "/discard", "/continue", "/usage",
         "/dream", "/dream_log", "/dream_restore", "/pair", "/skills", "/cron", "/remind", "/send",
-        "/approve", "/deny", "/secret", "/title",
+        "/approve", "/deny", "/approvals", "/secret", "/title",
     }  # fmt: skip
     assert "/history [n] — Show the latest messages" in text
 
@@ -41,7 +41,8 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
         "/restart — Restart nanobot",
         "/pair [list | CODE | revoke ID] — Let people in, or out",
         "/skills [NAME] — What I have instructions for",
-        "/approve [code] — Allow what was asked for",
+        "/approve [code] [today | always] — Allow what was asked for",
+        "/approvals [revoke ID] — Show what you allowed for longer, or take it back",
         "/deny [code] — Refuse what was asked for",
         "/send CHAT TEXT — Say something in another chat",
         "/secret move | keep — Move keys that you typed here into secrets.env",

@@ -37,7 +37,7 @@ OPERATIONS = (
     "memory.show", "memory.search", "memory.why", "memory.log", "memory.versions",
     "memory.restore", "memory.forget_plan", "memory.forget", "memory.pending", "memory.accept",
     "memory.drop", "memory.rebuild", "memory.sync", "memory.dream",
-    "pair.list", "pair.approve", "pair.revoke",
+    "pair.list", "pair.approve", "pair.revoke", "approvals.list", "approvals.revoke",
     "cron.list", "cron.add", "cron.remove", "cron.run", "cron.pause", "cron.resume",
     "skills.show", "skills.enable",
     "channels.status", "channels.borrow", "channels.return",

@@ -16,11 +16,12 @@ from msgspec import Struct
 
 from nanobot.bus.events import ApprovalAsked, ApprovalClosed
 from nanobot.channel import Happening, Operation, Overview
+from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
 from nanobot.security.audit import newest_records
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
-from nanobot.tooling import Arguments, Risk, TurnContext
+from nanobot.tooling import Arguments, Repeatable, Risk, TurnContext
 from tests.support import Probe, running
 
 BY = "the owner's page"
@@ -32,6 +33,17 @@ class Sending(Probe):
 
     async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
         return Risk("send", "say something", "to everybody")
+
+
+@dataclass(frozen=True)
+class Switch(Sending):
+    """One that may be allowed for longer, as a server's tool may."""
+
+    async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
+        return Risk("mcp", "switch the light", "on")
+
+    async def repeatable(self, arguments: Arguments, caller: TurnContext) -> Repeatable:
+        return Repeatable("mcp:home/light", "as it is", "each call of light", f"tool:{self.name}")
 
 
 class Page(FakeChannel):
@@ -72,6 +84,7 @@ def whole(home: Path, talk: Asked) -> AbstractAsyncContextManager[object]:
         *(home, talk.model, talk.page),
         tools=(talk.tool,),
         NANOBOT_TOOLS__APPROVAL__SEND="ask",
+        NANOBOT_TOOLS__APPROVAL__MCP="ask",
     )
 
 
@@ -154,6 +167,56 @@ async def test_no_operation_answers_with_another_code_or_in_nobodys_name(tmp_pat
             with pytest.raises(NanobotError):
                 await talk.page.operate("approvals.answer", **given)
     assert talk.tool.called == []
+
+
+async def test_always_is_said_with_a_button_listed_and_taken_back(tmp_path: Path) -> None:
+    turns = [reply for _ in range(3) for reply in (calls("probe", text="on"), says("done"))]
+    talk = Asked(Page(), Switch(effects=True), ScriptedModel(*turns))
+    page = talk.page
+    async with whole(tmp_path, talk):
+        event_id = await page.say("light on")
+        question = await page.next_with_buttons()
+        always, today = question.buttons[2:]
+        assert (always.label, today.label) == ("Always", "Today in this chat")
+        answer = await page.ask(always.value)
+        assert answer.startswith("Approved: switch the light. Allowed from now on: each call of")
+        await page.answer_to(event_id)
+        assert await page.ask("light on") == "done"
+        (given,) = (await page.operate("approvals.list"))["approvals"]
+        assert (given["subject"], given["lasts"]) == ("each call of light", "always")
+        assert given["given_by"] == "fake:person-1"
+        assert given["id"] in await page.ask("/approvals")
+        printed = await asyncio.to_thread(operate, tmp_path, "approvals.list")
+        assert printed == {"approvals": [given], "trouble": ""}
+        said = await page.operate("approvals.revoke", id=given["id"], by=BY)
+        assert said == {"text": "No longer allowed: each call of light."}
+        assert await page.ask("/approvals") == "Nothing is allowed for longer than one call."
+        event_id = await page.say("light on")
+        question = await page.next_with_buttons()
+        await page.say(question.buttons[1].value)
+        await page.answer_to(event_id)
+    assert talk.tool.called == ["on", "on"]
+    assert list(page.closed.values()) == [
+        "Approved from now on, by fake:person-1.",
+        "Denied, by fake:person-1.",
+    ]
+    changes = [(one["outcome"], one["by"]) for one in _audited(tmp_path, "standing approval")]
+    assert changes == [("given", "fake:person-1"), ("used", "fake:person-1"), ("revoked", BY)]
+
+
+async def test_the_typed_forms_say_how_long(tmp_path: Path) -> None:
+    turns = [reply for _ in range(2) for reply in (calls("probe", text="on"), says("done"))]
+    talk = Asked(Page(), Switch(effects=True), ScriptedModel(*turns))
+    async with whole(tmp_path, talk):
+        event_id = await talk.page.say("light on")
+        code = (await talk.page.next_with_buttons()).buttons[0].value.split()[1]
+        answer = await talk.page.ask(f"/approve {code[:4].lower()} {code[4:]} Today")
+        assert "Allowed until midnight in this chat: each call of light." in answer
+        await talk.page.answer_to(event_id)
+        assert await talk.page.ask("light on") == "done"
+        wrong = await talk.page.ask("/approvals revoke nothing")
+        assert "no standing approval" in wrong
+    assert talk.tool.called == ["on", "on"]
 
 
 def _audited(home: Path, event: str) -> list[Mapping[str, object]]:

@@ -90,10 +90,12 @@ class Desk:
             self.asked.clear()
             await asyncio.sleep(0)
 
-    def answer(self, code: str = "CODE0", address: Address = HOME, *, yes: bool = True) -> str:
+    async def answer(
+        self, code: str = "CODE0", address: Address = HOME, *, yes: bool = True
+    ) -> str:
         answer: ApprovalAnswer = "once" if yes else "no"
         try:
-            return self.approvals.answer_in_chat(code, address, answer, BY)
+            return await self.approvals.answer_in_chat(code, address, answer, BY)
         except NanobotError as error:
             return str(error)
 
@@ -102,8 +104,8 @@ async def test_a_call_runs_by_the_owners_yes_and_not_by_their_no() -> None:
     desk = Desk()
     first, second = desk.ask(), desk.ask()
     await desk.asking(2)
-    assert desk.answer("CODE0") == "Approved: run a command."
-    assert desk.answer("CODE1", yes=False) == "Denied: run a command."
+    assert await desk.answer("CODE0") == "Approved: run a command."
+    assert await desk.answer("CODE1", yes=False) == "Denied: run a command."
     assert await first == Allowed(BY)
     refusal = await second
     assert isinstance(refusal, Denied)
@@ -115,12 +117,12 @@ async def test_an_answer_counts_once() -> None:
     desk = Desk()
     first = desk.ask()
     await desk.asking()
-    desk.answer()
-    assert "No question waits" in desk.answer(yes=False)
+    await desk.answer()
+    assert "No question waits" in await desk.answer(yes=False)
     assert await first == Allowed(BY)
     again = desk.ask()
     await desk.asking(2 - 1)
-    assert "No question waits" in desk.answer("CODE0")
+    assert "No question waits" in await desk.answer("CODE0")
     again.cancel()
 
 
@@ -138,7 +140,7 @@ async def test_a_wrong_code_or_another_chat_answers_nothing(code: str, address: 
     desk = Desk()
     asked = desk.ask()
     await desk.asking()
-    assert "No question waits" in desk.answer(code, address)
+    assert "No question waits" in await desk.answer(code, address)
     assert not asked.done()
     asked.cancel()
 
@@ -149,11 +151,11 @@ async def test_without_a_code_the_only_question_is_meant_and_of_several_none() -
     await desk.asking()
     second = desk.ask()
     await desk.asking(2)
-    assert "/approve CODE1: run a command" in desk.answer("")
-    desk.answer("CODE0", yes=False)
+    assert "/approve CODE1: run a command" in await desk.answer("")
+    await desk.answer("CODE0", yes=False)
     await first
     await desk.clock.advance(APART_SECONDS + 1)
-    assert desk.answer("") == "Approved: run a command."
+    assert await desk.answer("") == "Approved: run a command."
     assert await second == Allowed(BY)
 
 
@@ -161,9 +163,9 @@ async def test_a_yes_without_a_code_is_not_for_a_question_that_came_just_now() -
     desk = Desk()
     asked = desk.ask()
     await desk.asking()
-    assert "/approve CODE0: run a command" in desk.answer("")
+    assert "/approve CODE0: run a command" in await desk.answer("")
     await desk.clock.advance(SEEN_SECONDS)
-    assert desk.answer("") == "Approved: run a command."
+    assert await desk.answer("") == "Approved: run a command."
     assert await asked == Allowed(BY)
 
 
@@ -174,9 +176,9 @@ async def test_a_yes_without_a_code_is_not_for_a_question_in_the_place_of_anothe
     await desk.clock.advance(WAIT_SECONDS / 2)
     first.cancel()
     await asyncio.wait({first})
-    assert "/approve CODE1: run a command" in desk.answer("")
+    assert "/approve CODE1: run a command" in await desk.answer("")
     assert not second.done()
-    assert desk.answer("", yes=False) == "Denied: run a command."
+    assert await desk.answer("", yes=False) == "Denied: run a command."
     await second
 
 
@@ -201,7 +203,7 @@ async def test_no_answer_in_time_means_no_and_a_late_one_nothing() -> None:
     refusal = await asked
     assert isinstance(refusal, Denied)
     assert "did not answer" in refusal.reason
-    assert "No question waits" in desk.answer()
+    assert "No question waits" in await desk.answer()
 
 
 async def test_a_stopped_turn_takes_its_question_back() -> None:
@@ -210,7 +212,7 @@ async def test_a_stopped_turn_takes_its_question_back() -> None:
     await desk.asking()
     asked.cancel()
     await asyncio.wait({asked})
-    assert "No question waits" in desk.answer()
+    assert "No question waits" in await desk.answer()
 
 
 @pytest.mark.parametrize(
@@ -250,7 +252,7 @@ async def test_while_it_waits_a_turn_takes_up_no_place() -> None:
     asked = desk.ask()
     await desk.asking()
     assert desk.paused == 1
-    desk.answer()
+    await desk.answer()
     await asked
     assert desk.paused == 0
 
@@ -266,10 +268,10 @@ async def test_on_the_owners_page_a_question_is_seen_and_answered_wherever_it_wa
     assert question.shown.because == QUESTION.because
     assert question.shown.answers == ("once", "no")
     assert question.seconds_left == WAIT_SECONDS - 60
-    said = desk.approvals.answer_anywhere("CODE0", "once", "web:owner")
+    said = await desk.approvals.answer_anywhere("CODE0", "once", "web:owner")
     assert said == "Approved: run a command."
     assert desk.approvals.waiting() == ()
-    assert "No question waits" in desk.answer(address=Address("whatsapp", "7"))
+    assert "No question waits" in await desk.answer(address=Address("whatsapp", "7"))
     assert await asked == Allowed("web:owner")
 
 
@@ -278,12 +280,12 @@ async def test_on_the_page_as_well_a_question_is_answered_once_and_by_its_own_co
     asked = desk.ask()
     await desk.asking()
     with pytest.raises(NanobotError, match="No question waits"):
-        desk.approvals.answer_anywhere("CODE1", "once", "web:owner")
-    with pytest.raises(NanobotError, match="once only"):
-        desk.approvals.answer_anywhere("CODE0", "always", "web:owner")
-    desk.answer()
+        await desk.approvals.answer_anywhere("CODE1", "once", "web:owner")
+    with pytest.raises(NanobotError, match="To be approved once only"):
+        await desk.approvals.answer_anywhere("CODE0", "always", "web:owner")
+    await desk.answer()
     with pytest.raises(NanobotError, match="No question waits"):
-        desk.approvals.answer_anywhere("CODE0", "no", "web:owner")
+        await desk.approvals.answer_anywhere("CODE0", "no", "web:owner")
     assert await asked == Allowed(BY)
 
 
@@ -296,7 +298,7 @@ async def test_who_watches_sees_each_question_come_and_go() -> None:
     assert isinstance(first, ApprovalAsked)
     assert (first.channel, first.chat_id, first.turn_id) == ("telegram", "7", "t-1")
     assert (first.code, first.details) == ("CODE0", RISK.details)
-    desk.approvals.answer_anywhere("CODE0", "no", "web:owner")
+    await desk.approvals.answer_anywhere("CODE0", "no", "web:owner")
     await answered
     stopped.cancel()
     await asyncio.wait({stopped})
@@ -373,6 +375,6 @@ async def test_a_tool_starts_only_once_it_is_approved() -> None:
     running = asyncio.create_task(call)
     await desk.asking()
     assert (started, tool.called) == ([], [])
-    desk.answer()
+    await desk.answer()
     assert await running == ToolResult("a")
     assert (started, tool.called) == ([True], ["a"])

@@ -7,6 +7,7 @@ offered without their server being started; nothing waits for a server when nano
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any
 
 from loguru import logger
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from nanobot.bus.state import StateStore
 from nanobot.channel import Operation
@@ -23,7 +24,7 @@ from nanobot.commands import text_argument
 from nanobot.errors import NanobotError, StorageError
 from nanobot.tasks import Background
 from nanobot.text import printable
-from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Repeatable, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.running import ServerRunner
@@ -72,6 +73,18 @@ class McpTool(Tool):
         given = json.dumps(arguments.values, indent=2, ensure_ascii=False)
         called = f"{printable(self.described.name)} of the MCP server {printable(self.server.name)}"
         return Risk("mcp", "call a tool of an MCP server", f"{called}\n{given}")
+
+    async def repeatable(self, arguments: McpArguments, caller: TurnContext) -> Repeatable | None:
+        """Each call of this tool, for as long as the server describes it as it does now."""
+        server, described = self.server, self.described
+        how = json.dumps([server.identity, *astuple(described)])
+        return Repeatable(
+            f"mcp:{server.name}/{described.name}",
+            hashlib.sha256(how.encode("utf-8", "backslashreplace")).hexdigest(),
+            f"each call of {printable(described.name)} of the MCP server {printable(server.name)},"
+            " whatever its arguments",
+            own_results=f"tool:{self.name}",
+        )
 
     async def __call__(self, arguments: McpArguments, caller: TurnContext) -> ToolResult:
         # Lone surrogates cannot be sent; nothing else changes on this way.

@@ -23,12 +23,13 @@ from nanobot.clock import Clock, with_timeout
 from nanobot.errors import ToolError
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
-from nanobot.security.sandbox import Confined, Launch, Sandbox
+from nanobot.security.sandbox import PATH, Confined, Launch, Sandbox
 from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.text import printable
-from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Repeatable, Risk, Tool, ToolResult, TurnContext
 from nanobot.tools.shell.processes import Processes, Running, begin, changed_since
+from nanobot.tools.shell.repeating import command_fingerprint
 
 _FORK_BOMB = re.compile(r"([\w:.]{1,30})\(\)\{\1\|\1&\}")
 _BETWEEN_COMMANDS = re.compile(r"[;&|\n(){}`]")
@@ -140,6 +141,20 @@ class Exec(Tool, Struct, frozen=True):
         when = ", in the background" if arguments.background else ""
         how = "without a sandbox" if sandbox.kind == "none" else "with network access"
         return Risk("exec", f"run a command {how}", f"({where}{when})\n{arguments.command}")
+
+    async def repeatable(self, arguments: ExecArguments, caller: TurnContext) -> Repeatable | None:
+        """The same command with the same files, as far as it can be told which those are. One that
+        is to have network, or to run on in the background, is looked at each time."""
+        if arguments.network or arguments.background:
+            return None
+        sandbox = await self._checked(arguments, caller)
+        confined = await asyncio.to_thread(self._confined, arguments, sandbox, caller)
+        folder, command = confined.cwd or confined.workspace, arguments.command.strip()
+        path = confined.environment.get("PATH", PATH)
+        state = await asyncio.to_thread(command_fingerprint, command, folder, path)
+        where = printable(arguments.cwd.strip()) or "the workspace"
+        subject = f"the command `{command}` in {where}, its files being unchanged"
+        return Repeatable(f"exec:{folder}:{command}", state, subject) if state else None
 
     @asynccontextmanager
     async def exclusive(

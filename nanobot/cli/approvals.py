@@ -1,0 +1,41 @@
+"""`nanobot approvals`: what the owner has allowed for longer than one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nanobot.cli.command import Data, add_group, add_operation, field, records, table, text, words
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+
+
+def add_approvals(commands: Commands) -> None:
+    """`nanobot approvals …`."""
+    what = add_group(
+        commands,
+        "approvals",
+        "show and revoke standing approvals",
+        "What you answered with `always`, or for a chat today, when you were asked about a call.",
+    )
+    summary = "list what is allowed for longer than one call"
+    add_operation(what, "list", summary, "approvals.list", _list_text)
+    revoke = add_operation(what, "revoke", "take one back", "approvals.revoke")
+    revoke.argument("id", "ID", "as `approvals list` shows it", type=words)
+
+
+def _list_text(data: Data) -> str:
+    rows = (
+        (
+            field(one, "id"),
+            field(one, "given_at")[:16].replace("T", " "),
+            field(one, "given_by", 40),
+            field(one, "lasts", 60),
+            field(one, "subject", 200),
+        )
+        for one in records(data, "approvals")
+    )
+    shown = table(rows, "id", "since", "by", "lasts", "what")
+    trouble = text(data, "trouble")
+    shown = shown or "Nothing is allowed for longer than one call.\n"
+    return f"{trouble}\n\n{shown}" if trouble else shown

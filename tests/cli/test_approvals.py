@@ -1,0 +1,45 @@
+"""`nanobot approvals`: what it shows and asks of a gateway, and what it does alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.cli.main import main
+
+GIVEN = {
+    "id": "9f3a01bc", "subject": "each call of light\x1b[2J", "session": "", "day": "",
+    "given_by": "telegram:7", "given_at": "2026-11-25T10:00:00+00:00", "lasts": "always",
+}  # fmt: skip
+
+
+def test_the_list_shows_what_it_is_who_allowed_it_and_for_how_long(
+    gateway: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.answers["approvals.list"] = {"approvals": [GIVEN], "trouble": ""}
+    assert main(["--home", str(gateway.home), "approvals", "list"]) == 0
+    printed = capsys.readouterr().out
+    for text in ("9f3a01bc", "2026-11-25 10:00", "telegram:7", "always", "each call of light"):
+        assert text in printed
+    assert "\x1b" not in printed
+
+
+def test_revoking_names_one(gateway: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    gateway.answers["approvals.revoke"] = {"text": "No longer allowed: each call of light."}
+    assert main(["--home", str(gateway.home), "approvals", "revoke", "9f3a01bc"]) == 0
+    assert capsys.readouterr().out == "No longer allowed: each call of light.\n"
+    assert gateway.asked == [("approvals.revoke", {"id": "9f3a01bc"})]
+
+
+def test_without_a_gateway_it_reads_and_changes_the_home(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--home", str(tmp_path), "approvals", "list"]) == 0
+    assert capsys.readouterr().out == "Nothing is allowed for longer than one call.\n"
+    assert main(["--home", str(tmp_path), "approvals", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"approvals": [], "trouble": ""}
+    assert main(["--home", str(tmp_path), "approvals", "revoke", "nothing"]) == 1
+    assert "no standing approval" in capsys.readouterr().err

@@ -1,0 +1,373 @@
+"""What is approved for longer than once: for exactly what was seen, for the owner, and no further.
+
+Each attack must lead to a new question; the tool of the tests counts its calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from msgspec.structs import replace
+
+from nanobot.bus.events import Address, ApprovalAnswer, Button
+from nanobot.errors import NanobotError
+from nanobot.messages import ToolCall
+from nanobot.security.audit import AuditLog, newest_records
+from nanobot.security.redaction import Redactor
+from nanobot.testing import FakeClock
+from nanobot.tooling import (
+    Arguments,
+    OwnersPolicy,
+    Repeatable,
+    Risk,
+    RiskKind,
+    ToolResult,
+    TurnContext,
+)
+from nanobot.tooling.approvals import Approvals
+from nanobot.tooling.registry import ToolRegistry
+from nanobot.tooling.standing import StandingApprovals
+from tests.doubles.state import MemoryState
+from tests.support import Probe
+
+ME = TurnContext("telegram", "7", "telegram:7", "t-1", "7")
+ELSEWHERE = replace(ME, chat_id="8", session_key="telegram:8")
+BY = "telegram:7"
+KINDS: tuple[RiskKind, ...] = get_args(RiskKind)
+EVENING = datetime(2026, 11, 25, 22, 0, tzinfo=timezone(timedelta(hours=-5)))
+"""In New York; in UTC it is the next day already."""
+
+
+@dataclass
+class Light:
+    """How the tool is, at the moment."""
+
+    kind: RiskKind = "mcp"
+    state: str = "as it was described"
+    own_results: str = "tool:probe"
+    works_in_advance: bool = True
+
+
+@dataclass(frozen=True)
+class Switch(Probe):
+    """A tool like one of an MCP server."""
+
+    light: Light = field(default_factory=Light)
+
+    async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
+        return Risk(self.light.kind, "switch the light", "on")
+
+    async def repeatable(self, arguments: Arguments, caller: TurnContext) -> Repeatable | None:
+        if not self.light.works_in_advance:
+            return None
+        return Repeatable("mcp:home/light", self.light.state, "each call of light", "tool:probe")
+
+
+class House:
+    """A gate with the tool behind it. `restarted` is the same home in a new process."""
+
+    def __init__(self, folder: Path, state: MemoryState, clock: FakeClock, light: Light) -> None:
+        self.folder, self.state, self.clock, self.light = folder, state, clock, light
+        self.sent: list[tuple[str, Sequence[Button]]] = []
+        self.asked = asyncio.Event()
+        self.tool = Switch(light=light, effects=True)
+        audit = AuditLog(folder / "audit.jsonl", Redactor(), clock)
+        codes, ids = itertools.count(), itertools.count(1)
+        self.standing = StandingApprovals(state, audit, clock, lambda: f"id{next(ids)}")
+        self.approvals = Approvals(
+            *(self._send, self._pausing, clock, lambda: f"CODE{next(codes)}"),
+            standing=self.standing,
+        )
+        policy = OwnersPolicy(dict.fromkeys(KINDS, "ask"))
+        self.gate = ToolRegistry(policy=policy, ask=self.approvals.ask, audit=audit)
+        self.gate.register(self.tool)
+
+    def restarted(self) -> House:
+        return House(self.folder, self.state, self.clock, self.light)
+
+    async def _send(
+        self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
+    ) -> Address:
+        self.sent.append((text, buttons))
+        self.asked.set()
+        return caller.address
+
+    @contextlib.asynccontextmanager
+    async def _pausing(self, _: str) -> AsyncIterator[None]:
+        yield
+
+    def begin(self, caller: TurnContext = ME) -> asyncio.Task[ToolResult]:
+        call = ToolCall("1", "probe", '{"text": "on"}')
+        return asyncio.create_task(self.gate.call(call, caller))
+
+    async def call(self, answer: ApprovalAnswer | str = "no", caller: TurnContext = ME) -> bool:
+        """Call the tool, and answer the question if one is asked; whether one was."""
+        before, self.asked = len(self.sent), asyncio.Event()
+        running = self.begin(caller)
+        asked = asyncio.create_task(self.asked.wait())
+        await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if len(self.sent) > before:
+            await self.say(f"CODE{before}", answer, caller)
+        await running
+        return len(self.sent) > before
+
+    async def say(self, code: str, answer: str, caller: TurnContext = ME) -> str:
+        """The owner's answer, in the chat of the caller."""
+        while not any(  # noqa: ASYNC110  # it tells nobody
+            one.shown.code == code for one in self.approvals.waiting()
+        ):
+            await asyncio.sleep(0)
+        given = next(one for one in get_args(ApprovalAnswer) if one == answer)
+        return await self.approvals.answer_in_chat(code, caller.address, given, BY)
+
+    @property
+    def labels(self) -> list[str]:
+        """The buttons of the last question."""
+        return [button.label for button in self.sent[-1][1]]
+
+    def audited(self, outcome: str) -> list[tuple[object, ...]]:
+        def is_such(record: object) -> bool:
+            assert isinstance(record, dict)
+            return (record["event"], record["outcome"]) == ("standing approval", outcome)
+
+        found = newest_records(self.folder / "audit.jsonl", is_such, 100)
+        return [(one["id"], one["subject"], one["lasts"], one["by"]) for one in found]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path, MemoryState(), FakeClock(EVENING), Light())
+
+
+ONCE_ONLY = ["Approve", "Deny"]
+ALL = ["Approve", "Deny", "Always", "Today in this chat"]
+
+
+async def test_always_is_asked_once_and_holds_in_every_chat_and_after_a_restart(
+    house: House,
+) -> None:
+    assert await house.call("always")
+    assert house.labels == ALL
+    assert "That is each call of light." in house.sent[-1][0]
+    assert not await house.call()
+    assert not await house.call(caller=ELSEWHERE)
+    await house.clock.advance(timedelta(days=400).total_seconds())
+    later = house.restarted()
+    assert not await later.call()
+    assert (house.tool.called, later.tool.called) == (["on"] * 3, ["on"])
+    assert house.audited("given") == [("id1", "each call of light", "always", BY)]
+    assert len(house.audited("used")) == 3
+    answers = newest_records(
+        house.folder / "audit.jsonl", lambda record: record["event"] == "answered", 9
+    )
+    assert answers[0]["by"] == BY
+    assert {one["by"] for one in answers[1:]} == {f"{BY}, in advance (id1)"}
+
+
+async def test_once_is_once(house: House) -> None:
+    assert await house.call("once")
+    assert await house.call("no")
+    assert house.tool.called == ["on"]
+    assert house.standing.entries() == ()
+
+
+async def test_today_holds_in_its_chat_until_midnight_where_the_owner_is(house: House) -> None:
+    assert await house.call("chat_today")
+    assert house.audited("given") == [("id1", "each call of light", "on 2026-11-25", BY)]
+    await house.clock.advance(7_199)
+    assert not await house.call()
+    assert await house.call("no", caller=ELSEWHERE)
+    assert await house.call("no", caller=replace(ME, thread_id="3", session_key="telegram:7:3"))
+    await house.clock.advance(1)
+    assert house.standing.entries() == ()
+    assert await house.call("no")
+    assert len(house.tool.called) == 2
+
+
+async def test_a_clock_that_is_set_back_brings_nothing_to_life(house: House) -> None:
+    await house.call("chat_today")
+    earlier = House(house.folder, house.state, FakeClock(EVENING - timedelta(hours=1)), house.light)
+    assert await earlier.call("no")
+
+
+async def test_any_change_ends_it_also_one_that_is_taken_back(house: House) -> None:
+    await house.call("always")
+    house.light.state = "as an attacker describes it"
+    assert await house.call("no")
+    house.light.state = "as it was described"
+    assert await house.call("no")
+    assert house.standing.entries() == ()
+    assert house.audited("ended") == [("id1", "each call of light", "always", "it has changed")]
+    assert house.tool.called == ["on"]
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        replace(ME, scope="people/telegram_8", sender_id="8"),
+        replace(ME, scope="groups/telegram_-5"),
+    ],
+)
+async def test_guests_and_groups_neither_give_one_nor_use_the_owners(
+    house: House, stranger: TurnContext
+) -> None:
+    await house.call("always")
+    assert await house.call("no", caller=stranger)
+    assert house.labels == ONCE_ONLY
+
+
+@pytest.mark.parametrize("initiator", ["job", "heartbeat", "helper", "report"])
+async def test_where_nobody_is_there_none_serves(house: House, initiator: str) -> None:
+    await house.call("always")
+    refused = await house.begin(replace(ME, initiator=initiator))
+    assert "nobody is there" in refused.text
+    assert house.tool.called == ["on"]
+
+
+@pytest.mark.parametrize(
+    "origins",
+    [
+        ("tool:web_fetch",),
+        ("tool:probe", "forwarded"),
+        ("helper:1a (tool:probe)",),
+        ("tool:other",),
+        ("tool:functions.probe",),
+    ],
+)
+async def test_with_text_from_elsewhere_in_the_conversation_the_owner_is_asked_anew(
+    house: House, origins: tuple[str, ...]
+) -> None:
+    await house.call("always")
+    assert await house.call("no", caller=replace(ME, origins=lambda: origins))
+    assert house.labels == ONCE_ONLY
+    assert house.tool.called == ["on"]
+
+
+async def test_what_the_tool_itself_answered_is_nothing_new(house: House) -> None:
+    answered = replace(ME, origins=lambda: ("tool:probe",))
+    assert await house.call("always", caller=answered)
+    assert not await house.call(caller=answered)
+
+
+@pytest.mark.parametrize("kind", ["send", "fetch", "persist", "schedule"])
+async def test_what_sends_fetches_keeps_or_schedules_is_never_allowed_in_advance(
+    house: House, kind: RiskKind
+) -> None:
+    await house.call("always")
+    house.light.kind = kind
+    assert await house.call("no")
+    assert house.labels == ONCE_ONLY
+    assert house.tool.called == ["on"]
+
+
+async def test_always_is_no_answer_where_it_was_not_offered(house: House) -> None:
+    house.light.works_in_advance = False
+    running = house.begin()
+    await house.asked.wait()
+    for answer in ("always", "chat_today"):
+        with pytest.raises(NanobotError, match="once only"):
+            await house.say("CODE0", answer)
+    await house.say("CODE0", "no")
+    assert (await running).is_error
+    assert house.standing.entries() == ()
+
+
+async def test_a_code_that_was_made_up_or_is_from_before_the_restart_gives_nothing(
+    house: House,
+) -> None:
+    running = house.begin()
+    await house.asked.wait()
+    with pytest.raises(NanobotError, match="No question waits"):
+        await house.approvals.answer_in_chat("CODE9", ME.address, "always", BY)
+    running.cancel()
+    later = house.restarted()
+    with pytest.raises(NanobotError, match="No question waits"):
+        await later.approvals.answer_in_chat("CODE0", ME.address, "always", BY)
+    assert later.standing.entries() == ()
+
+
+async def test_an_answer_that_cannot_be_stored_allows_nothing_and_can_be_given_again(
+    house: House,
+) -> None:
+    running = house.begin()
+    await house.asked.wait()
+    house.state.refuses = True
+    with pytest.raises(NanobotError):
+        await house.say("CODE0", "always")
+    assert not running.done()
+    house.state.refuses = False
+    await house.say("CODE0", "once")
+    assert await running == ToolResult("on")
+    assert house.standing.entries() == ()
+
+
+ENTRY = {
+    "id": "id1",
+    "key": "mcp:home/light",
+    "fingerprint": "as it was described",
+    "subject": "each call of light",
+    "given_by": BY,
+    "given_at": "2026-11-20T10:00:00+00:00",
+    "session": "",
+    "day": None,
+}
+
+
+def document(*entries: object, version: object = 1) -> str:
+    return json.dumps({"version": version, "approvals": entries})
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "{",
+        document(ENTRY, version=2),
+        document(ENTRY | {"more": 1}),
+        document(ENTRY | {"given_at": "2026-11-20T10:00:00"}),
+        document(ENTRY | {"session": "telegram:7"}),
+        document(ENTRY | {"day": "2026-11-25"}),
+        document(ENTRY | {"fingerprint": ""}),
+        document(ENTRY, ENTRY),
+        document(ENTRY | {"id": "id2", "day": 5}),
+    ],
+)
+async def test_a_damaged_document_allows_nothing_and_is_kept_aside(
+    house: House, damaged: str
+) -> None:
+    house.state.put("approvals", damaged)
+    assert await house.call("no")
+    assert list(house.state.aside.values()) == [damaged.encode()]
+    assert "asked for again" in house.standing.problem
+
+
+async def test_a_whole_one_is_read(house: House) -> None:
+    house.state.put("approvals", document(ENTRY))
+    assert not await house.call()
+
+
+async def test_one_that_is_revoked_is_gone_at_once(house: House) -> None:
+    await house.call("always")
+    assert house.standing.revoke("id1", "the command line").subject == "each call of light"
+    assert await house.call("no")
+    with pytest.raises(NanobotError, match="no standing approval"):
+        house.standing.revoke("id1", "the command line")
+    assert house.audited("revoked") == [("id1", "each call of light", "always", "the command line")]
+
+
+async def test_one_for_today_stands_beside_one_for_always(house: House) -> None:
+    await house.call("chat_today")
+    await house.call("always", caller=ELSEWHERE)
+    assert [one.session for one in house.standing.entries()] == ["telegram:7", ""]
+    house.standing.revoke("id2", BY)
+    assert not await house.call()
+    assert await house.call("no", caller=ELSEWHERE)
