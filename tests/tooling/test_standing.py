@@ -84,7 +84,10 @@ class House:
         codes, ids = itertools.count(), itertools.count(1)
         self.standing = StandingApprovals(state, audit, clock, lambda: f"id{next(ids)}")
         self.approvals = Approvals(
-            *(self._send, self._pausing, clock, lambda: f"CODE{next(codes)}"),
+            self._send,
+            self._pausing,
+            clock,
+            lambda: f"CODE{next(codes)}",
             standing=self.standing,
         )
         policy = OwnersPolicy(dict.fromkeys(KINDS, "ask"))
