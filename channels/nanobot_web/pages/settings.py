@@ -1,0 +1,199 @@
+"""Settings: every key with its value, where that comes from and what it means; changing one.
+
+A change is planned first and shown as the difference that it makes to the file. Applying it goes by
+what the plan was made for, so that nothing is written that was not shown. What decides about
+security is changed in the terminal, and the page says how.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from nanobot.errors import NanobotError
+from nanobot_web.site import Call, Refused, Route
+
+_EDITABLE = ("boolean", "choice", "integer", "number", "text")
+"""The types that have a field on the page."""
+
+
+async def _settings(call: Call) -> web.StreamResponse:
+    shown = await call.ask("config.show")
+    query = call.query("q").strip()
+    found = [_key(one) for one in shown["keys"] if _matches(one, query)]
+    if call.query("set"):
+        found = [one for one in found if one["source"] != "default"]
+    return call.page(
+        "settings.html",
+        "Settings",
+        sections=_sections(found, shown["sections"]),
+        query=query,
+        only_set=bool(call.query("set")),
+        count=len(found),
+        warnings=shown["warnings"],
+        restart_needed=shown["restart_needed"],
+        changed=call.query("changed"),
+    )
+
+
+async def _edit(call: Call) -> web.StreamResponse:
+    return await _asked(call, call.query("key"))
+
+
+async def _asked(
+    call: Call, key: str, *, value: str | None = None, error: str = ""
+) -> web.StreamResponse:
+    """The form of one key; with what was typed and why it cannot be where that is so."""
+    one = await _named(call, key)
+    typed = one["text"] if value is None else value
+    return call.page(
+        "setting.html",
+        key,
+        status=400 if error else 200,
+        one=one,
+        typed=typed,
+        editable=one["editable"],
+        error=error,
+        plan=None,
+    )
+
+
+async def _plan(call: Call) -> web.StreamResponse:
+    """What a change would do, before anything is written."""
+    key, typed = call.form.get("key", ""), call.form.get("value", "")
+    one, is_reset = await _named(call, key), call.form.get("do") == "reset"
+    if not one["editable"]:
+        raise Refused(403, f"{key} is changed in the terminal.")
+    try:
+        value = None if is_reset else _read(one, typed)
+        plan = await call.ask("config.plan", changes={key: value})
+    except ValueError as error:
+        return await _asked(call, key, value=typed, error=str(error))
+    except NanobotError as error:
+        return await _asked(call, key, value=typed, error=f"{error} {error.hint}".strip())
+    return call.page(
+        "setting.html",
+        key,
+        one=one,
+        typed=typed,
+        editable=True,
+        error="",
+        plan=plan,
+        sent=json.dumps(value),
+    )
+
+
+async def _apply(call: Call) -> web.StreamResponse:
+    """Write what was shown."""
+    key = call.form.get("key", "")
+    try:
+        value = json.loads(call.form.get("value", ""))
+    except ValueError:
+        raise Refused(400, "The form is broken.") from None
+    expected = call.form.get("hash", "")
+    try:
+        await call.ask("config.apply", changes={key: value}, expected=expected)
+    except NanobotError as error:
+        return await _asked(call, key, error=f"{error} {error.hint}".strip())
+    return call.back("/settings", changed=key)
+
+
+async def _ask_restart(call: Call) -> web.StreamResponse:
+    """What a restart would interrupt."""
+    found = await call.ask("restart")
+    return call.page("restart.html", "Restart", running=found["turns_running"], done=False)
+
+
+async def _restart(call: Call) -> web.StreamResponse:
+    found = await call.ask("restart", sure=True)
+    return call.page("restart.html", "Restart", running=found["turns_running"], done=True)
+
+
+async def _named(call: Call, key: str) -> dict[str, Any]:
+    shown = await call.ask("config.show")
+    found = next((one for one in shown["keys"] if one["key"] == key), None)
+    if found is None:
+        raise Refused(404, f"There is no setting {key!r}.")
+    return _key(found)
+
+
+def _matches(one: Mapping[str, Any], query: str) -> bool:
+    text = f"{one['key']} {one['description']}".casefold()
+    return all(word in text for word in query.casefold().split())
+
+
+def _key(one: Mapping[str, Any]) -> dict[str, Any]:
+    """A key as the page shows it."""
+    return {
+        **one,
+        "text": _text(one["value"]),
+        "default_text": _text(one["default"]),
+        "section": one["key"].partition(".")[0],
+        "editable": one["type"] in _EDITABLE and not one["terminal_only"],
+    }
+
+
+def _text(value: object) -> str:
+    """A value as a person writes it."""
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case list() if all(isinstance(item, str) for item in value):
+            return ", ".join(value)
+        case float() if value.is_integer():
+            return str(int(value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _read(one: Mapping[str, Any], typed: str) -> object:
+    """What was typed, as the key wants it. Raises `ValueError` with words for people."""
+    text = typed.strip()
+    match one["type"]:
+        case "boolean":
+            return text == "true"
+        case "integer":
+            if not text.lstrip("-").isdecimal() or not text.isascii():
+                raise ValueError("This is a whole number, such as 20.")
+            return int(text)
+        case "number":
+            try:
+                number = float(text)
+            except ValueError:
+                number = math.nan
+            if not math.isfinite(number):
+                raise ValueError("This is a number, such as 0.5.")
+            return int(number) if number.is_integer() else number
+    return typed if one["type"] == "text" else text
+
+
+def _sections(
+    found: Sequence[Mapping[str, Any]], about: Mapping[str, str]
+) -> list[dict[str, object]]:
+    """The keys by section, each with the first sentence of what it is about."""
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for one in found:
+        by_name.setdefault(one["section"], []).append(one)
+    return [
+        {
+            "name": name,
+            "about": " ".join(about.get(name, "").partition("\n\n")[0].split()),
+            "keys": keys,
+        }
+        for name, keys in by_name.items()
+    ]
+
+
+ROUTES = {
+    ("GET", "/settings"): Route(_settings),
+    ("GET", "/settings/edit"): Route(_edit),
+    ("POST", "/settings/plan"): Route(_plan),
+    ("POST", "/settings/apply"): Route(_apply),
+    ("GET", "/settings/restart"): Route(_ask_restart),
+    ("POST", "/settings/restart"): Route(_restart),
+}
