@@ -7,21 +7,26 @@ Telegram would refuse for its size has no rich form.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.channel.markdown import Line, Span, clean_source, lay_out, table_rows
+from nanobot.channel.markdown import ItemList, Line, Span, clean_source, lay_out, table_rows
 from nanobot_telegram.markdown import DIALECT, STYLES
 
 Block = dict[str, object]
 """An `InputRichBlock`."""
 RichText = str | list["str | Block"]
 
-_LENGTH, _BLOCKS, _COLUMNS = 32_768, 500, 20
-"""What Telegram takes: characters, blocks and rows of tables, columns of one."""
+_LENGTH, _BLOCKS, _DEPTH, _COLUMNS = 32_768, 500, 16, 20
+"""What Telegram takes: characters, blocks with items and rows, levels, columns of a table."""
+_MAY_BE_RICH = re.compile(r"[#|]|^[ >]*(?:=+|-+)[ \t]*$", re.MULTILINE)
+"""No heading and no table is without it: most answers need no look at them."""
+_NUMBER = re.compile(r"(\d+)[.)] ")
+_CHECK_BOXES = {"☐ ": False, "☑ ": True}
 _ALIGNED = frozenset({"left", "center", "right"})
 
 
@@ -36,7 +41,10 @@ def rich_blocks(markdown: str) -> list[Block]:
 
 
 def _checked(markdown: str) -> list[Block]:
-    lines = lay_out(clean_source(markdown), DIALECT)
+    source = clean_source(markdown)
+    if not _MAY_BE_RICH.search(source):
+        return []
+    lines = lay_out(source, DIALECT)
     tables = [line.table for line in lines if line.table]
     if not tables and not any(line.heading and not line.prefix for line in lines):
         return []
@@ -44,10 +52,38 @@ def _checked(markdown: str) -> list[Block]:
     rows = [row for table in tables for row in table_rows(table)]
     length = sum(len(span.text) + len(line.prefix) + 1 for line in lines for span in line.spans)
     is_small = length <= _LENGTH and all(len(row) <= _COLUMNS for row in rows)
-    return blocks if is_small and _count(blocks) + len(rows) <= _BLOCKS else []
+    is_small = is_small and _count(blocks) + len(rows) <= _BLOCKS and _depth(blocks) <= _DEPTH
+    return blocks if is_small else []
 
 
 def _blocks(lines: Sequence[Line]) -> list[Block]:
+    """The blocks of these lines, those of a list together."""
+    blocks: list[Block] = []
+    start = at = 0
+    while at < len(lines):
+        found = lines[at].begins
+        if found is None or lines[at].is_quoted or lines[at].prefix != found.items[0][0]:
+            at += 1
+            continue
+        blocks += [*_plain_blocks(lines[start:at]), _list(found)]
+        start = at = at + found.lines
+    return [*blocks, *_plain_blocks(lines[start:])]
+
+
+def _list(found: ItemList) -> Block:
+    items = []
+    for marker, lines in found.items:
+        item: Block = {"blocks": _blocks(lines) or [{"type": "paragraph", "text": ""}]}
+        if number := _NUMBER.fullmatch(marker):
+            item |= {"value": int(number[1]), "type": "1"}
+        elif marker in _CHECK_BOXES:
+            item |= {"has_checkbox": True}
+            item |= {"is_checked": True} if _CHECK_BOXES[marker] else {}
+        items.append(item)
+    return {"type": "list", "items": items}
+
+
+def _plain_blocks(lines: Sequence[Line]) -> list[Block]:
     blocks: list[Block] = []
     for kind, group in groupby(lines, _kind):
         members = list(group)
@@ -129,8 +165,16 @@ def _piece(span: Span) -> str | Block:
 
 
 def _count(blocks: Iterable[Block]) -> int:
+    """The blocks, nested ones and items as well."""
     total = 0
     for block in blocks:
-        inner = block.get("blocks")
-        total += 1 + (_count(inner) if isinstance(inner, list) else 0)
+        inner = (block.get(name) for name in ("blocks", "items"))
+        total += 1 + sum(_count(one) for one in inner if isinstance(one, list))
     return total
+
+
+def _depth(value: object) -> int:
+    """The levels of objects."""
+    if isinstance(value, list):
+        return max(map(_depth, value), default=0)
+    return 1 + _depth([*value.values()]) if isinstance(value, dict) else 0

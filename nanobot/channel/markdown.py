@@ -60,7 +60,8 @@ class Span(Struct, frozen=True):
 class Line(Struct, frozen=True):
     """Spans behind a `prefix`; or, with `is_code`, a block of code: its one span has all its lines
     and no prefix is shown. `is_quoted`: it is in a quote that begins after `lead`. `heading`: it is
-    one of this level, from 1 to 6. `table` are the tokens of the table that the code shows."""
+    one of this level, from 1 to 6. `table` are the tokens of the table that the code shows,
+    `begins` is the list of which this line is the first."""
 
     spans: Sequence[Span] = ()
     prefix: str = ""
@@ -70,6 +71,15 @@ class Line(Struct, frozen=True):
     is_quoted: bool = False
     heading: int = 0
     table: Sequence[Token] = ()
+    begins: ItemList | None = None
+
+
+class ItemList(Struct, frozen=True):
+    """A list that takes so many `lines`. `items` are markers, and the lines behind each without
+    it."""
+
+    items: Sequence[tuple[str, Sequence[Line]]]
+    lines: int
 
 
 class Cell(Struct, frozen=True):
@@ -345,6 +355,7 @@ class _Layout:
         bullet = dialect.bullets[self._bullet_lists % len(dialect.bullets)]
         self._bullet_lists += not is_ordered
         lines: list[Line] = []
+        items: list[tuple[str, list[Line]]] = []
         written: list[str] = []
         while (item := self._next()).type == "list_item_open":
             written.append(item.info)
@@ -357,8 +368,9 @@ class _Layout:
             inner = self.until("list_item_close", has_gaps=is_loose)
             lines += [Line()] * (is_loose and bool(lines))
             lines += _prefixed(inner, marker, dialect.indent)
+            items.append((marker, inner))
         self._bullet_lists -= not is_ordered
-        return lines
+        return [replace(lines[0], begins=ItemList(items, len(lines))), *lines[1:]]
 
     def _check_box(self) -> str:
         """Removes the check box that the next item begins with, and returns it as a marker."""

@@ -34,7 +34,8 @@ Two **ways**, [both](https://a.example/x) short[^1]:
 > - item
 
 - ☕ first
-  - second
+  1. second
+- [x] done
 
 ```python
 
@@ -62,9 +63,9 @@ async def test_headings_and_tables_are_shown_as_such(rig: Rig) -> None:
     (sent,) = rig.telegram.messages()
     assert (sent.kind, str(sent.message_id)) == ("rich", receipt.platform_id)
     assert [block["type"] for block in sent.blocks] == (
-        ["heading", "paragraph", "table", "blockquote", "paragraph", "pre", "paragraph"]
+        ["heading", "paragraph", "table", "blockquote", "list", "pre", "paragraph"]
     )
-    heading, words, table, quote, _, code, notes = sent.blocks
+    heading, words, table, quote, points, code, notes = sent.blocks
     assert heading == {"type": "heading", "text": "Trip", "size": 1}
     assert words["text"] == [
         "Two ",
@@ -86,6 +87,15 @@ async def test_headings_and_tables_are_shown_as_such(rig: Rig) -> None:
         [{**side, "text": "by land"}, {"text": "", "align": "right", "valign": "top"}],
     ]
     assert shown_text([quote]) == "quoted\n• item"
+    inner = {"blocks": [{"type": "paragraph", "text": "second"}], "value": 1, "type": "1"}
+    assert points["items"] == [
+        {"blocks": [{"type": "paragraph", "text": "☕ first"}, {"type": "list", "items": [inner]}]},
+        {
+            "blocks": [{"type": "paragraph", "text": "done"}],
+            "has_checkbox": True,
+            "is_checked": True,
+        },
+    ]
     assert code == {"type": "pre", "text": "\nx = 1", "language": "python"}
     assert notes["text"] == "[1] about ~10 km"
 
@@ -154,6 +164,11 @@ async def test_a_server_that_fails_at_the_rich_form_gets_the_other_with_the_next
     assert rig.telegram.texts() == [CLASSIC]
 
 
+@pytest.mark.parametrize("markdown", ["# a", "a\n===", "a\n-", "> a\n> --", "a|b\r\n-|-"])
+def test_every_heading_and_table_is_found(markdown: str) -> None:
+    assert rich_blocks(markdown)
+
+
 def words(text: str) -> list[str]:
     """The words, without the lines and blanks that only lay out."""
     return re.findall(r"[^\W_]+", text)
@@ -176,6 +191,8 @@ def test_both_forms_of_any_markdown_say_the_same_and_the_rich_one_is_valid(
         "|" + "a|" * 21 + "\n|" + "-|" * 21,
         "# a\n\n" + "|a|\n|-|\n" + "|b|\n" * 500,
         "# a\n\n" * 501,
+        "# a\n\n" + "- b\n" * 250,
+        "# a\n\n" + "".join(f"{'  ' * depth}- b\n" for depth in range(8)),
         "# a\n\n" + "[" * 2000,
         "|a|\n|-|\n|b|c|",
     ],

@@ -35,8 +35,21 @@ def _lines(blocks: Iterable[Json]) -> Iterator[str]:
         if "text" in block:
             yield _plain(block["text"])
         yield from _lines(objects(block.get("blocks")))
+        for item in objects(block.get("items")):
+            yield f"{_label(item)} {shown_text(objects(item.get('blocks')))}"
         for row in _rows([block], nested=False):
             yield " | ".join(_plain(cell.get("text", "")) for cell in row)
+
+
+def _label(item: Json) -> str:
+    if item.get("has_checkbox"):
+        return "☑" if item.get("is_checked") else "☐"
+    return f"{item['value']}." if "value" in item else "•"
+
+
+def _inside(block: Json) -> tuple[Json, ...]:
+    """The blocks or items in a block or item."""
+    return (*objects(block.get("blocks")), *objects(block.get("items")))
 
 
 def _rows(blocks: Iterable[Json], *, nested: bool = True) -> Iterator[tuple[Json, ...]]:
@@ -44,7 +57,7 @@ def _rows(blocks: Iterable[Json], *, nested: bool = True) -> Iterator[tuple[Json
         cells = block.get("cells")
         yield from map(objects, cells if isinstance(cells, list) else ())
         if nested:
-            yield from _rows(objects(block.get("blocks")))
+            yield from _rows(_inside(block))
 
 
 def _plain(text: object) -> str:
@@ -54,7 +67,7 @@ def _plain(text: object) -> str:
 
 
 def _count(blocks: Iterable[Json]) -> int:
-    return sum(1 + _count(objects(block.get("blocks"))) for block in blocks)
+    return sum(1 + _count(_inside(block)) for block in blocks)
 
 
 def _depth(value: object) -> int:
@@ -63,4 +76,6 @@ def _depth(value: object) -> int:
         return max(map(_depth, value), default=0)
     if not isinstance(value, dict):
         return 0
-    return 1 + max((_depth(value.get(name)) for name in ("text", "blocks", "cells")), default=0)
+    return 1 + max(
+        (_depth(value.get(name)) for name in ("text", "blocks", "items", "cells")), default=0
+    )

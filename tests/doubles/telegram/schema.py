@@ -196,7 +196,7 @@ _INTEGERS = (
 _FLAGS = (
     "disable_notification protect_content show_alert drop_pending_updates is_disabled "
     "allow_sending_without_reply has_spoiler show_caption_above_media supports_streaming "
-    "is_big is_bordered is_header "
+    "is_big is_bordered is_header has_checkbox is_checked "
     "disable_content_type_detection prefer_small_media prefer_large_media show_above_text"
 )
 _KINDS = {
@@ -219,7 +219,9 @@ _KINDS = {
     "blocks": "Array of InputRichBlock",
     "cells": "Array of Array of RichBlockTableCell",
     "reaction": "Array of ReactionType",
+    "items": "Array of InputRichBlockListItem",
     "size": "Integer",
+    "value": "Integer",
     **dict.fromkeys(
         ("photo", "document", "voice", "video", "audio", "animation", "thumbnail", "cover"),
         "InputFile or String",
@@ -274,7 +276,8 @@ _TYPES = {
     "InlineKeyboardButton": "text! url callback_data style",
     "BotCommand": "command! description!",
     "InputRichMessage": "blocks html markdown",
-    "InputRichBlock": "type! text size language blocks cells is_bordered",
+    "InputRichBlock": "type! text size language blocks items cells is_bordered",
+    "InputRichBlockListItem": "blocks! has_checkbox is_checked value type",
     "RichBlockTableCell": "text is_header align! valign!",
     "ReactionType": "type! emoji",
     "BotCommandScope": "type! chat_id user_id",
