@@ -31,10 +31,6 @@ from nanobot.voice import VoiceFailed
 
 MEGABYTE = 1_000_000
 
-_FILE_MEGABYTES = 256
-"""The largest file that a program may write: two hours of speech as WAV."""
-_FOLDER_MEGABYTES = 600
-"""All of them: enough for a conversion beside its result."""
 _PROCESSES = 128
 _LOOK_SECONDS = 0.2
 """How often what a program has written is added up."""
@@ -66,8 +62,14 @@ class Program(Struct, frozen=True):
     def readable(self) -> tuple[Path, ...]:
         """All that it may read: a model that it names is there without being said twice."""
         named = [Path(argument) for argument in self.command if argument.startswith("/")]
-        paths = (*self.read, *named, *_environment_of(Path(self.command[0])))
-        return tuple(dict.fromkeys(path for path in paths if _is_own(path) and path.exists()))
+        shown = [*self.read, *_environment_of(Path(self.command[0]))]
+        for (
+            path
+        ) in named:  # what lies in a folder that is shown is there; where it leads may not be
+            inside = any(map(path.is_relative_to, shown))
+            shown.append(Path(os.path.realpath(path)) if inside else path)
+        own = [path for path in dict.fromkeys(shown) if _is_own(path) and path.exists()]
+        return tuple(path for path in own if not any(parent in own for parent in path.parents))
 
 
 _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr")
@@ -91,11 +93,14 @@ def _environment_of(program: Path) -> tuple[Path, ...]:
 
 class Programs:
     """Runs programs, `at_once` at the same time. `find` finds the sandbox; `folder` is where their
-    own folders are made, and holds nothing else."""
+    own folders are made, and holds nothing else. A program may write `megabytes` in all, half of
+    them into one file: two hours of speech are 230 MB as WAV."""
 
-    def __init__(self, find: FindSandbox, folder: Path, *, at_once: int = 2) -> None:
-        self._find, self._folder = find, folder
-        self._turnstile = asyncio.Semaphore(at_once)
+    def __init__(
+        self, find: FindSandbox, folder: Path, *, at_once: int = 2, megabytes: int = 600
+    ) -> None:
+        self._find, self._folder, self._megabytes = find, folder, megabytes
+        self._turnstile, self._making = asyncio.Semaphore(at_once), asyncio.Lock()
         self._swept = False
 
     @asynccontextmanager
@@ -104,10 +109,11 @@ class Programs:
         or no sandbox works, and `StorageError`."""
         async with self._turnstile:
             sandbox = await self._sandbox(program)
-            folder = await asyncio.to_thread(self._made)
+            async with self._making:  # clearing away must not meet a folder that is in use
+                folder = await asyncio.to_thread(self._made)
             try:
                 async with asyncio.timeout(program.seconds):
-                    yield Desk(folder, sandbox, program)
+                    yield Desk(folder, sandbox, program, self._megabytes)
             except TimeoutError as error:
                 raise VoiceFailed(
                     f"{program.name} took longer than {program.seconds:g} seconds",
@@ -137,8 +143,9 @@ class Programs:
 class Desk:
     """The folder of one file, in which programs work one after the other."""
 
-    def __init__(self, folder: Path, sandbox: Sandbox, program: Program) -> None:
+    def __init__(self, folder: Path, sandbox: Sandbox, program: Program, megabytes: int) -> None:
         self._folder, self._sandbox, self._program = folder, sandbox, program
+        self._megabytes = megabytes
         self._root = Root(folder, name="folder of the program")
 
     def path(self, name: str) -> str:
@@ -169,7 +176,7 @@ class Desk:
             environment={"TMPDIR": str(self._folder), "HOME": str(self._folder)},
             memory_megabytes=program.memory_megabytes,
             processes=_PROCESSES,
-            file_megabytes=_FILE_MEGABYTES,
+            file_megabytes=self._megabytes // 2,
         )
         try:
             launch = self._sandbox.launch(command, confined)
@@ -213,8 +220,8 @@ class Desk:
         """What it has written too much; empty where nothing."""
         if os.fstat(printed).st_size > most:
             return f"printed more than {most:,} bytes"
-        if _size_of(self._folder) > _FOLDER_MEGABYTES * MEGABYTE:
-            return f"wrote more than {_FOLDER_MEGABYTES} MB"
+        if _size_of(self._folder) > self._megabytes * MEGABYTE:
+            return f"wrote more than {self._megabytes} MB"
         return ""
 
 
@@ -262,7 +269,7 @@ def _ending(code: int) -> str:
     number = -code if code < 0 else code - 128
     with suppress(ValueError):
         if signal.Signals(number) is signal.SIGXFSZ:
-            return f"wrote a file of more than {_FILE_MEGABYTES} MB"
+            return "wrote too large a file"
         return f"was ended by {signal.Signals(number).name}"
     return f"ended with code {code}"
 
