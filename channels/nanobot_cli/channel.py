@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.bus.events import (
     OWNER_ACCOUNT,
@@ -42,6 +43,7 @@ from nanobot_cli.wire import (
     AgentMessage,
     ChatRequest,
     Choice,
+    Closed,
     Delta,
     Note,
     Output,
@@ -130,6 +132,13 @@ class CliChannel:
             if part.last:
                 self._waiters.pop(event_id).reply()
         return Receipt()
+
+    async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
+        """See `nanobot.channel`."""
+        _show(Closed("", outcome, _choices(part.buttons)), self._in_chat(part.chat_id))
+        folder = (await self._core.wait()).state_folder
+        async with self._telling:
+            await asyncio.to_thread(_Shelf(folder).close, part, outcome)
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         raise SendRefused(f"the terminal has no files of its own to fetch ({media.ref})")
@@ -234,7 +243,7 @@ class _Listener:
             self._accepted = True
             self.connection.send(to_json(Accepted(self.request.id)))
 
-    def send(self, event: Delta | Tool | Output | Note | AgentMessage | Reply) -> None:
+    def send(self, event: Delta | Tool | Output | Note | AgentMessage | Closed | Reply) -> None:
         """Send an event as one about this request."""
         self.accept()
         self.connection.send(to_json(event._replace(id=self.request.id)))
@@ -259,7 +268,7 @@ def _one_each(listeners: Sequence[_Listener]) -> Iterable[_Listener]:
     return {id(one.connection): one for one in reversed(listeners)}.values()
 
 
-def _show(event: Delta | Tool | Output | Note, listeners: Sequence[_Listener]) -> None:
+def _show(event: Delta | Tool | Output | Note | Closed, listeners: Sequence[_Listener]) -> None:
     for listener in _one_each(listeners):
         listener.send(event)
 
@@ -284,8 +293,11 @@ def _said(
             files.append(SentFile(one.name, str(host.media_path(one)), one.size))
         except SendRefused:  # the words are shown all the same
             lines.append(f"[the file {one.name or one.ref} is no longer there]")
-    choices = [Choice(one.label, one.value) for one in buttons if one.only in ("", PERSON)]
-    return AgentMessage("", "\n".join(filter(None, lines)), tuple(files), tuple(choices), at)
+    return AgentMessage("", "\n".join(filter(None, lines)), tuple(files), _choices(buttons), at)
+
+
+def _choices(buttons: Iterable[Button]) -> tuple[Choice, ...]:
+    return tuple(Choice(one.label, one.value) for one in buttons if one.only in ("", PERSON))
 
 
 def _seen_before(request: ChatRequest) -> NanobotError:
@@ -334,6 +346,19 @@ class _Shelf:
             text = f"{text[:MOST_CHARACTERS]}\n[cut off here; the whole is in: {where}]"
         unseen = _Unseen(part.key, part.chat_id, at, text, part.media, part.buttons)
         self._file.write(_Stored(parts=(*kept, unseen)[-MOST_PARTS:]))
+
+    def close(self, part: OutboundPart, outcome: str) -> None:
+        """Of a part that is kept, the choices are gone, and it says how that ended. Raises
+        `StorageError`."""
+        kept = self._file.read().parts
+        if any(one.key == part.key for one in kept):
+            closed = [
+                replace(one, text=f"{one.text}\n\n{outcome}", buttons=())
+                if one.key == part.key
+                else one
+                for one in kept
+            ]
+            self._file.write(_Stored(parts=tuple(closed)))
 
     def take(self, chat_id: str) -> Sequence[_Unseen]:
         """Those of a chat, the oldest first, which are kept no more. Raises `StorageError`, and

@@ -36,7 +36,17 @@ from nanobot_cli.keys import (
 )
 from nanobot_cli.screen import PROMPT, Surface, Transcript
 from nanobot_cli.text import Question, clean, one_line, question_of
-from nanobot_cli.wire import AgentMessage, ChatEvent, Delta, Note, Output, Refused, Reply, Tool
+from nanobot_cli.wire import (
+    AgentMessage,
+    ChatEvent,
+    Closed,
+    Delta,
+    Note,
+    Output,
+    Refused,
+    Reply,
+    Tool,
+)
 
 LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 
@@ -268,16 +278,30 @@ class Terminal:
             case Note():
                 transcript.line(event.text, "yellow")
             case AgentMessage():
-                question = None if event.at else question_of(event)
-                if question is None:
-                    transcript.said(event, self._clock.now())
-                else:
-                    self._questions.append((question, self._gateway.waiting))
-                    self._show_question()
+                self._hear(event)
+            case Closed():
+                self._close(event)
             case Refused():
                 transcript.refused(event.error, event.hint)
             case Reply():
                 transcript.reply(event)
+
+    def _hear(self, said: AgentMessage) -> None:
+        """Something is said, and may be a question."""
+        question = None if said.at else question_of(said)
+        if question is None:
+            self._transcript.said(said, self._clock.now())
+        else:
+            self._questions.append((question, self._gateway.waiting))
+            self._show_question()
+
+    def _close(self, closed: Closed) -> None:
+        """A question was answered elsewhere, or is dropped. Of one that was answered here, or was
+        not shown yet, nothing is said."""
+        left = deque(one for one in self._questions if one[0].yes not in closed.choices)
+        if len(left) < len(self._questions) and self._questions[0] not in left:
+            self._transcript.line(closed.text, "dim")
+        self._questions = left
 
     def _settle(self) -> None:
         """Draw the prompt as it now has to be."""

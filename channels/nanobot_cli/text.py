@@ -62,7 +62,8 @@ def ways(choices: Iterable[Choice]) -> list[str]:
 
 
 class Question(NamedTuple):
-    """A message whose buttons approve or deny: `y` and `n` answer it."""
+    """A message whose buttons approve or deny: `y` and `n` answer it, and words such as `always`
+    where there is more to choose."""
 
     said: AgentMessage
     yes: Choice
@@ -71,7 +72,7 @@ class Question(NamedTuple):
     def answer(self, typed: str) -> str | None:
         """What to say for what was typed; None where that is no answer."""
         word = typed.strip().lower()
-        for choice, words in ((self.yes, ("y", "yes")), (self.no, ("n", "no"))):
+        for words, choice in self._answers():
             if word in (*words, choice.label.lower(), choice.value.lower()):
                 return choice.value
         return None
@@ -79,7 +80,18 @@ class Question(NamedTuple):
     @property
     def keys(self) -> str:
         """How to answer, on one line."""
-        return f"y: {one_line(self.yes.label, _LABEL)} · n: {one_line(self.no.label, _LABEL)}"
+        answers = self._answers()
+        return " · ".join(f"{words[0]}: {one_line(one.label, _LABEL)}" for words, one in answers)
+
+    def _answers(self) -> list[tuple[tuple[str, ...], Choice]]:
+        """Each choice, with the words for it: of further ones the last of what they say."""
+        known = [(("y", "yes"), self.yes), (("n", "no"), self.no)]
+        others = [one for one in self.said.choices if one not in (self.yes, self.no)]
+        return [*known, *(((_last_word(one.value),), one) for one in others)]
+
+
+def _last_word(value: str) -> str:
+    return one_line(value.rpartition(" ")[2].lower(), _LABEL)
 
 
 def question_of(said: AgentMessage) -> Question | None:

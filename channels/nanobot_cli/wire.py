@@ -114,6 +114,15 @@ class AgentMessage(NamedTuple):
     at: str = ""
 
 
+class Closed(NamedTuple):
+    """A question needs no answer any more, as one was given elsewhere, or nothing waits for it:
+    the one whose `choices` these were. `text` says how it ended."""
+
+    id: str = ""
+    text: str = ""
+    choices: tuple[Choice, ...] = ()
+
+
 class Reply(NamedTuple):
     """The answer, empty where an `AgentMessage` was word for word the same. `outcome` is done,
     failed, stopped or waiting; tokens are of the whole turn."""
@@ -136,11 +145,11 @@ class Refused(NamedTuple):
     hint: str = ""
 
 
-ChatEvent = Accepted | Delta | Tool | Output | Note | AgentMessage | Reply | Refused
+ChatEvent = Accepted | Delta | Tool | Output | Note | AgentMessage | Closed | Reply | Refused
 
 _EVENTS: dict[str, type[ChatEvent]] = {
     "accepted": Accepted, "delta": Delta, "tool": Tool, "output": Output, "notice": Note,
-    "message": AgentMessage, "reply": Reply,
+    "message": AgentMessage, "closed": Closed, "reply": Reply,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _EVENTS.items()}
 _LISTS: dict[str, type[NamedTuple]] = {"files": SentFile, "choices": Choice}

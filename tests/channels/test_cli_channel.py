@@ -303,6 +303,32 @@ async def test_where_somebody_watches_only_they_are_given_the_choice(tmp_path: P
     assert person.events[-1]["choices"] == CHOICES
 
 
+async def test_who_sees_a_question_hears_that_it_is_closed(tmp_path: Path) -> None:
+    person, elsewhere = Client(), Client()
+    question = replace(part("May I?"), buttons=BUTTONS)
+    async with running(Core(folder=tmp_path)) as channel:
+        await channel.chat(request("w", "", watch=True), person)
+        await channel.chat(request("x", "", watch=True, session="cli:work"), elsewhere)
+        receipt = await channel.send(question)
+        await channel.close_choices(question, receipt, "Approved, by the page.")
+    closed = {"event": "closed", "id": "w", "text": "Approved, by the page.", "choices": CHOICES}
+    assert person.events[-1] == closed
+    assert elsewhere.names == ["accepted"]
+
+
+async def test_a_question_that_nobody_saw_is_shown_later_without_its_choices(
+    tmp_path: Path,
+) -> None:
+    person = Client()
+    question = replace(part("May I?"), buttons=BUTTONS)
+    async with running(Core(folder=tmp_path)) as channel:
+        receipt = await channel.send(question)
+        await channel.close_choices(question, receipt, "Not answered in time.")
+        await channel.chat(request("w", "", watch=True), person)
+    assert person.events[-1]["text"] == "May I?\n\nNot answered in time."
+    assert person.events[-1]["choices"] == []
+
+
 async def test_a_notice_reaches_its_chat_only() -> None:
     core, client = Core(), Client()
     async with running(core) as channel:

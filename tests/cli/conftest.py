@@ -108,11 +108,16 @@ class FakeGateway:
         """Answer it."""
         self._loop.call_soon_threadsafe(self._held[operation].set)
 
-    def announce(self, text: str, *choices: tuple[str, str]) -> None:
+    def announce(self, text: str, *choices: tuple[str, str], event_name: str = "message") -> None:
         """Say something that answers nobody, once somebody watches."""
         assert self._is_watched.wait(PATIENCE), "nobody watches"
         for watch_id, connection in self._watchers:
-            event = {"event": "message", "id": watch_id, "text": text, "choices": _buttons(choices)}
+            event = {
+                "event": event_name,
+                "id": watch_id,
+                "text": text,
+                "choices": _buttons(choices),
+            }
             self._loop.call_soon_threadsafe(connection.send, event)
 
     def _operations(self) -> dict[str, Operation]:

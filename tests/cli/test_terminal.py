@@ -428,6 +428,36 @@ def test_a_question_of_a_turn_that_goes_on_by_itself_stays_open_beside_other_tal
         assert arrived == ["/status", "/approve A1"]
 
 
+def test_a_question_that_is_closed_elsewhere_makes_way_for_the_next(
+    chat: Chat, gateway: Any
+) -> None:
+    first = (("Approve", "/approve A1"), ("Deny", "/deny A1"))
+    second = (("Approve", "/approve A2"), ("Deny", "/deny A2"))
+    with chat() as screen:
+        screen.wait_for(">")
+        gateway.announce("May I do A1?", *first)
+        gateway.announce("May I do A2?", *second)
+        screen.wait_for("May I do A1?")
+        gateway.announce("Approved, by the page.", *first, event_name="closed")
+        screen.wait_for("Approved, by the page.")
+        screen.wait_for("May I do A2?")
+        screen.wait_for("y: Approve")
+        screen.type("y\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "/approve A2"
+
+
+def test_a_question_can_be_answered_for_longer_where_it_offers_that(
+    chat: Chat, gateway: Any
+) -> None:
+    always = ("Always", "/approve A1 always")
+    with chat() as screen:
+        screen.wait_for(">")
+        gateway.announce("May I?", ("Approve", "/approve A1"), ("Deny", "/deny A1"), always)
+        screen.wait_for("y: Approve · n: Deny · always: Always")
+        screen.type("always\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "/approve A1 always"
+
+
 def test_what_else_can_be_chosen_is_shown_with_what_to_type(chat: Chat, gateway: Any) -> None:
     with chat() as screen:
         screen.wait_for(">")

@@ -1,8 +1,8 @@
 """Delivers one part by the Graph API: mostly with one message, with two where WhatsApp has no
 message that carries all of it (sound takes no words, a file no buttons).
 
-A chat is a phone number, or a user id of somebody whose number is hidden (`US.1349…`). Buttons go
-under a text if there are up to three with short labels; others are lines of it.
+A chat is a phone number, or a user id of somebody whose number is hidden (`US.1349…`). Three
+buttons with short labels go under a text; others are lines of it.
 
 How far a part got is remembered while the process lives, so that a part that is tried again
 continues where it stopped. A refusal that can be avoided (a quoted message that Meta does not know,
@@ -218,14 +218,16 @@ def _steps_of(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
     """The messages that a part becomes, in order."""
     content, buttons = part.content, part.buttons
     text = render(content) if content.strip() else ""
-    labels = {one_line(each.label): each.id for each in buttons}
+    first, more = buttons[:_BUTTONS], buttons[_BUTTONS:]
+    labels = {one_line(each.label): each.id for each in first}
     fit = all(id and 0 < utf16_length(label) <= _BUTTON_LABEL for label, id in labels.items())
-    if fit and 0 < len(labels) == len(buttons) <= _BUTTONS:
+    if fit and 0 < len(labels) == len(first):
         # With empty text the choices are the text.
-        shown = text if text.strip() else " / ".join(labels)
+        shown = render(with_choices(content, more)) if more else text
+        shown = shown if shown.strip() else " / ".join(labels)
         if utf16_length(shown) <= _TEXT_WITH_BUTTONS:
             question = {"type": "interactive", "interactive": _choice(shown, labels)}
-            return [*(_Step("", file=each) for each in uploads), _Step(text, question)]
+            return [*(_Step("", file=each) for each in uploads), _Step(shown, question)]
     if buttons and fits(longer := with_choices(content, buttons), TEXT_LIMIT):
         content, text = longer, render(longer)
     if uploads and uploads[0].takes_caption and fits(content, CAPTION_LIMIT):

@@ -148,14 +148,24 @@ async def test_up_to_three_choices_are_buttons(
 
 
 async def test_choices_without_buttons_are_lines(tmp_path: Path) -> None:
-    many = tuple(Button(f"Row {n}", f"row {n}", id=f"b-{n}") for n in range(4))
+    many = tuple(Button(f"Row {n}" + "!" * 20, f"row {n}", id=f"b-{n}") for n in range(4))
     async with rigged(tmp_path) as rig:
         await rig.send("Which? row 2", buttons=many)
         (which,) = rig.meta.texts()
         assert which.count("row 2") == 1
-        assert all(f"Row {n}: row {n}" in which for n in range(4) if n != 2)
+        assert all(f"Row {n}{'!' * 20}: row {n}" in which for n in range(4) if n != 2)
         await rig.send("Shall I?", buttons=(YES, NO))
         assert "No, and say why it cannot be done at all: /deny 1" in rig.meta.texts()[1]
+        assert rig.meta.violations == []
+
+
+async def test_of_more_than_three_choices_the_others_are_lines(tmp_path: Path) -> None:
+    many = tuple(Button(f"Row {n}", f"row {n}", id=f"b-{n}") for n in range(5))
+    async with rigged(tmp_path) as rig:
+        await rig.send("Which? Or row 4", buttons=many)
+        (sent,) = rig.meta.messages()
+        assert sent.labels == ("Row 0", "Row 1", "Row 2")
+        assert sent.text == "Which? Or row 4\n\n• Row 3: row 3"
         assert rig.meta.violations == []
 
 
