@@ -17,7 +17,11 @@ from nanobot.tooling.approvals import Approvals, Question
 from nanobot.tooling.standing import Standing, StandingApprovals
 
 _ANSWERS: tuple[ApprovalAnswer, ...] = get_args(ApprovalAnswer)
-_FOR_LONGER: Mapping[str, ApprovalAnswer] = {"always": "always", "today": "chat_today"}
+_HOW_LONG: Mapping[str, ApprovalAnswer] = {
+    "once": "once",
+    "today": "chat_today",
+    "always": "always",
+}
 _LONGEST_NAME = 80
 _COMMAND_LINE = "the command line"
 _NONE = "Nothing is allowed for longer than one call."
@@ -91,9 +95,9 @@ class Approving:
 
     async def _approve(self, call: CommandCall) -> Answer:
         words = call.arguments.split()
-        longer = _FOR_LONGER.get(words[-1].lower()) if words else None
-        code = "".join(words[:-1] if longer else words)
-        return await self._answered(call, code, longer or "once")
+        how_long = _HOW_LONG.get(words[-1].lower()) if words else None
+        code = "".join(words[:-1] if how_long else words)
+        return await self._answered(call, code, how_long or "once")
 
     async def _deny(self, call: CommandCall) -> Answer:
         return await self._answered(call, "".join(call.arguments.split()), "no")
@@ -103,6 +107,8 @@ class Approving:
         return Answer(await self._approvals.answer_in_chat(code.upper(), here, answer, by))
 
     async def _run(self, call: CommandCall) -> Answer:
+        if call.message.is_group:
+            return Answer("Others read this chat. Send me /approvals in private.")
         match call.arguments.split():
             case []:
                 entries = await asyncio.to_thread(self._standing.entries)

@@ -122,10 +122,10 @@ def _row(record: Data, zone: tzinfo | None) -> tuple[str, ...]:
         time = f"{datetime.fromisoformat(time).astimezone(zone):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError):
         time = time[:19]
-    details = (field(record, key, _WIDTH) for key in ("because", "error", "changed", "arguments"))
+    keys = ("subject", "because", "error", "changed", "arguments", "by")
+    details = (field(record, key, _WIDTH) for key in keys)
     tool, session = field(record, "tool"), field(record, "session")
-    by = f"{field(record, 'subject', _WIDTH)}, {field(record, 'by', 80)}" if not tool else ""
-    return time, _event(record), tool, session, next(filter(None, [by, *details]), "")
+    return time, _event(record), tool, session, next(filter(None, details), "")
 
 
 def _event(record: Data) -> str:
@@ -134,7 +134,7 @@ def _event(record: Data) -> str:
         case "answered":
             return f"{outcome} by owner" if outcome == "allowed" else f"{outcome} when asked"
         case "standing approval":
-            return f"{field(record, 'event')} {outcome}"
+            return f"approval {outcome}, {field(record, 'by', 40)}"
         case "ended":
             return "done" if outcome == "ok" else "failed"
         case _:

@@ -41,6 +41,17 @@ def test_each_entry_is_a_line_that_moves_no_terminal(log: AuditLog, here: Any) -
     assert done.stdout.splitlines()[1].endswith("message  cli:direct  text from elsewhere")
 
 
+def test_who_answered_and_what_is_allowed_for_longer_can_be_read(log: AuditLog, here: Any) -> None:
+    log.write({**decided("message"), "event": "answered", "by": "telegram:7"})
+    given = {"event": "standing approval", "outcome": "given", "by": "telegram:7"}
+    log.write({**given, "id": "9f3a01bc", "subject": "each call of light", "lasts": "always"})
+    answered, allowed = here("audit").stdout.splitlines()
+    assert "allowed by owner" in answered
+    assert answered.endswith("telegram:7")
+    assert "approval given, telegram:7" in allowed
+    assert allowed.endswith("each call of light")
+
+
 def test_only_what_is_asked_for_is_shown_the_newest_of_it(log: AuditLog, here: Any) -> None:
     for number in range(5):
         log.write(decided("exec", number=str(number)))

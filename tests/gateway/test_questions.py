@@ -204,6 +204,13 @@ async def test_always_is_said_with_a_button_listed_and_taken_back(tmp_path: Path
     assert changes == [("given", "fake:person-1"), ("used", "fake:person-1"), ("revoked", BY)]
 
 
+async def test_in_a_group_nobody_is_shown_what_the_owner_allowed(tmp_path: Path) -> None:
+    talk = asked()
+    async with whole(tmp_path, talk):
+        event_id = await talk.page.say("/approvals", "g", is_group=True)
+        assert "in private" in await talk.page.answer_to(event_id, "g")
+
+
 async def test_the_typed_forms_say_how_long(tmp_path: Path) -> None:
     turns = [reply for _ in range(2) for reply in (calls("probe", text="on"), says("done"))]
     talk = Asked(Page(), Switch(effects=True), ScriptedModel(*turns))

@@ -218,10 +218,10 @@ def _steps_of(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
     """The messages that a part becomes, in order."""
     content, buttons = part.content, part.buttons
     text = render(content) if content.strip() else ""
-    first, more = buttons[:_BUTTONS], buttons[_BUTTONS:]
-    labels = {one_line(each.label): each.id for each in first}
+    pressed, more = buttons[:_BUTTONS], buttons[_BUTTONS:]
+    labels = {one_line(each.label): each.id for each in pressed}
     fit = all(id and 0 < utf16_length(label) <= _BUTTON_LABEL for label, id in labels.items())
-    if fit and 0 < len(labels) == len(first):
+    if fit and 0 < len(labels) == len(pressed):
         # With empty text the choices are the text.
         shown = render(with_choices(content, more)) if more else text
         shown = shown if shown.strip() else " / ".join(labels)
