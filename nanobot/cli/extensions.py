@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
@@ -42,11 +43,15 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _ROWS = (
-    ("name", "name"), ("from", "source"), ("status", "status"), ("for", "description"),
+    ("name", "name"), ("archive", "archive"), ("sha256", "sha256"), ("from", "source"),
+    ("status", "status"), ("for", "description"),
     ("license", "license"), ("made for", "compatibility"), ("problem", "problem"),
     ("triggers", "triggers"), ("missing", "missing"), ("install", "install"),
 )  # fmt: skip
-_SECTIONS = (("since you enabled it", "changes"), ("careful", "warnings"))
+_SECTIONS = (
+    ("since you enabled it", "changes"), ("beside the one that is there", "against"),
+    ("careful", "warnings"),
+)  # fmt: skip
 
 
 def add_skills(commands: Commands) -> None:
@@ -67,7 +72,10 @@ def add_skills(commands: Commands) -> None:
     summary = "disable a skill"
     _named(add_operation(what, "disable", summary, "skills.disable", _status_text))
     install = add(what, "install", "copy a skill into the workspace and enable it", _install)
-    install.argument("path", "PATH", "a folder in the Agent Skills format", type=words)
+    where = "a folder in the Agent Skills format, an archive of one, or its https address"
+    install.argument("path", "PATH", where, type=words)
+    install.option("--sha256", "HASH", "take the archive only if this is its SHA-256", default="")
+    install.option("--folder", "NAME", "which skill of an archive with several", default="")
     install.flag("--replace", "replace an installed one of the same name")
     _add_consent(install)
 
@@ -109,9 +117,53 @@ def _agree(
 
 
 def _install(options: argparse.Namespace) -> int:
-    """As `_enable`, with a copy of the folder."""
-    place = str(path_of(options.path))
-    data = operate(options.home, "skills.package", path=place)
+    """As `_enable`, with a copy of the folder. An archive is unpacked where the gateway sees it."""
+    from tempfile import TemporaryDirectory
+
+    from nanobot.app.base import make_home
+    from nanobot.skills.folder import is_main
+    from nanobot.skills.packages import is_address
+
+    path = path_of(options.path)
+    if not is_address(options.path) and (path.is_dir() or is_main(path.name)):
+        if options.sha256 or options.folder:
+            raise WrongUsage("--sha256 and --folder are for archives")
+        return _install_folder(options, path, {})
+    make_home(options.home)
+    with TemporaryDirectory(prefix="skill-", dir=options.home / "state") as folder:
+        place, about = _unpacked(options, Path(folder))
+        return _install_folder(options, place, about)
+
+
+def _unpacked(options: argparse.Namespace, target: Path) -> tuple[Path, dict[str, object]]:
+    """The skill of an archive in a file or at an address, and what to say of the archive."""
+    import asyncio
+
+    from nanobot.app.tools import build_egress
+    from nanobot.config.load import load_settings
+    from nanobot.skills.packages import (
+        expect_digest,
+        fetch_archive,
+        is_address,
+        read_archive,
+        unpack,
+    )  # fmt: skip
+
+    if is_address(options.path):
+        settings = load_settings(options.home)
+        web = settings.tools.web
+        egress = build_egress(settings, web.allow_hosts, web.domains)
+        archive = asyncio.run(fetch_archive(egress, options.path))
+    else:
+        archive = read_archive(path_of(options.path))
+    if options.sha256:
+        expect_digest(archive, options.sha256)
+    about: dict[str, object] = {"archive": archive.name, "sha256": archive.digest}
+    return unpack(archive, target, options.folder), about
+
+
+def _install_folder(options: argparse.Namespace, place: Path, about: dict[str, object]) -> int:
+    data = operate(options.home, "skills.package", path=str(place))
     name = field(data, "name")
     if data.get("replaces") and not options.replace:
         raise NanobotError(
@@ -120,8 +172,8 @@ def _install(options: argparse.Namespace) -> int:
         )
     replaces = " in the place of the one that is there" if data.get("replaces") else ""
     question = f"\nInstall {name}{replaces}?"
-    given = {"path": place, "replace": options.replace}
-    return _agree(options, "skills.install", data, question, **given)
+    given = {"path": str(place), "replace": options.replace}
+    return _agree(options, "skills.install", {**data, **about}, question, **given)
 
 
 def _status_text(data: Data) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from difflib import unified_diff
 from pathlib import Path
 
 from nanobot.channel import Operation
@@ -27,6 +28,7 @@ from nanobot.skills.folder import (
     NotASkill,
     Skill,
     described,
+    differences,
     is_main,
     is_skill_name,
     main_text,
@@ -44,6 +46,7 @@ MOST_SHOWN = 200_000
 """Characters of a file that are shown."""
 
 _SHORT = 120
+_MOST_CHANGED = 400
 
 
 def package_at(path: Path) -> tuple[Skill, Contents]:
@@ -54,7 +57,7 @@ def package_at(path: Path) -> tuple[Skill, Contents]:
     if not path.is_dir():
         raise NanobotError(
             f"{path} is not a folder",
-            hint=f"A skill is a folder with a {MAIN}; unpack it first if it came as an archive.",
+            hint=f"A skill is a folder with a {MAIN}, or an archive of one.",
         )
     try:
         contents = read(Root(path, name="skill").place("."))
@@ -165,9 +168,13 @@ class SkillsService:
             return fields(await self._find(name))
 
     async def _package(self, arguments: Arguments) -> Data:
-        """`path`, absolute: what would be installed."""
+        """`path`, absolute: what would be installed, and what is different in it from the skill
+        that it would replace."""
         package, _ = await asyncio.to_thread(package_at, Path(text_argument(arguments, "path")))
-        return {**fields(package), "replaces": await self._is_in_workspace(package.name)}
+        present = await asyncio.to_thread(self.loader.find, package.name)
+        replaces = present is not None and present.source == "workspace"
+        against = _against(present, package) if present and replaces else []
+        return {**fields(package), "replaces": replaces, "against": against}
 
     async def _install(self, arguments: Arguments) -> Data:
         """`path`, `digest` of what was shown: copy the skill into the workspace, with `replace` in
@@ -217,6 +224,17 @@ class SkillsService:
                 "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."
             )
         return Answer(details(await self._find(words[-1])))
+
+
+def _against(present: Skill, package: Skill) -> list[str]:
+    """What differs in a package from the skill that is there: its files, and the text line by
+    line."""
+    lines = [*differences({file.path: file.digest for file in present.files}, package.files)]
+    old, new = (escape_invisible(one.body).splitlines() for one in (present, package))
+    changed = list(unified_diff(old, new, lineterm="", n=1))[2:]
+    if len(changed) > _MOST_CHANGED:
+        changed[_MOST_CHANGED:] = [f"… and {len(changed) - _MOST_CHANGED} lines more"]
+    return [*lines, *changed]
 
 
 def _changed(name: str) -> NanobotError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -109,7 +111,38 @@ def test_an_unknown_skill_is_exit_code_1(here: Nanobot) -> None:
     assert "There are: cron, memory," in done.stderr
 
 
-def test_a_skill_at_an_address_is_not_fetched(here: Nanobot) -> None:
-    done = here("skills", "install", "https://example.org/tea.zip")
-    assert done.returncode == 1
-    assert "is not a folder" in done.stderr
+def test_an_address_has_to_be_https_and_public(here: Nanobot) -> None:
+    plain = here("skills", "install", "http://example.org/tea.zip")
+    assert (plain.returncode, "is not an https address" in plain.stderr) == (1, True)
+    inside = here("skills", "install", "https://127.0.0.1/tea.zip")
+    assert inside.returncode == 1
+    assert "127.0.0.1" in inside.stderr
+
+
+def test_an_archive_is_shown_with_its_hash_and_installed_if_it_is_the_one_that_is_meant(
+    here: Nanobot, home: Path, tea: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = Path(shutil.make_archive(str(tea.parent / "tea"), "zip", tea.parent, tea.name))
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    other = here("skills", "install", str(archive), "--sha256", "0" * 64, "--yes")
+    assert (other.returncode, digest in other.stderr) == (1, True)
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    done = here("skills", "install", str(archive), "--sha256", digest)
+    assert f"sha256    {digest}\n" in done.stdout
+    assert "Install tea? [y/N] tea is enabled." in done.stdout
+    assert (home / "workspace/skills/tea/SKILL.md").exists()
+    assert list((home / "state").glob("skill-*")) == []
+    assert here("skills", "install", str(tea), "--sha256", digest, "--yes").returncode == 2
+
+
+def test_a_newer_version_is_shown_against_the_one_that_is_there(
+    here: Nanobot, home: Path, tea: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert here("skills", "install", str(tea), "--yes").returncode == 0
+    main = tea / "SKILL.md"
+    main.write_text(main.read_text() + "Then wait.\n")
+    (tea / "more.md").write_text("more")
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    shown = here("skills", "install", str(tea), "--replace").stdout
+    assert "beside the one that is there\n  added: more.md\n  changed: SKILL.md\n" in shown
+    assert "  +Then wait.\n" in shown

@@ -1,0 +1,211 @@
+"""Skills that come in an archive (`.zip`, `.tar.gz`, `.tar`) or from an https address: fetched and
+unpacked with limits, for the owner to look at.
+
+Invariants: what is unpacked are files with plain relative names, in one new folder; a link, a
+device, an absolute name, `..` or a second file of the same name makes the whole archive unusable;
+nothing is read beyond the limits, whatever the archive says of its own sizes; nothing is run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
+
+from nanobot.errors import NanobotError
+from nanobot.io import storage_errors
+from nanobot.security.egress import Egress, EgressLimits, EgressRequest
+from nanobot.skills.folder import MAIN, MOST_BYTES, is_main
+from nanobot.text import printable
+
+MOST_ENTRIES = 5_000
+"""Files of an archive, which may hold more than the skill; a skill has `MOST_FILES` at most."""
+MOST_UNPACKED = 2 * MOST_BYTES
+"""Bytes of all files of an archive together."""
+
+_LIMITS = EgressLimits(seconds=120.0, bytes=MOST_BYTES)
+_DEEPEST = 20
+_SCHEME = "https://"
+
+
+class Archive(Struct, frozen=True):
+    """An archive as it came: `name` is where from, `digest` its SHA-256 in hexadecimal."""
+
+    name: str
+    content: bytes
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it, in hexadecimal."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+def is_address(text: str) -> bool:
+    """Whether `text` says where in the network something is, rather than in which file."""
+    return "://" in text
+
+
+async def fetch_archive(egress: Egress, address: str) -> Archive:
+    """What is at `address`. Raises `NanobotError`, `ToolError` among them."""
+    if not address.startswith(_SCHEME):
+        raise NanobotError(
+            f"{printable(address)} is not an https address",
+            hint="What comes over http can be changed on its way.",
+        )
+    response = await egress.fetch(EgressRequest(address), _LIMITS)
+    if not response.url.startswith(_SCHEME):
+        raise NanobotError(f"{printable(address)} leads to an address without https")
+    if response.status != 200:
+        raise NanobotError(f"{printable(address)} answers with status {response.status}")
+    return Archive(address, response.body)
+
+
+def read_archive(path: Path) -> Archive:
+    """The archive in a file. Raises `NanobotError`."""
+    with storage_errors(path), path.open("rb") as opened:
+        content = opened.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise NanobotError(f"{path} is larger than {MOST_BYTES:,} bytes")
+    return Archive(str(path), content)
+
+
+def expect_digest(archive: Archive, wanted: str) -> None:
+    """Raise `NanobotError` unless the archive is the one that is meant."""
+    if archive.digest != wanted.strip().lower().removeprefix("sha256:"):
+        raise NanobotError(
+            f"{printable(archive.name)} is not what was meant: its SHA-256 is {archive.digest}",
+            hint="Look at where you have the other one from; nothing was installed.",
+        )
+
+
+def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
+    """Write the one skill in an archive into `target`, a new folder; where it is then. `folder`
+    names the one that is meant where there are several. Raises `NanobotError`."""
+    files = dict(_checked(archive))
+    homes = sorted({str(PurePosixPath(path).parent) for path in files if _is_main(path)})
+    homes = [home for home in homes if not any(_is_within(home, other) for other in homes)]
+    if folder:
+        wanted = folder.strip("/")
+        homes = [home for home in homes if home == wanted or home.endswith(f"/{wanted}")]
+    if not homes:
+        where = f" in {printable(folder)}" if folder else ""
+        raise NanobotError(f"{printable(archive.name)} holds no {MAIN}{where}")
+    if len(homes) > 1:
+        listed = ", ".join(map(printable, homes[:20]))
+        raise NanobotError(
+            f"{printable(archive.name)} holds {len(homes)} skills",
+            hint=f"Add --folder, one of: {listed}",
+        )
+    (home,) = homes
+    place = target / (PurePosixPath(home).name or _plain_name(archive.name))
+    for path, content in files.items():
+        if home == "." or _is_within(path, home):
+            inside = path if home == "." else path[len(home) + 1 :]
+            _write(place.joinpath(*PurePosixPath(inside).parts), content)
+    return place
+
+
+def _is_main(path: str) -> bool:
+    return is_main(PurePosixPath(path).name)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path != folder and (folder == "." or path.startswith(f"{folder}/"))
+
+
+def _plain_name(name: str) -> str:
+    """A folder's name after an archive's, for a skill that does not name itself."""
+    last = PurePosixPath(name.partition("?")[0]).name
+    for ending in (".zip", ".tar.gz", ".tgz", ".tar"):
+        last = last.removesuffix(ending)
+    return last or "skill"
+
+
+def _write(path: Path, content: bytes) -> None:
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _checked(archive: Archive) -> Iterator[tuple[str, bytes]]:
+    """The files by their names. Raises `NanobotError`."""
+    seen: set[str] = set()
+    total = 0
+    for name, content in _entries(archive):
+        path = _usable(archive, name)
+        total += len(content)
+        if path.casefold() in seen:
+            raise _unusable(archive, f"holds {printable(path)} twice")
+        if len(seen) >= MOST_ENTRIES or total > MOST_UNPACKED:
+            raise _unusable(
+                archive, f"holds more than {MOST_ENTRIES:,} files or {MOST_UNPACKED:,} bytes"
+            )
+        seen.add(path.casefold())
+        yield path, content
+
+
+def _usable(archive: Archive, name: str) -> str:
+    parts = name.removeprefix("./").split("/")
+    wrong = not name or name.startswith("/") or "\\" in name or len(parts) > _DEEPEST
+    if wrong or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
+        raise _unusable(archive, f"holds a file with the name {printable(name)[:200]!r}")
+    return "/".join(parts)
+
+
+def _unusable(archive: Archive, reason: str) -> NanobotError:
+    return NanobotError(f"{printable(archive.name)} cannot be unpacked: it {reason}")
+
+
+def _entries(archive: Archive) -> Iterator[tuple[str, bytes]]:
+    try:
+        if zipfile.is_zipfile(io.BytesIO(archive.content)):
+            yield from _zip_entries(archive)
+        else:
+            yield from _tar_entries(archive)
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise NanobotError(
+            f"{printable(archive.name)} is no archive that can be read",
+            hint="It has to be a .zip, a .tar.gz or a .tar.",
+        ) from error
+
+
+def _zip_entries(archive: Archive) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(io.BytesIO(archive.content)) as opened:
+        for entry in opened.infolist():
+            kind = entry.external_attr >> 28
+            if kind not in (0, 0o4, 0o10):  # no type, a folder, a file
+                raise _unusable(archive, f"holds a link: {printable(entry.filename)}")
+            if entry.is_dir():
+                continue
+            if entry.flag_bits & 1:
+                raise _unusable(archive, "is encrypted")
+            try:
+                with opened.open(entry) as file:
+                    content = file.read(MOST_UNPACKED + 1)
+            except (NotImplementedError, RuntimeError) as error:
+                raise _unusable(archive, "is packed in a way that is not known") from error
+            yield entry.filename, content
+
+
+def _tar_entries(archive: Archive) -> Iterator[tuple[str, bytes]]:
+    content = archive.content
+    if content[:2] == b"\x1f\x8b":
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+            content = packed.read(MOST_UNPACKED + 1)
+        if len(content) > MOST_UNPACKED:
+            raise _unusable(archive, f"holds more than {MOST_UNPACKED:,} bytes")
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as opened:
+        for entry in opened:
+            if entry.isdir():
+                continue
+            if not entry.isreg() or entry.issparse():
+                raise _unusable(archive, f"holds a link or a device: {printable(entry.name)}")
+            file = opened.extractfile(entry)
+            yield entry.name, file.read() if file else b""

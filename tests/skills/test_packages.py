@@ -1,0 +1,150 @@
+"""Archives of skills: what is unpacked, and what makes an archive unusable."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import NanobotError
+from nanobot.skills.packages import Archive, expect_digest, unpack
+
+SKILL = "---\nname: tea\ndescription: Tea.\n---\nBoil water.\n"
+Pack = Callable[[Mapping[str, str]], bytes]
+
+
+def zipped(files: Mapping[str, str]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return made.getvalue()
+
+
+def tarred(files: Mapping[str, str], mode: str = "w:gz") -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return made.getvalue()
+
+
+def plain_tar(files: Mapping[str, str]) -> bytes:
+    return tarred(files, "w")
+
+
+def linked(kind: bytes) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("tea/SKILL.md")
+        entry.size = len(SKILL)
+        archive.addfile(entry, io.BytesIO(SKILL.encode()))
+        link = tarfile.TarInfo("tea/notes.md")
+        link.type, link.linkname = kind, "/etc/passwd"
+        archive.addfile(link)
+    return made.getvalue()
+
+
+def zip_with_a_link() -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("SKILL.md", SKILL)
+        entry = zipfile.ZipInfo("notes.md")
+        entry.external_attr = 0o120777 << 16
+        archive.writestr(entry, "/etc/passwd")
+    return made.getvalue()
+
+
+def refused(content: bytes, target: Path, folder: str = "") -> str:
+    with pytest.raises(NanobotError) as caught:
+        unpack(Archive("tea.zip", content), target, folder)
+    assert not any(target.iterdir())
+    return f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred, plain_tar])
+@pytest.mark.parametrize("prefix", ["", "tea/", "repo-main/skills/tea/"])
+def test_the_one_skill_of_an_archive_is_unpacked_wherever_it_lies(
+    pack: Pack, prefix: str, tmp_path: Path
+) -> None:
+    files = {f"{prefix}SKILL.md": SKILL, f"{prefix}references/more.md": "more"}
+    beside = {} if prefix in ("", "tea/") else {"repo-main/README.md": "no part of it"}
+    place = unpack(Archive("https://e.example/tea.zip?x=/y", pack({**beside, **files})), tmp_path)
+    assert place == tmp_path / "tea"
+    found = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    assert found == {"SKILL.md", "references/more.md"}
+    assert (place / "SKILL.md").read_text() == SKILL
+
+
+def test_of_several_one_is_chosen(tmp_path: Path) -> None:
+    content = zipped({"r/a/SKILL.md": SKILL, "r/b/SKILL.md": SKILL, "r/b/x/SKILL.md": SKILL})
+    said = refused(content, tmp_path)
+    assert "holds 2 skills" in said
+    assert "r/a, r/b" in said
+    assert "no SKILL.md in c" in refused(content, tmp_path, "c")
+    assert unpack(Archive("x", content), tmp_path, "b") == tmp_path / "b"
+    assert (tmp_path / "b" / "x" / "SKILL.md").exists()
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/x",
+        "../x",
+        "tea/../../x",
+        "tea//x",
+        "tea/./x",
+        "tea\\x",
+        "tea/\x1b[2J",
+        "a/" * 25 + "x",
+    ],
+)
+def test_a_name_that_leads_elsewhere_makes_it_unusable(
+    pack: Pack, name: str, tmp_path: Path
+) -> None:
+    assert "holds a file with the name" in refused(pack({"SKILL.md": SKILL, name: "x"}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [linked(tarfile.SYMTYPE), linked(tarfile.LNKTYPE), linked(tarfile.FIFOTYPE), zip_with_a_link()],
+)
+def test_links_and_devices_make_it_unusable(content: bytes, tmp_path: Path) -> None:
+    assert "holds a link" in refused(content, tmp_path)
+
+
+def test_names_that_a_file_system_may_not_tell_apart_make_it_unusable(tmp_path: Path) -> None:
+    said = refused(zipped({"SKILL.md": SKILL, "a.md": "1", "A.md": "2"}), tmp_path)
+    assert "holds A.md twice" in said
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_what_unpacks_to_too_much_is_refused(pack: Pack, tmp_path: Path) -> None:
+    large = {"SKILL.md": SKILL, "a": "0" * 25_000_000, "b": "0" * 25_000_000}
+    assert "bytes" in refused(pack(large), tmp_path)
+
+
+def test_too_many_files_are_refused(tmp_path: Path) -> None:
+    many = {f"{number}": "" for number in range(5_001)}
+    assert "holds more than 5,000 files" in refused(zipped({"SKILL.md": SKILL, **many}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", b"\x1f\x8bno", b"PK\x03\x04", zipped({"SKILL.md": SKILL})[:60]]
+)
+def test_what_is_no_archive_is_said(content: bytes, tmp_path: Path) -> None:
+    assert "is no archive that can be read" in refused(content, tmp_path)
+
+
+def test_only_the_archive_with_the_hash_that_was_given_is_taken() -> None:
+    archive = Archive("x", b"abc")
+    expect_digest(archive, f"sha256:{archive.digest.upper()}")
+    with pytest.raises(NanobotError, match=archive.digest):
+        expect_digest(archive, "0" * 64)
