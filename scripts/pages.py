@@ -26,7 +26,7 @@ from nanobot.validation import Checked
 
 ROOT = Path(__file__).parent.parent
 GROUPS: Mapping[str, Sequence[str]] = {
-    "Setting up": ("onboard", "config", "doctor", "import", "completion"),
+    "Setting up": ("onboard", "config", "doctor", "import", "update", "uninstall", "completion"),
     "Talking": ("agent", "web"),
     "Running": ("gateway", "status", "logs", "service"),
     "Channels and people": ("channels", "pair", "api"),

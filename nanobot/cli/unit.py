@@ -86,6 +86,18 @@ class UnitPlace(NamedTuple):
             raise StorageError.of(self.file, error) from error
 
 
+def services_of(home: Path) -> list[UnitPlace]:
+    """The services of ours that run this home: the user's, and those of the machine."""
+    found = []
+    for system in (False, True):
+        for file in sorted(UnitPlace(system=system).file.parent.glob("nanobot*.service")):
+            name = file.stem.removeprefix("nanobot").removeprefix("-")
+            place = UnitPlace(name, system)
+            if place.file == file and home_in(place.read()) == home:
+                found.append(place)
+    return found
+
+
 def home_in(text: str) -> Path | None:
     """The home that a unit file is for; None where it is not ours."""
     values = _values("Environment", text) if text.startswith(_OURS) else []

@@ -1,0 +1,134 @@
+"""`nanobot uninstall`: stops and removes the services of a home, and says what stays.
+
+Invariants: without `--purge` nothing but unit files of ours is removed. With it the home goes only
+after its name was typed, while no gateway runs, and only if it is one of nanobot's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nanobot.cli.command import (
+    add,
+    ask_consent,
+    expect_consent,
+    print_text,
+    size,
+    table,
+    write_stdout,
+)
+from nanobot.cli.service import remove_service
+from nanobot.cli.unit import services_of
+from nanobot.cli.update import find_installation
+from nanobot.errors import ConfigError, NanobotError
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+
+_SIGNS = ("state", "config.yaml", "workspace", "sessions")
+"""Two of these make a folder a home of nanobot's."""
+
+
+def add_uninstall(commands: Commands) -> None:
+    """`nanobot uninstall`."""
+    uninstall = add(commands, "uninstall", "remove the service, and say what stays", _uninstall)
+    uninstall.flag("--purge", "remove the home as well, once you have typed its name")
+    uninstall.yes().set_defaults(json=False)
+
+
+def _uninstall(options: argparse.Namespace) -> int:
+    """Exit code 1 where the answer was no."""
+    home: Path = options.home
+    if options.purge:
+        _expect_home(home)
+    places = services_of(home)
+    if system := [place for place in places if place.system and os.geteuid()]:
+        hint = f"`sudo nanobot service uninstall{system[0].options}`, and then this again."
+        raise NanobotError(f"only root can remove {system[0].file}", hint=hint)
+    plan = [(f"stop and remove {place.unit}", str(place.file)) for place in places]
+    if options.purge:
+        plan.append(("remove for good", str(home)))
+    if plan:
+        expect_consent(options)
+        if not ask_consent(options, f"To be done:\n{table(plan, margin=2)}\n{_stays(options)}",
+                           "Do this?"):  # fmt: skip
+            return 1
+    for place in places:
+        remove_service(place)
+        print_text(f"{place.unit} is stopped and removed.\n")
+    if not options.purge:
+        nothing = "" if places else f"No service runs {home}.\n"
+        return print_text(nothing + (_stays(options) if options.yes or not plan else ""))
+    return _purge(home)
+
+
+def _stays(options: argparse.Namespace) -> str:
+    """What is left afterwards, and how each of it is removed."""
+    home: Path = options.home
+    rows = []
+    if home.is_dir() and not options.purge:
+        size_of_home = _size(home)
+        rows.append(("your data", f"{home} ({size_of_home})", "nanobot uninstall --purge"))
+    folder, count = _backups(home)
+    inside = folder.is_relative_to(home)
+    if count and not (inside and options.purge):
+        named = f"{count} backup{'s' if count > 1 else ''} in {folder}"
+        rows.append(("backups", named, "with your data" if inside else f"rm -r {folder}"))
+    found = find_installation()
+    rows.append(("the program", str(found.source or sys.prefix), found.removal()))
+    return f"What stays, and how it is removed:\n{table(rows, margin=2)}"
+
+
+def _size(folder: Path) -> str:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            if not path.is_symlink() and path.is_file():
+                total += path.stat().st_size
+    return size(total)
+
+
+def _backups(home: Path) -> tuple[Path, int]:
+    """Where backups go, and how many are there."""
+    from nanobot.config.load import load_settings
+
+    folder = home / "backups"
+    with suppress(ConfigError):
+        folder = load_settings(home).backup.place(home)
+    with suppress(OSError):
+        return folder, sum(path.name.startswith("nanobot-") for path in folder.iterdir())
+    return folder, 0
+
+
+def _expect_home(home: Path) -> None:
+    """Raise `NanobotError` for what is no home of nanobot's, or must not go in any case."""
+    if home.is_symlink() or not home.is_dir():
+        raise NanobotError(f"{home} is no folder")
+    real = home.resolve()
+    if real in (Path("/"), Path.home().resolve()) or Path.home().resolve().is_relative_to(real):
+        raise NanobotError(f"{home} holds more than nanobot's; it is not removed")
+    if sum((home / sign).exists() for sign in _SIGNS) < 2:
+        raise NanobotError(f"{home} does not look like a home of nanobot's; it is not removed")
+
+
+def _purge(home: Path) -> int:
+    """Asks for the name, and removes the home. Raises `HomeLocked` while a gateway runs."""
+    from nanobot.gateway.lock import home_lock
+    from nanobot.io import storage_errors
+
+    _expect_home(home)
+    with home_lock(home / "state"):
+        sys.stdout.write(f"Type the name of the home, {home.name}, to remove it for good: ")
+        sys.stdout.flush()
+        if sys.stdin.readline().strip() != home.name:
+            write_stdout(f"That is not its name. {home} stays.\n")
+            return 1
+        with storage_errors(home):
+            shutil.rmtree(home)
+    return print_text(f"{home} is removed.\n")

@@ -1,0 +1,289 @@
+"""`nanobot update`: how this installation is brought up to date, and doing it.
+
+    nanobot update --check     how it is installed, and what a clone's origin has that is new
+    nanobot update             shows the steps, asks, and takes them
+
+Steps: a backup, the new version, a restart of the services that run. Invariants: nothing happens
+without a yes; the first step that fails ends it, and says what has been done and the way back. A
+clone with changes of one's own is left alone, and is only ever moved forward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import nanobot
+from nanobot.cli.command import add, ask_consent, indent, print_json, print_text
+from nanobot.cli.service import Systemd
+from nanobot.cli.unit import UnitPlace, services_of
+from nanobot.errors import NanobotError
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
+    from nanobot.cli.command import Commands
+
+Kind = Literal["clone", "pip", "pipx", "image"]
+
+_DESCRIPTIONS: Mapping[Kind, str] = {
+    "clone": "a clone, which `make run` installs",
+    "pip": "a package that pip installed",
+    "pipx": "a package that pipx installed",
+    "image": "an image of a container",
+}
+_SECONDS = 1_800.0
+"""What one step may take: an installation fetches some fifty packages."""
+_MOST_SUBJECTS = 20
+_IMAGE = (
+    "A container has the version of its image. Outside of it, in the clone:\n"
+    "  git pull\n  docker build -t nanobot .\n"
+    "  docker compose -f deploy/compose.yaml up -d --build    (with Compose)\n"
+    "docs/docker.md says more. Make a backup first: `nanobot backup`.\n"
+)
+
+
+class Installation(NamedTuple):
+    """How this nanobot was installed. `source` is the clone that it is from, None where it is from
+    elsewhere; `origin` what pip takes then."""
+
+    kind: Kind
+    source: Path | None = None
+    origin: str = "nanobot"
+
+    def steps(self) -> tuple[tuple[str, ...], ...]:
+        """The commands that bring it up to date; none for what is not done from within."""
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install")
+        pull: tuple[tuple[str, ...], ...] = ()
+        if self.source:
+            pull = (("git", "-C", str(self.source), "pull", "--ff-only"),)
+        match self.kind:
+            case "clone":
+                return (*pull, ("make", "-C", str(self.source), ".venv/.installed"))
+            case "pip" if self.source:
+                return (*pull, (*pip, f"{self.source}[standard]"))
+            case "pip":
+                return ((*pip, "--upgrade", self.origin),)
+            case "pipx":
+                return (*pull, ("pipx", "upgrade", "nanobot"))
+        return ()
+
+    def removal(self) -> str:
+        """How the program is removed, for people."""
+        match self.kind:
+            case "clone":
+                return f"rm -r {shlex.quote(str(self.source))}"
+            case "pipx":
+                return "pipx uninstall nanobot"
+            case "image":
+                return "docker rm and docker image rm, outside"
+        return f"{shlex.quote(sys.executable)} -m pip uninstall nanobot"
+
+
+def find_installation(
+    package: Path = Path(nanobot.__file__).parent,
+    prefix: Path = Path(sys.prefix),
+    direct_url: str | None = None,
+    container_marks: Sequence[str] = ("/.dockerenv", "/run/.containerenv"),
+) -> Installation:
+    """How the nanobot that runs was installed. `direct_url` is what the installer wrote down of
+    where it had it from (PEP 610); None: what is known of this one."""
+    root = package.parent
+    if (root / ".git").exists() and (root / "pyproject.toml").exists():
+        return Installation("clone" if prefix == root / ".venv" else "pip", root)
+    if any(Path(mark).exists() for mark in container_marks):
+        return Installation("image")
+    source, origin = _origin(_direct_url() if direct_url is None else direct_url)
+    is_pipx = (prefix / "pipx_metadata.json").exists()
+    return Installation("pipx" if is_pipx else "pip", source, origin)
+
+
+def _direct_url() -> str:
+    try:
+        return distribution("nanobot").read_text("direct_url.json") or ""
+    except PackageNotFoundError:
+        return ""
+
+
+def _origin(direct_url: str) -> tuple[Path | None, str]:
+    """The clone, or what pip is to be told."""
+    try:
+        said = json.loads(direct_url or "{}")
+    except ValueError:
+        said = {}
+    url = str(said.get("url", "")) if isinstance(said, dict) else ""
+    if url.startswith("file://"):
+        folder = Path(url.removeprefix("file://"))
+        return (folder if (folder / ".git").exists() else None), "nanobot"
+    if url and "vcs_info" in said:
+        return None, f"nanobot[standard] @ git+{url}"
+    return None, "nanobot"
+
+
+def add_update(commands: Commands) -> None:
+    """`nanobot update`."""
+    update = add(commands, "update", "bring nanobot up to date, once you have seen how", _update)
+    update.flag("--check", "say how, and what is new; change nothing")
+    update.flag("--no-backup", "make no backup first")
+    update.yes().json()
+
+
+def _update(options: argparse.Namespace) -> int:
+    return bring_up_to_date(options, find_installation())
+
+
+def bring_up_to_date(options: argparse.Namespace, found: Installation) -> int:
+    """Show the steps, ask and take them; exit code 1 where the answer was no. Raises
+    `NanobotError` where a step failed."""
+    news = _news(found.source) if found.source else ()
+    steps = _steps(options, found)
+    if options.check or not steps:
+        if options.json:
+            return print_json(_data(found, steps, news))
+        return print_text(_about(found) + _shown_news(found, news) + _shown(steps))
+    if found.source:
+        _expect_clean(found.source)
+    shown = _about(found) + _shown_news(found, news) + _shown(steps)
+    if not ask_consent(options, shown, "\nDo this?"):
+        return 1
+    before = _git(found.source, "rev-parse", "HEAD").stdout.strip() if found.source else ""
+    for number, step in enumerate(steps):
+        if not options.json:
+            print_text(f"\n$ {shlex.join(step)}\n")
+        if code := _run(step, quiet=options.json):
+            raise NanobotError(_failed(step, code, steps[:number]), hint=_way_back(found, before))
+    if options.json:
+        return print_json(_data(found, steps, news))
+    return print_text(
+        "\nDone. `nanobot doctor` says how it is; a chat that is open ends with /exit.\n"
+    )
+
+
+def _steps(options: argparse.Namespace, found: Installation) -> list[tuple[str, ...]]:
+    """All that would be done, in order."""
+    if not (own := found.steps()):
+        return []
+    backup = (sys.executable, "-m", "nanobot", "--home", str(options.home), "backup")
+    wants_backup = not options.no_backup and (options.home / "state").is_dir()
+    return [*([backup] if wants_backup else []), *own, *_restarts(options.home)]
+
+
+def _restarts(home: Path) -> list[tuple[str, ...]]:
+    """The restart of each service of the home that runs."""
+    places = [place for place in services_of(home) if _runs(place)]
+    return [
+        ("systemctl", *(() if place.system else ("--user",)), "restart", place.unit)
+        for place in places
+    ]
+
+
+def _runs(place: UnitPlace) -> bool:
+    return Systemd(place).facts().get("ActiveState") == "active"
+
+
+def _about(found: Installation) -> str:
+    where = f" ({found.source})" if found.source else ""
+    return f"nanobot {nanobot.__version__}, {_DESCRIPTIONS[found.kind]}{where}.\n"
+
+
+def _news(source: Path) -> Sequence[str] | None:
+    """The subjects of what the clone's origin has that it lacks, the newest first; None where that
+    cannot be found out."""
+    if _git(source, "fetch", "--quiet").returncode:
+        return None
+    log = _git(source, "log", "--format=%s", "HEAD..@{upstream}")
+    return None if log.returncode else log.stdout.splitlines()
+
+
+def _shown_news(found: Installation, news: Sequence[str] | None) -> str:
+    if not found.source:
+        return ""
+    if news is None:
+        return "What is new could not be found out: `git fetch` there says why.\n"
+    if not news:
+        return "There is nothing new.\n"
+    more = f"… and {len(news) - _MOST_SUBJECTS} more\n" if len(news) > _MOST_SUBJECTS else ""
+    listed = "".join(f"{subject}\n" for subject in news[:_MOST_SUBJECTS]) + more
+    return f"{len(news)} changes are new:\n{indent(listed)}"
+
+
+def _shown(steps: Sequence[Sequence[str]]) -> str:
+    if not steps:
+        return _IMAGE
+    return "To update:\n" + "".join(f"  {shlex.join(step)}\n" for step in steps)
+
+
+def _data(
+    found: Installation, steps: Sequence[Sequence[str]], news: Sequence[str] | None
+) -> dict[str, object]:
+    return {
+        "version": nanobot.__version__,
+        "installed_as": found.kind,
+        "source": str(found.source) if found.source else None,
+        "new": None if news is None else list(news),
+        "steps": [shlex.join(step) for step in steps],
+    }
+
+
+def _expect_clean(source: Path) -> None:
+    changed = _git(source, "status", "--porcelain", "--untracked-files=no").stdout.strip()
+    if changed:
+        raise NanobotError(
+            f"{source} has changes of your own; nothing was changed",
+            hint="`git stash` there puts them aside, `git stash pop` brings them back.",
+        )
+
+
+def _failed(step: Sequence[str], code: int, done: Sequence[Sequence[str]]) -> str:
+    said = f"`{shlex.join(step)}` failed (exit code {code})"
+    before = "nothing before it changed anything" if not done else "the steps before it are done"
+    return f"{said}; {before}"
+
+
+def _way_back(found: Installation, before: str) -> str:
+    if not before or not found.source:
+        return "Mend that, and run it again; docs/upgrade.md says how to go back."
+    back = f"`git -C {shlex.quote(str(found.source))} reset --hard {before[:12]}`"
+    return f"Mend that and run it again, or go back with {back} and the last step once more."
+
+
+def _git(source: Path | None, *words: str) -> CompletedProcess[str]:
+    import subprocess
+
+    command = ["git", "-C", str(source), *words]
+    environ = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        return subprocess.run(  # noqa: S603 - our words, and no shell
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=120.0,
+            env=environ,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))
+
+
+def _run(step: Sequence[str], *, quiet: bool) -> int:
+    """Take a step where the person sees it; its exit code."""
+    import subprocess
+
+    out = sys.stderr if quiet else None
+    try:
+        done = subprocess.run(  # noqa: S603 - our words, and no shell
+            step, stdin=subprocess.DEVNULL, stdout=out, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print_text(f"{error}\n", sys.stderr)
+        return 1
+    return done.returncode
