@@ -22,6 +22,7 @@ from nanobot.providers.endpoint import Endpoint, model_names
 from nanobot.providers.http import Connection, HttpConnection
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.providers.replies import IncomingReply
+from nanobot.providers.returned import Insistence, ReturnedFields
 
 _TAIL_SECONDS = 2.0
 """How long to wait for the end of an answer that is already complete, so that the connection can be
@@ -35,14 +36,16 @@ Transport = Literal["http", "sdk"]
 class _Dialect(Struct, frozen=True):
     """Which of the fields that servers disagree about one takes. `usage`: `stream_options`;
     `new_limit`: `max_completion_tokens`, which OpenAI wants for its newer models, not `max_tokens`.
+    `wants`: what it insists on in messages.
     """
 
     stream: bool
     new_limit: bool
     usage: bool = True
+    wants: Insistence = Insistence()
 
-    def without_what(self, refused: ProviderRejected) -> _Dialect:
-        """The same without the field that a refusal names; unchanged where it names none."""
+    def suiting(self, refused: ProviderRejected) -> _Dialect:
+        """The same with what a refusal names put right; unchanged where it names none of it."""
         if refused.status not in (400, 422):
             return self
         said = refused.detail
@@ -52,7 +55,14 @@ class _Dialect(Struct, frozen=True):
             return replace(self, new_limit=True)
         if self.stream and "stream" in said.lower() and "support" in said.lower():
             return replace(self, stream=False)
-        return self
+        wants = self.wants
+        if "thought_signature" in said:
+            wants = replace(wants, signed=True)
+        elif "reasoning_content" in said:
+            wants = replace(wants, thinking=True)
+        elif "ool call id" in said and "length of 9" in said:
+            wants = replace(wants, short_ids=True)
+        return replace(self, wants=wants)
 
 
 def _connect(endpoint: Endpoint, transport: Transport, stall: float) -> Connection:
@@ -98,6 +108,7 @@ class OpenAIProvider:
         self._patience = patience_seconds
         self._dialect = _Dialect(stream=stream, new_limit=_is_official(base_url))
         self._served = model
+        self._returned = ReturnedFields()
         stall = stall_seconds if stream else patience_seconds
         self._connection = _connect(self._endpoint, transport, stall)
 
@@ -108,14 +119,15 @@ class OpenAIProvider:
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
         """Answer `prompt`. Raises `ProviderError`s; nothing is tried twice but one thing: a server
-        that refuses one of the fields below is asked again without it, and from then on always so.
+        that refuses one of the fields below is asked again without it, one that misses something
+        again with it, and from then on always so.
         """
         while True:
             dialect = self._dialect
             try:
                 return await self._ask(prompt, options, on_text)
             except ProviderRejected as error:
-                self._dialect = dialect.without_what(error)
+                self._dialect = dialect.suiting(error)
                 if self._dialect == dialect:
                     raise
 
@@ -143,6 +155,7 @@ class OpenAIProvider:
             if not incoming.complete:
                 raise
         reply = incoming.finish()
+        self._returned.keep(reply.tool_calls, incoming.given, incoming.thinking)
         return reply if reply.model else replace(reply, model=options.model)
 
     async def _model(self) -> str:
@@ -163,7 +176,7 @@ class OpenAIProvider:
         parts = [b'{"model":', _json(options.model or self._endpoint.model)]
         if prompt.tools.wire:
             parts += [b',"tools":', prompt.tools.wire]
-        parts += [b',"messages":', prompt.wire_messages()]
+        parts += [b',"messages":', self._returned.wire_messages(prompt, self._dialect.wants)]
         if options.tool_choice and prompt.tools.wire:
             parts += [b',"tool_choice":', _json(_tool_choice(options.tool_choice))]
         if limit := options.max_tokens or self._max_tokens:

@@ -132,6 +132,7 @@ class _Draft(Struct):
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    extra: Mapping[str, object] = field(default_factory=dict)
 
 
 class CallAssembler:
@@ -155,6 +156,14 @@ class CallAssembler:
             arguments = _as_text(function.get("arguments"))
             draft.arguments.append(arguments)
             self.size += len(name) + len(arguments)
+            if extra := mapping(fields.get("extra_content")):
+                draft.extra = extra
+                self.size += len(str(extra))
+
+    @property
+    def given(self) -> list[tuple[str, Mapping[str, object]]]:
+        """The server's own id of each call, and what it gave along to have it back."""
+        return [(draft.id, draft.extra) for draft in self._drafts]
 
     def finish(self, prompt: Prompt) -> tuple[ToolCall, ...]:
         """The calls. New ids differ from those in `prompt`, and from prompt to prompt."""
@@ -231,6 +240,16 @@ class IncomingReply:
         """Whether the answer's end has been seen, though the connection may still be open."""
         return self._terminated or bool(self._draft.finish)
 
+    @property
+    def given(self) -> list[tuple[str, Mapping[str, object]]]:
+        """The server's own id of each call of the reply, and what came along with it."""
+        return self._draft.given
+
+    @property
+    def thinking(self) -> str:
+        """What the server gave as thinking, apart from the text."""
+        return "".join(self._draft.thinking)
+
     def feed(self, chunk: bytes) -> bool:
         """Take what arrived; True if it was more than a sign of life."""
         self._total += len(chunk)
@@ -288,14 +307,20 @@ class _ReplyDraft:
         self._endpoint, self._prompt, self._on_text = endpoint, prompt, on_text
         self._visible, self._calls = VisibleText(), CallAssembler()
         self._text: list[str] = []
+        self.thinking: list[str] = []
         self._refusal = self._model = self.finish = ""
         self._usage = Usage()
-        self._characters = self._choices = self.events = 0
+        self._characters = self._thought = self._choices = self.events = 0
 
     @property
     def size(self) -> int:
         """Characters held."""
-        return self._characters + self._calls.size
+        return self._characters + self._thought + self._calls.size
+
+    @property
+    def given(self) -> list[tuple[str, Mapping[str, object]]]:
+        """The server's own id of each call, and what came along with it."""
+        return self._calls.given
 
     def add_event(self, event: Mapping[str, object]) -> None:
         """Take one chunk of a stream, or a whole completion."""
@@ -326,9 +351,12 @@ class _ReplyDraft:
     def _add_choice(self, choice: Mapping[str, object]) -> None:
         self._choices += 1
         self.finish = string(choice.get("finish_reason")) or self.finish
-        whole = choice.get("delta") is None and not self.size
+        whole = choice.get("delta") is None and not (self._characters or self._calls.size)
         fields = mapping(choice.get("message" if whole else "delta"))
         content = _text_of(fields.get("content"))
+        if thought := string(fields.get("reasoning_content")):
+            self.thinking.append(thought)
+            self._thought += len(thought)
         self._characters += len(content)
         self._say(self._visible.feed(content))
         self._refusal += string(fields.get("refusal"))
