@@ -136,6 +136,9 @@ class Exchanges:
             return
         if call == "waiting":  # the turn's end has said so
             return
+        if not part.event_ids and call == "reply":  # of a turn that nobody asked for (a helper's
+            self._turns.pop(name, None)  # report): it stands in the conversation
+            return
         turn = self._turn(name, part.chat_id)
         if not part.event_ids:
             turn.said.append(part.content)

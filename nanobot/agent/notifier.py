@@ -26,7 +26,14 @@ from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import split_message, split_text, utf16_length
 from nanobot.channel import Channel, Chat, Limits, Sender
 from nanobot.clock import Clock
-from nanobot.errors import BudgetSpent, ContextTooLong, NanobotError, ProviderError, StorageError
+from nanobot.errors import (
+    BudgetSpent,
+    ContextTooLong,
+    NanobotError,
+    ProviderError,
+    StorageError,
+    ToolError,
+)
 from nanobot.memory.dream import DreamReport
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Scopes, chat_of, is_group
@@ -214,6 +221,18 @@ class Notifier:
         if place is not None and place != here:
             caller.show_output("Waiting for the owner to allow this.\n")
         return place
+
+    async def place_of(self, caller: TurnContext) -> Address:
+        """Where a caller can be told something later: in their chat or, where a program asks, in
+        the one that its person used last. Raises `ToolError` where there is none."""
+        if caller.channel in self._chats.anywhere:
+            return caller.address
+        for channels in (self._chats.reachable, self._chats.anywhere):
+            there = await asyncio.to_thread(self._chats.latest, caller.scope, channels)
+            if there is not None:
+                return there
+        hint = "The person has to write to nanobot in a chat first."
+        raise ToolError("there is no chat yet in which this could be said later", hint=hint)
 
     async def warn(self, text: str, name: str = "", closed: str = "") -> None:
         """Tell the owner, in the chat that they used last, on another channel than `closed`; in a

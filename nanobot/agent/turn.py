@@ -415,6 +415,7 @@ class Turns:
                         }
                     ),
                     reason=reason,
+                    is_final=inbound.by_program,  # which was told, and asks again or not
                 )
                 committed = await self._commit(session, completion)
             except BaseException:

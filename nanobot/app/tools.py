@@ -185,7 +185,7 @@ class Toolbox:
         tools.register_all(self._file_tools())
         tools.register(ReadSkill(loader))
         if settings.cron.enabled:
-            tools.register(CronTool(self.cron, clock, base.notifier.send))
+            tools.register(CronTool(self.cron, clock, base.notifier.send, base.notifier.place_of))
         if wanted.exec.enabled:
             tools.register_all(self._shell_tools(egress))
         if wanted.web.enabled:

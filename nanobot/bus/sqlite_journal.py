@@ -247,7 +247,7 @@ class SqliteJournal:
                 db,
                 "UPDATE inbox SET state = ?, reason = ?, payload = iif(?, payload, NULL)"
                 " WHERE id = ?",
-                *(done.state, done.reason, done.state == "failed", entry_id),
+                *(done.message_state, done.reason, done.message_state == "failed", entry_id),
             )
         if done.report:
             report = (done.state, done.report, done.turn_id)

@@ -60,12 +60,22 @@ Say = Callable[[Address, str, Sequence[Button]], Awaitable[None]]
 """Says something in a chat, outside of any turn. Raises `StorageError`."""
 
 
+PlaceOf = Callable[[TurnContext], Awaitable[Address]]
+"""The chat in which a caller can be told something later. Raises `ToolError`."""
+
+
+async def _here(caller: TurnContext) -> Address:
+    return caller.address
+
+
 class CronTool(Tool, Struct, frozen=True):
-    """Schedules, lists and removes jobs of the caller's scope."""
+    """Schedules, lists and removes jobs of the caller's scope; what is scheduled comes to the chat
+    that `place_of` gives."""
 
     service: CronService
     clock: Clock
     say: Say
+    place_of: PlaceOf = _here
     name = CRON
     description = (
         "Reminders and recurring work in this chat: remind sends message as it is, add gives it to "
@@ -83,9 +93,9 @@ class CronTool(Tool, Struct, frozen=True):
             return await self._risk_of_removing(arguments, caller)
         if arguments.action == "remind":
             return None
-        wanted = self._draft(arguments, caller)
+        wanted = await self._draft(arguments, caller)
         when = next_text(wanted, self.clock.now())
-        details = f"{schedule_text(wanted)}, {when}, in {caller.address.key}"
+        details = f"{schedule_text(wanted)}, {when}, in {wanted.address.key}"
         return Risk("schedule", "schedule this", f"{details}\n{wanted.message}")
 
     async def __call__(self, arguments: CronArguments, caller: TurnContext) -> ToolResult:
@@ -98,7 +108,7 @@ class CronTool(Tool, Struct, frozen=True):
         if arguments.action == "remove":
             job = await self.service.remove(arguments.id, caller.scope)
             return ToolResult(f"Job {job.id} is removed.", trusted=True)
-        job = await self.service.add(self._draft(arguments, caller))
+        job = await self.service.add(await self._draft(arguments, caller))
         if job.reminder:
             remove = (Button("Remove", f"/cron remove {job.id}"),)
             await self.say(job.address, reminder_text(job, now), remove)
@@ -114,11 +124,13 @@ class CronTool(Tool, Struct, frozen=True):
         details = f"{job.id}: {schedule_text(job)}\n{job.message}"
         return Risk("schedule", "remove this job", details)
 
-    def _draft(self, arguments: CronArguments, caller: TurnContext) -> Job:
+    async def _draft(self, arguments: CronArguments, caller: TurnContext) -> Job:
+        there = await self.place_of(caller)
+        by = caller.sender_id if there == caller.address else there.chat_id
         return draft_job(
             arguments.schedule,
             arguments.message,
-            JobPlace(caller.address, caller.scope, caller.sender_id, caller.origins()),
+            JobPlace(there, caller.scope, by, caller.origins()),
             self.clock.now(),
             zone=arguments.zone.strip(),
             reminder=arguments.action == "remind",

@@ -204,7 +204,7 @@ class MemoryJournal:
     async def complete(self, completion: Completion) -> Committed:
         tables, done = self._tables, completion
         for row in self._rows(done.entry_ids):
-            row.state, row.reason = done.state, done.reason
+            row.state, row.reason = done.message_state, done.reason
         if done.report and (turn := tables.turns.get(done.turn_id)):
             turn.state, turn.report, turn.steps = done.state, done.report, {}
         unfiled_id = 0

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import ScriptedModel, calls, says
-from nanobot.testing.clock import FakeClock
 from tests.channels.api.support import PERSON, Api, chat, repeat
 from tests.support import Gate, stored
 
@@ -169,20 +167,3 @@ async def test_off_the_record_nothing_is_written_into_memory(api: Api) -> None:
         assert all("off the record" in text for text in results)
     memory = api.home / "workspace" / "memory"
     assert not [path for path in memory.rglob("*.md") if "figs" in path.read_text()]
-
-
-async def test_a_tool_that_needs_approval_asks_in_the_terminal_and_the_stream_says_so(
-    api: Api, tmp_path: Path
-) -> None:
-    api.more = {"tools": {"approval": {"schedule": "ask"}}}
-    model = ScriptedModel(
-        calls("cron", action="add", schedule="every 1d", message="water"), says("Not scheduled.")
-    )
-    clock = FakeClock()
-    async with api.running(model, clock=clock):
-        asking = asyncio.create_task(
-            api.post("chat/completions", chat("Every day", user="me", stream=True))
-        )
-        answer = await asking
-    text = "".join(event["choices"][0]["delta"].get("content", "") for event in answer.events)
-    assert text == "Not scheduled."
