@@ -41,11 +41,12 @@ async def listed_models(
     bound the connection and each silence. `provider` is who runs it; left out, its address says.
     Raises `ProviderError`."""
     place = _Place(base_url.rstrip("/"), "", api_key.strip(), seconds)
-    return tuple(
-        ListedModel(_name_in(entry), _window_in(entry))
+    models = {  # Mistral lists some names twice
+        name: ListedModel(name, _window_in(entry))
         for entry in await _listing(place, provider or provider_at(base_url))
-        if _converses(entry)
-    )
+        if _converses(entry) and (name := _name_in(entry))
+    }
+    return tuple(models.values())
 
 
 async def served_models(base_url: str, api_key: str, *, seconds: float) -> tuple[str, ...]:

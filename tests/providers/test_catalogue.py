@@ -90,6 +90,7 @@ LISTS: Mapping[str, tuple[dict[str, Any], list[ListedModel]]] = {
                     max_context_length=131_072,
                     capabilities={"completion_chat": True, "function_calling": True},
                 ),
+                entry("mistral-medium-latest", max_context_length=131_072),
                 entry(
                     "mistral-embed",
                     max_context_length=8_192,

@@ -17,6 +17,7 @@ Given = tuple[str, str | bool]
 """A question and what was answered: the words, of a choice as well."""
 
 T = TypeVar("T")
+A = TypeVar("A", str, bool)
 
 
 class Retraced:
@@ -56,13 +57,13 @@ class Retraced:
         return self._keep(question, known)
 
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
-        known = self._known(question)
+        known = str(self._known(question))
         if known not in choices:
             self._ahead.clear()
-            had = self._had(question, choices[default])
-            default = choices.index(str(had)) if had in choices else default
+            had = str(self._had(question, ""))
+            default = choices.index(had) if had in choices else default
             known = choices[await self._person.choose(question, choices, default)]
-        return choices.index(str(self._keep(question, known)))
+        return choices.index(self._keep(question, known))
 
     def _known(self, question: str) -> str | bool | None:
         """What answers a question by itself; None where that is to be asked, as is all after it."""
@@ -75,9 +76,8 @@ class Retraced:
         """The default of a question."""
         return self._again[1] if self._again[0] == question else default
 
-    def _keep(self, question: str, answer: T) -> T:
-        if isinstance(answer, str | bool):
-            self.given.append((question, answer))
+    def _keep(self, question: str, answer: A) -> A:
+        self.given.append((question, answer))
         return answer
 
 

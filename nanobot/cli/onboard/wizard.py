@@ -82,6 +82,9 @@ class Interview:
         self._attended = not options.non_interactive
         self._steps: Steps | None = None
         self._confirmed = False
+        is_chosen = options.given_home or os.environ.get("NANOBOT_HOME")
+        is_there = (options.home / CONFIG_FILE).exists()
+        self._asks_home = self._attended and not (is_chosen or is_there)
 
     async def run(self) -> tuple[ExistingFiles, ConfigPart] | None:
         """What is to be written, checked and confirmed; None where the person declines. Raises
@@ -109,9 +112,7 @@ class Interview:
 
     async def _home(self) -> ConfigPart:
         options = self._options
-        is_chosen = options.given_home or os.environ.get("NANOBOT_HOME")
-        is_there = (options.home / "config.yaml").exists()
-        if self._attended and not is_chosen and (not is_there or self._steps):
+        if self._asks_home:
             asked = "The folder for nanobot's data"
             options.home = path_of(await self._person.ask(asked, str(options.home)))
         try:
