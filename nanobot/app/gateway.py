@@ -34,6 +34,7 @@ from nanobot.gateway.control import ControlServer
 from nanobot.gateway.feed import Feed
 from nanobot.gateway.lock import home_lock
 from nanobot.gateway.pairing import Pairing
+from nanobot.gateway.records import Records
 from nanobot.gateway.restarting import Restarting
 from nanobot.providers.port import Provider
 from nanobot.tasks import SWITCH_SECONDS
@@ -94,6 +95,7 @@ class Gateway:
         operations = build_operations(
             base, models, memory, toolbox, platforms, upkeep, status, pairing
         )
+        operations |= Records(settings.home / "logs").table()
         operations |= Restarting(self.request_restart, lambda: len(agent.turns.running)).table()
         for channel in base.outlets.values():
             if isinstance(channel, Overseeing):

@@ -194,6 +194,41 @@ class TurnRecord(Struct, frozen=True):
     system_prompt: str
 
 
+class TurnRow(Struct, frozen=True):
+    """A turn in a list. `milliseconds` and the tokens are 0 while it runs."""
+
+    id: str
+    session_key: str
+    state: str
+    started_at: str
+    model: str = ""
+    milliseconds: int = 0
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+
+
+class DayUsage(Struct, frozen=True):
+    """What the turns of one conversation used on a day, in ISO format."""
+
+    day: str
+    session_key: str
+    turns: int
+    prompt: int
+    cached: int
+    completion: int
+
+
+class DayTimes(Struct, frozen=True):
+    """How long the answered turns of a day took, in milliseconds: half of them, and 95 of 100, took
+    no longer than that."""
+
+    day: str
+    turns: int
+    p50: int
+    p95: int
+
+
 class UsageTotals(Struct, frozen=True):
     """Tokens of a number of turns, or of calls that belong to none. `cached` are those of `prompt`
     that the provider had cached."""
@@ -337,6 +372,19 @@ class Journal(Protocol):
 
     async def turn_record(self, turn_id: str) -> TurnRecord:
         """What is kept of a turn. Raises `NanobotError` for an id that is not known (any more)."""
+
+    async def turns(
+        self, *, session: str = "", state: str = "", before: str = "", limit: int = 50
+    ) -> list[TurnRow]:
+        """The newest `limit` turns, the newest first: those of a conversation, those that ended in
+        a way, those that began before the turn with the id `before`, where these are given."""
+
+    async def used_by_day(self, since: date) -> list[DayUsage]:
+        """What ended turns used by day and conversation, from the day `since` on; the earliest
+        first. It is known for longer than the turns."""
+
+    async def times_by_day(self, since: date) -> list[DayTimes]:
+        """How long the answered turns took that are still kept, by day; the earliest first."""
 
     async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
         """What matches `name` in messages that are not answered, in steps of turns that run, and in

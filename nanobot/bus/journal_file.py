@@ -27,6 +27,7 @@ from msgspec import Struct, field
 
 from nanobot.bus.events import InboundMessage, decode_inbound
 from nanobot.bus.journal import QueueCounts, Redact
+from nanobot.bus.journal_looking import USED
 from nanobot.bus.sqlite import Schema, check_file, open_file, opened_read_only, storable
 from nanobot.bus.state import DOCUMENTS, InvalidDocument, Stored, versioned_object
 from nanobot.errors import StorageError, WriteConflict
@@ -221,6 +222,7 @@ SCHEMA = Schema(
         # How often a turn that was taken up asked the model since it last made progress.
         "ALTER TABLE turn ADD COLUMN asked INTEGER NOT NULL DEFAULT 0",
         _DOCUMENTS,
+        USED,
     ),
     import_files=import_documents,
 )

@@ -54,6 +54,8 @@ from nanobot.bus.journal import (
     KEEP_DAYS,
     Committed,
     Completion,
+    DayTimes,
+    DayUsage,
     InboxEntry,
     Leftovers,
     MessageTurn,
@@ -66,6 +68,7 @@ from nanobot.bus.journal import (
     Step,
     TurnCounts,
     TurnRecord,
+    TurnRow,
     Unfiled,
     UsageTotals,
 )
@@ -82,6 +85,13 @@ from nanobot.bus.journal_file import (
     decode_helper,
     queue_counts,
     redact_rows,
+)
+from nanobot.bus.journal_looking import (
+    USED_DAYS,
+    count_turn,
+    list_turns,
+    times_by_day,
+    used_by_day,
 )
 from nanobot.bus.sqlite import Database, copy_to, execute
 from nanobot.clock import Clock
@@ -250,9 +260,13 @@ class SqliteJournal:
                 *(done.message_state, done.reason, done.message_state == "failed", entry_id),
             )
         if done.report:
+            running = "SELECT 1 FROM turn WHERE id = ? AND state = 'running'"
+            is_first = db.execute(running, (done.turn_id,)).fetchone()
             report = (done.state, done.report, done.turn_id)
             db.execute("UPDATE turn SET state = ?, report = ? WHERE id = ?", report)
             db.execute("DELETE FROM step WHERE turn_id = ?", (done.turn_id,))
+            if is_first:  # a completion may be repeated
+                count_turn(db, done.turn_id)
         unfiled_id = 0
         if done.lines:
             inserted = execute(
@@ -446,6 +460,26 @@ class SqliteJournal:
         prompt = db.execute(query, (str(report.get("system_id", "")),)).fetchone()
         return TurnRecord(row[0], row[1], row[2], row[3], report, prompt[0] if prompt else "")
 
+    @_transaction
+    def turns(
+        self,
+        db: sqlite3.Connection,
+        *,
+        session: str = "",
+        state: str = "",
+        before: str = "",
+        limit: int = 50,
+    ) -> list[TurnRow]:
+        return list_turns(db, session, state, before, limit)
+
+    @_transaction
+    def used_by_day(self, db: sqlite3.Connection, since: date) -> list[DayUsage]:
+        return used_by_day(db, since)
+
+    @_transaction
+    def times_by_day(self, db: sqlite3.Connection, since: date) -> list[DayTimes]:
+        return times_by_day(db, since)
+
     async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
         query = (
             f"SELECT payload FROM inbox WHERE {OPEN_MESSAGES}"
@@ -539,6 +573,8 @@ class SqliteJournal:
             "prompt WHERE used_at < :horizon",
         ):
             db.execute(f"DELETE FROM {ended}", {"horizon": horizon, "notices": NOTICES})
+        oldest = self._pruned_at.date() - timedelta(days=USED_DAYS)
+        db.execute("DELETE FROM used WHERE day < ?", (oldest.isoformat(),))
 
 
 def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:

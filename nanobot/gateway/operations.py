@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from nanobot.bus.journal import Committed, InboxEntry, Journal, QueueRow
+from msgspec.structs import asdict
+
+from nanobot.bus.journal import Committed, InboxEntry, Journal, QueueRow, TurnRow
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import Operation
 from nanobot.commands import text_argument
 from nanobot.errors import UnknownSession
+from nanobot.gateway.waterfall import waterfall
 from nanobot.messages import Message
 from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 
 _MOST_SHOWN = 2_000
+_TURNS = 50
+_MOST_TURNS = 200
 
 
 class Operations:
@@ -43,6 +48,7 @@ class Operations:
             "queue.retry": self.queue_retry,
             "queue.drop": self.queue_drop,
             "turn.show": self.turn_show,
+            "turns.list": self.turns_list,
         }
 
     async def queue_list(self, _: Mapping[str, object]) -> dict[str, object]:
@@ -95,6 +101,8 @@ class Operations:
         before = [m for m in stored if own and m.seq < own[0].seq][-_MOST_SHOWN:]
         prompt, cached = _number(report, "prompt_tokens"), _number(report, "cached_tokens")
         completion = _number(report, "completion_tokens")
+        took = report.get("tool_milliseconds")
+        times = took if isinstance(took, dict) else {}
         return {
             "id": turn.id,
             "session": turn.session_key,
@@ -106,11 +114,39 @@ class Operations:
             "completion_tokens": completion,
             "cached_tokens": cached,
             "cost": self._prices.cost(prompt=prompt, cached=cached, completion=completion),
-            "tools": _tools(own, report.get("tool_milliseconds")),
+            "tools": _tools(own, times),
+            "steps": [asdict(step) for step in waterfall(own, turn.started_at, times)],
             "memory": _memory(report.get("memory")),
             "system_prompt": turn.system_prompt,
             "messages": [_shown(message) for message in before],
             "new_messages": [_shown(message) for message in own],
+        }
+
+    async def turns_list(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Turns, the newest first: `limit` of them, of one `session`, with one `outcome` (`done`,
+        `failed`, `stopped`, `running`), from before the turn with the id `before`, where these are
+        given; with `more`, older ones are left. They are kept for 30 days."""
+        session, outcome, before = (
+            value if isinstance(value := arguments.get(key), str) else ""
+            for key in ("session", "outcome", "before")
+        )
+        limit = min(_number(arguments, "limit") or _TURNS, _MOST_TURNS)
+        turns = await self._journal.turns(
+            session=session, state=outcome, before=before, limit=limit + 1
+        )
+        return {"turns": [self._listed(turn) for turn in turns[:limit]], "more": len(turns) > limit}
+
+    def _listed(self, turn: TurnRow) -> dict[str, object]:
+        used = {"prompt": turn.prompt, "cached": turn.cached, "completion": turn.completion}
+        return {
+            "id": turn.id,
+            "session": turn.session_key,
+            "outcome": turn.state,
+            "started_at": turn.started_at,
+            "model": turn.model or self._model,
+            "milliseconds": turn.milliseconds,
+            **{f"{name}_tokens": number for name, number in used.items()},
+            "cost": self._prices.cost(**used),
         }
 
 
@@ -132,15 +168,14 @@ def _shown(message: Message) -> dict[str, object]:
     return shown
 
 
-def _tools(messages: Sequence[Message], times: object) -> list[dict[str, object]]:
-    milliseconds = times if isinstance(times, dict) else {}
+def _tools(messages: Sequence[Message], times: Mapping[str, int]) -> list[dict[str, object]]:
     results = {m.tool_call_id: m.content for m in messages if m.role == "tool"}
     return [
         {
             "name": call.name,
             "arguments": call.arguments,
             "result": results.get(call.id, ""),
-            "milliseconds": milliseconds.get(call.id, 0),
+            "milliseconds": times.get(call.id, 0),
         }
         for message in messages
         for call in message.tool_calls

@@ -106,6 +106,7 @@ Level = Literal["debug", "info", "warning", "error"]
 LEVELS: Sequence[Level] = ("debug", "info", "warning", "error")
 """From the least to the most important."""
 
+_MOST_POSITION = 64
 _MOST_MESSAGE = 10_000
 _MOST_ERROR = 30_000
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -306,10 +307,18 @@ class LogReader:
     """Reads the log at `path`: its newest lines, and then those that are added to it. What it
     raises is `OSError`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, position: str = "") -> None:
+        """`position` is that of an earlier reader, whose work this one goes on with."""
         self._path = path
-        self._inode = self._offset = 0
+        inode, _, offset = position.partition(":")
+        known = inode.isdecimal() and offset.isdecimal() and len(position) < _MOST_POSITION
+        self._inode, self._offset = (int(inode), int(offset)) if known else (0, 0)
         """How far it was read: the file and the bytes in it."""
+
+    @property
+    def position(self) -> str:
+        """How far it was read, for a reader that goes on later."""
+        return f"{self._inode}:{self._offset}"
 
     def newest_lines(self, wanted: Callable[[LogLine], bool], limit: int) -> list[LogLine]:
         """The last `limit` lines that are `wanted`, the oldest first; `new_lines` goes on there."""

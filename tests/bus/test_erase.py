@@ -94,6 +94,7 @@ async def test_every_text_column_is_either_searched_or_known_to_hold_none(
         "button": {"id", "channel", "chat_id", "sender_id", "created_at"},
         "helper": {"id", "started_at"},
         "spending": {"day"},
+        "used": {"day", "session_key"},
         "document": {"name"},
     }  # fmt: skip
     columns = rows(

@@ -16,6 +16,8 @@ from nanobot.bus.events import Button, Media, OutboundMessage, Quote, encode_eve
 from nanobot.bus.journal import (
     KEEP_DAYS,
     Completion,
+    DayTimes,
+    DayUsage,
     InboxEntry,
     Journal,
     MessageTurn,
@@ -416,10 +418,13 @@ async def test_an_unknown_turn_is_refused(journal: Journal, turn: str) -> None:
         await journal.turn_record(turn)
 
 
-async def turn(journal: Journal, name: str, report: str, *, session: str = "fake:1") -> None:
+async def turn(
+    journal: Journal, name: str, report: str, *, session: str = "fake:1", state: str = "done"
+) -> None:
     (entry,) = await journal.receive("fake", (said(name),))
     journal.claim(name, session, (entry.id,), at_once=True)
-    await journal.complete(done(name, entry, session_key=session, report=report))
+    ended = done(name, entry, session_key=session, report=report, state=state)
+    await journal.complete(ended)
 
 
 def report(prompt: int, cached: int = 0, completion: int = 0) -> str:
@@ -450,6 +455,60 @@ async def test_only_turns_from_a_moment_on_count_whatever_its_offset(
     elsewhere = since.astimezone(timezone(timedelta(hours=5)))
     assert (await used.usage(since=elsewhere)).prompt == 10
     assert (await used.usage(since=since - timedelta(hours=2))).prompt == 110
+
+
+async def test_turns_are_listed_the_newest_first_a_page_at_a_time(
+    journal: Journal, clock: FakeClock
+) -> None:
+    for number in range(5):
+        await turn(journal, f"t{number}", report(number), session=f"fake:{number % 2}")
+        await clock.advance(60)
+    claim(journal, "t5", *await journal.receive("fake", (said("m5"),)))
+    first = await journal.turns(limit=3)
+    assert [(one.id, one.state) for one in first] == [
+        ("t5", "running"),
+        ("t4", "done"),
+        ("t3", "done"),
+    ]
+    assert (first[1].prompt, first[1].session_key, first[0].prompt) == (4, "fake:0", 0)
+    assert [one.id for one in await journal.turns(before="t3")] == ["t2", "t1", "t0"]
+    assert [one.id for one in await journal.turns(session="fake:1", state="done")] == ["t3", "t1"]
+    assert await journal.turns(state="failed") == []
+    assert await journal.turns(before="unknown") == []
+
+
+async def test_what_turns_used_is_known_by_day_and_chat_for_longer_than_they_are(
+    process: Process, clock: FakeClock
+) -> None:
+    day = clock.now().date()
+    async with process() as journal:
+        await turn(journal, "a", report(100, 40, 10))
+        await turn(journal, "b", report(50, 0, 5))
+        await turn(journal, "c", report(7, 0, 1), session="fake:2")
+        again = Completion("a", "fake:1", (), "done", report=report(100, 40, 10))
+        await journal.complete(again)  # its outcome was not known: it counts once
+    await clock.advance((KEEP_DAYS + 2) * 86_400)
+    async with process() as journal:
+        assert await journal.turns() == []
+        assert await journal.used_by_day(day) == [
+            DayUsage(day.isoformat(), "fake:1", 2, 150, 40, 15),
+            DayUsage(day.isoformat(), "fake:2", 1, 7, 0, 1),
+        ]
+        assert await journal.used_by_day(day + timedelta(days=1)) == []
+    await clock.advance(400 * 86_400)
+    async with process() as journal:
+        assert await journal.used_by_day(day) == []
+
+
+async def test_reply_times_are_the_nearest_rank_of_a_day(
+    journal: Journal, clock: FakeClock
+) -> None:
+    for number in range(1, 21):
+        await turn(journal, f"t{number}", json.dumps({"milliseconds": number * 100}))
+    await turn(journal, "failed", json.dumps({"milliseconds": 9}), state="failed")
+    day = clock.now().date()
+    assert await journal.times_by_day(day) == [DayTimes(day.isoformat(), 20, 1000, 1900)]
+    assert await journal.times_by_day(day + timedelta(days=1)) == []
 
 
 async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Collection, Sequence
 from datetime import date, datetime, timedelta
+from itertools import islice
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
@@ -21,6 +23,8 @@ from nanobot.bus.journal import (
     KEEP_DAYS,
     Committed,
     Completion,
+    DayTimes,
+    DayUsage,
     InboxEntry,
     Leftovers,
     MessageTurn,
@@ -33,6 +37,7 @@ from nanobot.bus.journal import (
     Step,
     TurnCounts,
     TurnRecord,
+    TurnRow,
     Unfiled,
     UsageTotals,
 )
@@ -43,6 +48,7 @@ T = TypeVar("T")
 
 _OPEN = ("received", "working")
 _NOTICE = "undelivered-"
+_TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
 
 
 class Received(Struct):
@@ -99,6 +105,7 @@ class MemoryTables(Struct):
     helpers: dict[str, InboundMessage] = field(default_factory=dict)
     learning: dict[date, UsageTotals] = field(default_factory=dict)
     spending: dict[date, Spent] = field(default_factory=dict)
+    used: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     last: int = 0
 
     def number(self) -> int:
@@ -127,6 +134,8 @@ class MemoryJournal:
         t.outbox[:] = [s for s in t.outbox if s.at >= horizon or s.state != "sent"]
         t.turns = {k: v for k, v in t.turns.items() if v.at >= horizon or v.state == "running"}
         t.buttons = {k: v for k, v in t.buttons.items() if v[-1] >= horizon}
+        kept = (self._clock.now().date() - timedelta(days=400)).isoformat()
+        t.used = {k: v for k, v in t.used.items() if k[0] >= kept}
         t.prompts = {k: v for k, v in t.prompts.items() if v[-1] >= horizon}
 
     async def close(self) -> None:
@@ -206,6 +215,11 @@ class MemoryJournal:
         for row in self._rows(done.entry_ids):
             row.state, row.reason = done.message_state, done.reason
         if done.report and (turn := tables.turns.get(done.turn_id)):
+            if turn.state == "running":
+                told, key = json.loads(done.report), (turn.at.date().isoformat(), turn.session_key)
+                known = tables.used.get(key, [0, 0, 0, 0])
+                used = (1, *(told.get(name, 0) for name in _TOKENS))
+                tables.used[key] = [a + b for a, b in zip(known, used, strict=True)]
             turn.state, turn.report, turn.steps = done.state, done.report, {}
         unfiled_id = 0
         if done.lines:
@@ -416,6 +430,38 @@ class MemoryJournal:
         at = turn.at.isoformat()
         return TurnRecord(turn_id, turn.session_key, turn.state, at, report, prompt)
 
+    async def turns(
+        self, *, session: str = "", state: str = "", before: str = "", limit: int = 50
+    ) -> list[TurnRow]:
+        ids = list(self._tables.turns)
+        ids = ids[: ids.index(before)] if before in ids else [] if before else ids
+        rows = (self._row(turn_id, self._tables.turns[turn_id]) for turn_id in reversed(ids))
+        wanted = (r for r in rows if session in ("", r.session_key) and state in ("", r.state))
+        return list(islice(wanted, limit))
+
+    def _row(self, turn_id: str, turn: Turn) -> TurnRow:
+        told = json.loads(turn.report or "{}")
+        return TurnRow(
+            *(turn_id, turn.session_key, turn.state, turn.at.isoformat(), told.get("model", "")),
+            *(told.get(name, 0) for name in ("milliseconds", *_TOKENS)),
+        )
+
+    async def used_by_day(self, since: date) -> list[DayUsage]:
+        used = sorted(self._tables.used.items())
+        return [DayUsage(*key, *sums) for key, sums in used if key[0] >= since.isoformat()]
+
+    async def times_by_day(self, since: date) -> list[DayTimes]:
+        took: dict[str, list[int]] = {}
+        for turn in self._tables.turns.values():
+            day, ms = turn.at.date(), json.loads(turn.report or "{}").get("milliseconds", 0)
+            if turn.state == "done" and day >= since and ms:
+                took.setdefault(day.isoformat(), []).append(ms)
+        parts = {day: (sorted(all_), len(all_)) for day, all_ in sorted(took.items())}
+        return [
+            DayTimes(day, n, all_[math.ceil(n * 0.5) - 1], all_[math.ceil(n * 0.95) - 1])
+            for day, (all_, n) in parts.items()
+        ]
+
     async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
         texts = [encode_event(r.entry.message) for r in self._tables.inbox if r.state != "done"]
         texts += [encode_event(s.item.part) for s in self._tables.outbox if s.state != "sent"]
@@ -431,8 +477,7 @@ class MemoryJournal:
         for turn in self._tables.turns.values():
             if turn.report and session in ("", turn.session_key) and turn.at >= (since or turn.at):
                 told = json.loads(turn.report)
-                names = ("prompt_tokens", "cached_tokens", "completion_tokens")
-                total = _sum(total, UsageTotals(1, *(told.get(name, 0) for name in names)))
+                total = _sum(total, UsageTotals(1, *(told.get(name, 0) for name in _TOKENS)))
         return total
 
     async def learning_usage(self, since: date) -> UsageTotals:

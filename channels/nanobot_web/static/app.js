@@ -276,6 +276,27 @@ function write() {
   });
 }
 
+// --- a log that follows
+
+function followLog(log) {
+  const toNewest = () => { log.scrollTop = log.scrollHeight; };
+  toNewest();
+  setInterval(async () => {
+    if (document.hidden || !at("follow").checked) return;
+    const answer = await fetch(`${log.dataset.follow}&${fields({ after: log.dataset.position })}`).catch(() => null);
+    if (!answer?.ok) return;
+    const found = await answer.json();
+    log.dataset.position = found.position;
+    if (!found.html.trim()) return;
+    const stays = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
+    log.insertAdjacentHTML("beforeend", found.html);
+    while (log.children.length > 2000) log.firstElementChild.remove();
+    $("[data-empty]")?.remove();
+    if (stays) toNewest();
+  }, 2000);
+}
+
+if (at("log")) followLog(at("log"));
 if (conversation) followConversation();
 if (at("compose")) write();
 if (token) connect();

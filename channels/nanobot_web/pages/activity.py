@@ -1,0 +1,118 @@
+"""Activity: turns as a list and one as a waterfall, what was decided about tool calls, and the
+log, which follows while somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from nanobot_web.site import Call, Route
+
+_PAGE = 50
+_LINES = 200
+OUTCOMES = ("done", "failed", "stopped", "running")
+LEVELS = ("debug", "info", "warning", "error")
+
+
+async def _turns(call: Call) -> web.StreamResponse:
+    session, outcome = call.query("session").strip(), call.query("outcome")
+    outcome = outcome if outcome in OUTCOMES else ""
+    found = await call.ask(
+        "turns.list",
+        session=session,
+        outcome=outcome,
+        before=call.query("before"),
+        limit=_PAGE,
+    )
+    return call.page(
+        "activity.html",
+        "Activity",
+        turns=found["turns"],
+        more=found["more"],
+        session=session,
+        outcome=outcome,
+        outcomes=OUTCOMES,
+        paged=bool(call.query("before")),
+        has_cost=any(turn["cost"] is not None for turn in found["turns"]),
+    )
+
+
+async def _turn(call: Call) -> web.StreamResponse:
+    turn = await call.ask("turn.show", id=call.query("id"))
+    return call.page("turn.html", "Turn", turn=turn, bars=_bars(turn["steps"]))
+
+
+def _bars(steps: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Where each step lies on a line of 1,000 parts; none is too short to be seen."""
+    whole = max((one["start"] + one["took"] for one in steps), default=0) or 1
+    return [
+        {
+            **one,
+            "x": round(one["start"] * 1000 / whole),
+            "width": max(4, round(one["took"] * 1000 / whole)),
+        }
+        for one in steps
+    ]
+
+
+async def _audit(call: Call) -> web.StreamResponse:
+    tool, session = call.query("tool").strip(), call.query("session").strip()
+    offset = call.number("offset")
+    found = await call.ask("audit.list", tool=tool, session=session, offset=offset, limit=_PAGE)
+    return call.page(
+        "audit.html",
+        "Tool calls",
+        records=[_record(one) for one in found["records"]],
+        more=found["more"],
+        tool=tool,
+        session=session,
+        offset=offset,
+        next=offset + _PAGE,
+    )
+
+
+def _record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as the page shows it: what happened, in a word, and what is known beyond that."""
+    event, outcome = record.get("event", ""), str(record.get("outcome", ""))
+    if event == "ended":
+        outcome = "done" if outcome == "ok" else "failed"
+    elif event == "answered":
+        outcome = f"{outcome} when asked"
+    shown = ("time", "event", "outcome", "tool", "session", "turn", "call")
+    rest = {name: value for name, value in record.items() if name not in shown}
+    return {
+        "time": str(record.get("time", "")),
+        "outcome": outcome,
+        "tool": record.get("tool", ""),
+        "session": record.get("session", ""),
+        "turn": record.get("turn", ""),
+        "rest": rest,
+    }
+
+
+async def _logs(call: Call) -> web.StreamResponse:
+    found = await _tailed(call, limit=_LINES)
+    return call.page("logs.html", "Log", **found, level=call.query("level"), levels=LEVELS)
+
+
+async def _new_lines(call: Call) -> web.StreamResponse:
+    """What came since a position, for the script that follows."""
+    found = await _tailed(call, limit=_LINES, after=call.query("after") or "0:0")
+    html = call.site.render("_lines.html", lines=found["lines"])
+    return call.json({"html": html, "position": found["position"]})
+
+
+async def _tailed(call: Call, **wanted: object) -> dict[str, Any]:
+    level, turn = call.query("level"), call.query("turn")
+    return {**await call.ask("logs.tail", level=level, turn=turn, **wanted), "turn": turn}
+
+
+ROUTES = {
+    ("GET", "/activity"): Route(_turns),
+    ("GET", "/activity/turn"): Route(_turn),
+    ("GET", "/activity/tools"): Route(_audit),
+    ("GET", "/activity/log"): Route(_logs),
+    ("GET", "/activity/log/new"): Route(_new_lines),
+}

@@ -1,0 +1,83 @@
+"""The operations `audit.list` and `logs.tail`: what was decided about tool calls, and the log.
+
+Both read files that were redacted when they were written, a page at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec.structs import asdict
+
+from nanobot.channel import Operation
+from nanobot.io import storage_errors
+from nanobot.logs import LEVELS, LOG_FILE, LogLine, LogReader
+from nanobot.security.audit import FILE, Record, newest_records
+
+_MOST = 500
+_DEFAULT = 50
+
+
+class Records:
+    """Those of the home whose folder of logs is `logs`."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+
+    def table(self) -> Mapping[str, Operation]:
+        """By name, as they are called over the socket."""
+        return {"audit.list": self.audit, "logs.tail": self.tail}
+
+    async def audit(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Records, the newest first: `limit` after the newest `offset`, of one `tool` and one
+        `session` where these are given; with `more`, older ones are left."""
+        tool, session = _text(arguments, "tool"), _text(arguments, "session")
+        offset, limit = _number(arguments, "offset", 0), _limit(arguments)
+
+        def holds(record: Record) -> bool:
+            return tool in ("", record.get("tool")) and session in ("", record.get("session"))
+
+        path = self._logs / FILE
+        with storage_errors(path):
+            found = await asyncio.to_thread(newest_records, path, holds, offset + limit + 1)
+        newest = found[::-1][offset:]
+        return {
+            "records": [dict(record) for record in newest[:limit]],
+            "more": len(newest) > limit,
+        }
+
+    async def tail(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """The newest `limit` lines of the log from `level` on, of one `turn` where it is given; or
+        with `after`, the `position` of an earlier answer, what was added since. The oldest first.
+        """
+        level, turn = _text(arguments, "level"), _text(arguments, "turn")
+        least = LEVELS.index(level) if level in LEVELS else 0
+        after, limit = _text(arguments, "after"), _limit(arguments)
+
+        def is_wanted(line: LogLine) -> bool:
+            return LEVELS.index(line.level) >= least and turn in ("", line.turn)
+
+        def read() -> tuple[list[LogLine], str]:
+            reader = LogReader(self._logs / LOG_FILE, after)
+            if not after:
+                return reader.newest_lines(is_wanted, limit), reader.position
+            return list(filter(is_wanted, reader.new_lines()))[-limit:], reader.position
+
+        with storage_errors(self._logs / LOG_FILE):
+            lines, position = await asyncio.to_thread(read)
+        return {"lines": [asdict(line) for line in lines], "position": position}
+
+
+def _text(arguments: Mapping[str, object], key: str) -> str:
+    value = arguments.get(key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _number(arguments: Mapping[str, object], key: str, default: int) -> int:
+    value = arguments.get(key)
+    return value if isinstance(value, int) and value >= 0 else default
+
+
+def _limit(arguments: Mapping[str, object]) -> int:
+    return min(max(1, _number(arguments, "limit", _DEFAULT)), _MOST)

@@ -1,0 +1,105 @@
+"""The page Activity: turns, one as a waterfall, tool calls, and a log that follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from nanobot.logs import LOG_FILE, Level, LogFile, LogLine
+from nanobot.testing.model import ScriptedModel, calls, says
+from tests.channels.web.looking import PHONE, looking, violations
+from tests.channels.web.support import serving
+from tests.support import Probe
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e'
+CHAT = "web:0123456789ab"
+
+
+async def test_a_turn_is_found_and_shown_as_a_waterfall(tmp_path: Path, browser: Browser) -> None:
+    model = ScriptedModel(calls("probe", text=HOSTILE), says(HOSTILE))
+    async with (
+        serving(tmp_path, model, tools=[Probe()]) as web,
+        web.visit() as visit,
+        looking(browser, web) as page,
+    ):
+        await visit.say(CHAT, HOSTILE)
+        await page.get_by_role("link", name="Activity", exact=True).click()
+        await expect(page.locator("tbody tr")).to_have_count(1)
+        assert await violations(page) == []
+        await page.get_by_label("Outcome").select_option("failed")
+        await page.get_by_role("button", name="Show").click()
+        await expect(page.get_by_text("No turns like these")).to_be_visible()
+        await page.get_by_label("Outcome").select_option("done")
+        await page.get_by_label("Chat", exact=True).fill(CHAT)
+        await page.get_by_role("button", name="Show").click()
+        await page.locator("tbody th a").click()
+        steps = page.locator(".waterfall tbody th")
+        await expect(steps).to_contain_text(["model", "tool probe", "model"])
+        await page.locator(".step summary").click()
+        await expect(page.get_by_label("What was asked")).to_contain_text("<script>")
+        assert await violations(page) == []
+        await page.get_by_role("link", name="What was logged during it").click()
+        await expect(page.get_by_label("Turn")).not_to_have_value("")
+
+
+async def test_turns_are_paged_by_the_server(tmp_path: Path) -> None:
+    model = ScriptedModel(*(says(f"{number}") for number in range(55)))
+    async with serving(tmp_path, model) as web, web.visit() as visit:
+        for number in range(55):
+            await visit.say(CHAT, f"message {number}")
+        _, first = await visit.get("/activity")
+        assert first.count("/activity/turn?id=") == 50
+        older = first.partition("Older turns")[0].rpartition('href="')[2].partition('"')[0]
+        _, second = await visit.get(older.replace("&amp;", "&"))
+        assert second.count("/activity/turn?id=") == 5
+        assert "Older turns" not in second
+
+
+async def test_what_was_decided_about_tools_is_paged_and_filtered(
+    tmp_path: Path, browser: Browser
+) -> None:
+    model = ScriptedModel(calls("probe", text=HOSTILE), says("Done."))
+    tool = Probe(effects=True)
+    async with (
+        serving(tmp_path, model, tools=[tool]) as web,
+        web.visit() as visit,
+        looking(browser, web, size=PHONE, scheme="dark") as page,
+    ):
+        await visit.say(CHAT, "go")
+        await page.goto(f"{web.base}/activity/tools?tool=probe")
+        await expect(page.locator("tbody tr").first).to_contain_text("probe")
+        assert await violations(page) == []
+        await page.goto(f"{web.base}/activity/tools?tool={HOSTILE}")
+        await expect(page.get_by_text("Nothing is recorded like this.")).to_be_visible()
+
+
+async def test_the_log_follows(tmp_path: Path, browser: Browser) -> None:
+    log = LogFile(tmp_path / "logs" / LOG_FILE, 100_000, 2)
+
+    def put(level: Level, message: str) -> None:
+        log.put(LogLine("2026-03-01T10:00:00.000+00:00", level, "here:1", message, "t1"))
+
+    put("debug", "hardly anything")
+    put("warning", f"before {HOSTILE}")
+    async with serving(tmp_path) as web, looking(browser, web) as page:
+        await page.goto(f"{web.base}/activity/log?level=info")
+        shown = page.get_by_label("Log", exact=True)
+        await expect(shown).to_contain_text("before")
+        await expect(shown).not_to_contain_text("hardly anything")
+        assert await violations(page) == []
+        put("info", f"after {HOSTILE}")
+        await expect(shown).to_contain_text("after")
+        await expect(shown.locator(".line")).to_have_count(2)
+
+
+@pytest.mark.parametrize(
+    "path", ["/activity", "/activity/turn?id=x", "/activity/tools", "/activity/log"]
+)
+async def test_activity_is_the_owners_alone(tmp_path: Path, path: str) -> None:
+    async with serving(tmp_path) as web:
+        async with web.visit("telegram:7") as visit:
+            assert (await visit.get(path))[0] == 404
+        async with web.visit() as visit:
+            assert (await visit.get("/activity/turn?id=unknown"))[0] == 400
