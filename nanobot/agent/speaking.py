@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import MessageSplitter
-from nanobot.bus.events import InboundMessage, Media, OutboundMessage, OutboundPart
+from nanobot.bus.events import TERMINAL, InboundMessage, Media, OutboundMessage, OutboundPart
 from nanobot.bus.journal import Outgoing
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, ToolError
+from nanobot.memory.scopes import OWNER
 from nanobot.messages import Message
 from nanobot.session.session import Session
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
@@ -50,13 +51,16 @@ _AUTO: dict[When, str] = {
 
 class Speaking:
     """Decides for each reply, and makes its voice message. `when` holds where a conversation has no
-    wish of its own."""
+    wish of its own; in a terminal, where a file would lie about for each reply, only wishes do."""
 
     def __init__(
         self, speech: Speech, store: MediaStore, split: MessageSplitter, when: When
     ) -> None:
         self._speech, self._store, self._split, self.when = speech, store, split, when
         self._problem = ""
+
+    def _setting(self, channel: str) -> When:
+        return "off" if channel == TERMINAL else self.when
 
     def reaches(self, channel: str) -> bool:
         """Whether people hear voice messages there."""
@@ -79,8 +83,8 @@ class Speaking:
             session.set_metadata(voice=kept)
         if not self.reaches(inbound.channel):
             return ()
-        spoken = any(file.kind == "voice" for one in answered for file in one.media)
-        by_setting = self.when == "always" or (self.when == "spoken" and spoken)
+        when = self._setting(inbound.channel)
+        by_setting = when == "always" or (when == "spoken" and any(map(_is_spoken, answered)))
         wanted = wish == "once" or kept == "on" or (kept != "off" and by_setting)
         words = self._words(text) if wanted else ""
         if not words:
@@ -124,9 +128,16 @@ class Speaking:
         if wanted:
             call.session.set_metadata(voice=None if wanted == "auto" else wanted)
         kept = wanted or str(call.session.metadata.get(VOICE) or "auto")
-        said = _ANSWERS.get(kept, _AUTO[self.when])
-        problem = f"\nThe last one could not be made: {self._problem}" if self._problem else ""
-        return Answer(said + problem)
+        said = _ANSWERS.get(kept, _AUTO[self._setting(call.message.channel)])
+        if self._problem and call.scope == OWNER:  # it may hold paths
+            said += f"\nThe last one could not be made: {self._problem}"
+        return Answer(said)
+
+
+def _is_spoken(message: InboundMessage) -> bool:
+    """Whether a person said it: a recording of somebody else's is passed on."""
+    spoken = any(file.kind == "voice" for file in message.media)
+    return spoken and not message.forwarded_from
 
 
 def _wish_in(messages: Sequence[Message]) -> str:

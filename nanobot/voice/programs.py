@@ -107,7 +107,7 @@ class Programs:
     async def desk(self, program: Program) -> AsyncIterator[Desk]:
         """A folder for one file, and the time for it. Raises `VoiceFailed` where the time is over
         or no sandbox works, and `StorageError`."""
-        async with self._turnstile:
+        async with self._place(program):
             sandbox = await self._sandbox(program)
             async with self._making:  # clearing away must not meet a folder that is in use
                 folder = await asyncio.to_thread(self._made)
@@ -121,6 +121,19 @@ class Programs:
                 ) from error
             finally:
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    @asynccontextmanager
+    async def _place(self, program: Program) -> AsyncIterator[None]:
+        """One of the places. Who waits for a voice does not wait for many that hang."""
+        try:
+            async with asyncio.timeout(program.seconds):
+                await self._turnstile.acquire()
+        except TimeoutError as error:
+            raise VoiceFailed("too many programs listen or speak at the moment") from error
+        try:
+            yield
+        finally:
+            self._turnstile.release()
 
     async def _sandbox(self, program: Program) -> Sandbox:
         if not program.sandboxed:

@@ -28,6 +28,7 @@ from nanobot.upkeep.contents import backup_part, stays_inside
         ("state/gateway.sock", "out"),
         ("state/memory.git.lock", "out"),
         ("state/versions.lock", "out"),
+        ("state/voice", "out"),
         ("state/versions/people/telegram_7.git.lock", "out"),
         ("state/versions/groups/telegram_-9.git.syncing", "out"),
         ("state/backup.lock", "out"),

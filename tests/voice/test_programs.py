@@ -185,3 +185,15 @@ def test_only_known_placeholders_are_replaced() -> None:
     command = ["a", "--in={input}", "{other}", '{"json": "{output}"}']
     places = {"input": "/x", "output": "/y"}
     assert filled(command, places) == ["a", "--in=/x", "{other}", '{"json": "/y"}']
+
+
+async def test_who_finds_no_place_in_time_does_without(home: Path) -> None:
+    programs = Programs(SandboxFinder("auto", home), home / "state" / "voice", at_once=1)
+    async with asyncio.TaskGroup() as tasks:
+        hanging = tasks.create_task(speak(programs, "sh", "-c", "cat; exec sleep 987653"))
+        await asyncio.sleep(0)
+        with pytest.raises(VoiceFailed, match="too many programs"):
+            await speak(programs, "cat", seconds=0.1)
+        hanging.cancel()
+    assert await speak(programs, "cat") == b"hello"
+    assert left(home) == []

@@ -4,10 +4,11 @@ text."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,10 +29,12 @@ async def gateway(
     telegram: FakeTelegram,
     model: ScriptedModel,
     clock: WatchedClock,
-    **speech: object,
+    guests: Sequence[str] = (),
+    **speech: Any,
 ) -> AsyncIterator[Gateway]:
     """One whose programs listen and speak; `speech` are settings of the latter."""
     section = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
+    section |= {"allow_from": [*guests]}
     programs: Mapping[str, object] = {
         "transcription": {"command": LISTENER},
         "speech": {"command": speaker(home.parent), **speech},
@@ -120,7 +123,7 @@ async def test_a_voice_message_that_an_end_interrupted_is_made_again_and_sent_on
     ],
 )
 async def test_a_voice_that_fails_costs_no_text_and_holds_up_nothing(
-    home: Path, telegram: FakeTelegram, clock: WatchedClock, broken: Mapping[str, object]
+    home: Path, telegram: FakeTelegram, clock: WatchedClock, broken: Mapping[str, Any]
 ) -> None:
     async with gateway(home, telegram, ScriptedModel(author=answer), clock, **broken):
         telegram.voice(b"buy milk")
@@ -164,6 +167,22 @@ async def test_a_conversation_can_be_aloud_always_or_never(
         "A voice message is answered with one, beside the text.",
         "Write /voice on, /voice off or /voice auto.",
     ]
+
+
+async def test_only_the_owner_reads_what_a_program_complained_of(
+    home: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    guest = 8
+    model, broken = ScriptedModel(author=answer), ["sh", "-c", "echo /home/ada >&2; exit 1"]
+    async with gateway(home, telegram, model, clock, guests=[str(guest)], command=broken):
+        telegram.voice(b"one", user=guest, chat=guest)
+        await telegram.received(1, guest)
+        telegram.say("/voice", user=guest, chat=guest)
+        _, told = await telegram.received(2, guest)
+        telegram.say("/voice")
+        (known,) = await telegram.received(1)
+    assert told == "A voice message is answered with one, beside the text."
+    assert "/home/ada" in known
 
 
 @pytest.mark.parametrize(("when", "count"), [("off", 0), ("spoken", 1), ("always", 2)])
