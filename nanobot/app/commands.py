@@ -79,6 +79,7 @@ def build_operations(
         **toolbox.approving.table(),
         **ConfigOperations(settings, toolbox.audit).table(),
         **upkeep.operations.table(),
+        **upkeep.asked.table(),
         **platforms.supervisor.table(),
         "commands": commands,
         "models": served,

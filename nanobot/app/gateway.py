@@ -22,6 +22,7 @@ from loguru import logger
 from nanobot.agent.runner import AgentHook, Hooks, TurnMetrics
 from nanobot.app.base import Base, Closable, Models, Routine
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
+from nanobot.app.doctoring import Doctoring
 from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Agent, Monitoring, Platforms, Upkeep, build_routines, clear_backup
 from nanobot.app.tools import Toolbox
@@ -95,6 +96,7 @@ class Gateway:
         operations = build_operations(
             base, models, memory, toolbox, platforms, upkeep, status, pairing
         )
+        operations |= Doctoring(settings.home).table()
         operations |= Records(settings.home / "logs").table()
         operations |= Restarting(self.request_restart, lambda: len(agent.turns.running)).table()
         for channel in base.outlets.values():

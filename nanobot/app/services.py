@@ -41,6 +41,7 @@ from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import ConsolidationLimits, PromptGauge
 from nanobot.memory.scopes import OWNER
 from nanobot.tasks import Repeated
+from nanobot.upkeep.asked import AskedBackups
 from nanobot.upkeep.contents import SNAPSHOT
 from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Retention, RetentionLimits
 from nanobot.upkeep.snapshot import BackupOperations
@@ -215,6 +216,14 @@ class Upkeep:
         )
         retention = Retention(home, limits, clock, partial(journal.find_mentions, MEDIA_NAME))
         self.operations = BackupOperations(home, journal, clock, live=True)
+        self.asked = AskedBackups(
+            home,
+            settings.backup.folder,
+            partial(order_of, settings),
+            self.operations,
+            base.background,
+            clock,
+        )
         self.backups = _backups(base, self.operations) if settings.backup.schedule else None
         backups = (self.backups,) if self.backups else ()
         self.routines: tuple[Routine, ...] = (self.room, retention, *backups)

@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 def routes() -> Routes:
     """All of them."""
-    from nanobot_web.pages import activity, chat, files, settings
+    from nanobot_web.pages import activity, chat, files, health, settings
 
-    return {**chat.ROUTES, **files.ROUTES, **settings.ROUTES, **activity.ROUTES}
+    return {**chat.ROUTES, **files.ROUTES, **settings.ROUTES, **activity.ROUTES, **health.ROUTES}
