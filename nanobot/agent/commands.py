@@ -198,7 +198,7 @@ def matching_models(names: Sequence[str], part: str) -> tuple[str, ...]:
 
 def _choices(said: str, names: Sequence[str], current: str, *, part: str = "") -> Answer:
     """What can be chosen: few as buttons, more as a list, too many as a way to narrow them."""
-    others = tuple(name for name in names if name != current)
+    others = tuple(names) if part else tuple(name for name in names if name != current)
     listed = "\n".join(f"- {name}" for name in others)
     if not others:
         return Answer(said)

@@ -30,9 +30,8 @@ MOST_ENTRIES = 5_000
 MOST_UNPACKED = 2 * MOST_BYTES
 """Bytes of all files of an archive together."""
 
-_LIMITS = EgressLimits(seconds=120.0, bytes=MOST_BYTES)
+_LIMITS = EgressLimits(seconds=120.0, bytes=MOST_BYTES, https_only=True)
 _DEEPEST = 20
-_SCHEME = "https://"
 
 
 class Archive(Struct, frozen=True):
@@ -53,15 +52,9 @@ def is_address(text: str) -> bool:
 
 
 async def fetch_archive(egress: Egress, address: str) -> Archive:
-    """What is at `address`. Raises `NanobotError`, `ToolError` among them."""
-    if not address.startswith(_SCHEME):
-        raise NanobotError(
-            f"{printable(address)} is not an https address",
-            hint="What comes over http can be changed on its way.",
-        )
+    """What is at `address`, fetched by https from the first hop to the last. Raises `NanobotError`,
+    `ToolError` among them."""
     response = await egress.fetch(EgressRequest(address), _LIMITS)
-    if not response.url.startswith(_SCHEME):
-        raise NanobotError(f"{printable(address)} leads to an address without https")
     if response.status != 200:
         raise NanobotError(f"{printable(address)} answers with status {response.status}")
     return Archive(address, response.body)

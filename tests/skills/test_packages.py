@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import ssl
+import subprocess
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
 from nanobot.errors import NanobotError
-from nanobot.skills.packages import Archive, expect_digest, unpack
+from nanobot.security.egress import Egress
+from nanobot.skills.packages import Archive, expect_digest, fetch_archive, unpack
+from tests.doubles.web import FakeWeb
 
 SKILL = "---\nname: tea\ndescription: Tea.\n---\nBoil water.\n"
 Pack = Callable[[Mapping[str, str]], bytes]
@@ -148,3 +153,45 @@ def test_only_the_archive_with_the_hash_that_was_given_is_taken() -> None:
     expect_digest(archive, f"sha256:{archive.digest.upper()}")
     with pytest.raises(NanobotError, match=archive.digest):
         expect_digest(archive, "0" * 64)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate for site.example, and its key."""
+    made, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=site.example", "-addext",
+         "subjectAltName=DNS:site.example", "-keyout", key, "-out", made],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return made, key
+
+
+async def here(_: str) -> Sequence[IPv4Address]:
+    return [IPv4Address("127.0.0.1")]
+
+
+async def test_an_address_is_fetched_by_https_alone_and_within_limits(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(*certificate)
+    trusting = ssl.create_default_context(cafile=str(certificate[0]))
+    async with FakeWeb(tls=served) as web:
+        place = f"https://site.example:{web.port}"
+        web.put("/tea.zip", zipped({"SKILL.md": SKILL}), "application/zip")
+        web.redirect("/plain", "http://site.example/tea.zip")
+        web.put("/large", b"0" * 20_000_001, "application/zip")
+        egress = Egress(allow_hosts=[web.place], resolve=here, tls=trusting)
+        archive = await fetch_archive(egress, f"{place}/tea.zip")
+        assert unpack(archive, tmp_path).name == "tea"
+        for address, reason in (
+            (f"http://site.example:{web.port}/tea.zip", "is not an https address"),
+            (f"{place}/plain", "is not an https address"),
+            (f"{place}/large", "20"),
+            (f"{place}/nothing", "status 404"),
+        ):
+            with pytest.raises(NanobotError, match=reason):
+                await fetch_archive(egress, address)
+        await egress.close()

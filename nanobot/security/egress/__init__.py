@@ -54,12 +54,13 @@ class EgressRequest(Struct, frozen=True):
 class EgressLimits(Struct, frozen=True):
     """`seconds` for everything, redirects included. `bytes` bound the body, both as it is sent and
     decompressed. `types` are the beginnings of the content types that are read at all; none means
-    any. Redirects beyond `redirects` are an error."""
+    any. Redirects beyond `redirects` are an error; with `https_only`, one to anything else is."""
 
     seconds: float = 30.0
     bytes: int = 10 * MEGABYTE
     redirects: int = 5
     types: tuple[str, ...] = ()
+    https_only: bool = False
 
 
 class EgressResponse(Struct, frozen=True):
@@ -172,6 +173,8 @@ class Egress:
         self, url: Url, request: EgressRequest, limits: EgressLimits
     ) -> EgressResponse:
         for _ in range(limits.redirects + 1):
+            if limits.https_only and url.scheme != "https":
+                raise EgressRefused(f"{url} is not an https address")
             answer = await self._exchange(url, request, limits)
             if isinstance(answer, EgressResponse):
                 return answer
