@@ -28,11 +28,13 @@ _PAGE = 40
 """Conversations in a piece of the list."""
 _MESSAGES = 60
 """Messages in a piece of a conversation."""
+_OLDER = 180
+"""Messages in a piece that somebody asked for."""
 _BEAT_SECONDS = 15.0
 """Silence after which a page is told that the gateway is still there."""
 _EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
 _CHAT_ID = re.compile(r"[0-9a-z]{12}")
-_REFRESHING = ("end", "refresh")
+_REFRESHING = ("end", "refresh", "extra")
 
 
 class Item(Struct):
@@ -73,7 +75,7 @@ async def _list(call: Call) -> web.StreamResponse:
 
 async def _older(call: Call) -> web.StreamResponse:
     before = call.number("before")
-    shown = await _shown(call, call.query("c"), before=before, limit=_MESSAGES)
+    shown = await _shown(call, call.query("c"), before=before, limit=_OLDER)
     return call.part("_older.html", shown=shown, key=call.query("c"))
 
 
@@ -202,15 +204,15 @@ async def _tell(
 
 
 async def _refresh(call: Call, response: web.StreamResponse, key: str, after: int) -> int:
-    """What the session has after a message."""
-    shown = await call.ask("conversations.show", key=key, after=after, limit=_MESSAGES)
-    items = _items(shown["messages"])
-    if not items:
-        return max(after, int(shown["last"]))
-    html = call.site.render("_items.html", items=items, key=key, writable=_is_writable(key))
+    """What the session has after a message, and which of its newest there are: others were taken
+    back."""
+    shown = await call.ask("conversations.show", key=key, limit=_MESSAGES)
+    numbers = [one["seq"] for one in shown["messages"]]
+    new = [one for one in shown["messages"] if one["seq"] > after]
+    html = call.site.render("_items.html", items=_items(new), key=key, writable=_is_writable(key))
     last = max(after, int(shown["last"]))
-    event = json.dumps({"kind": "messages", "html": html})
-    await response.write(f"id: {last}\ndata: {event}\n\n".encode())
+    event = {"kind": "messages", "html": html, "numbers": numbers, "whole": not shown["more"]}
+    await response.write(f"id: {last}\ndata: {json.dumps(event)}\n\n".encode())
     return last
 
 
@@ -274,7 +276,7 @@ def _item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
         for call in message.get("calls", ())
     ]
     files = [
-        {"name": name, "seq": str(message["seq"]), "index": str(index)}
+        {"name": name, "seq": str(message["seq"]), "index": str(index), "extra": ""}
         for index, name in enumerate(message.get("media", ()))
     ]
     return Item(
@@ -293,7 +295,7 @@ def _item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
 
 def _extra(extra: Extra) -> Item:
     files = [
-        {"name": one.name or one.kind, "extra": extra.key, "index": str(index)}
+        {"name": one.name or one.kind, "seq": "", "index": str(index), "extra": extra.key}
         for index, one in enumerate(extra.media)
     ]
     buttons = [{"id": one.id, "label": one.label} for one in extra.buttons]

@@ -153,7 +153,13 @@ function working(is) {
 function followConversation() {
   toEnd();
   on("open", () => { for (const one of [...now.children]) if (!one.classList.contains("said")) one.remove(); });
-  on("messages", (event) => { place(event.html); notify(); });
+  on("messages", (event) => {
+    const there = new Set(event.numbers), first = event.whole ? 0 : Math.min(...event.numbers);
+    for (const item of messages.querySelectorAll("[data-seq]"))
+      if (Number(item.dataset.seq) >= first && Number(item.dataset.seq) <= last && !there.has(Number(item.dataset.seq))) item.remove();
+    place(event.html);
+    if (event.html.trim()) notify();
+  });
   on("extra", (event) => { place(event.html); notify(); });
   on("said", (event) => {
     if (![...now.children].some((one) => one.dataset.event === event.event)) {

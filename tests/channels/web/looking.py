@@ -8,11 +8,12 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, expect
 
 from tests.channels.web.support import Web
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+expect.set_options(timeout=20_000)
 _AXE = files("axe_playwright_python").joinpath("axe.min.js")
 
 

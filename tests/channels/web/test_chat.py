@@ -1,0 +1,144 @@
+"""The chat page in a real browser: writing, what is live, files, a gateway that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+
+from playwright.async_api import Browser, Download, expect
+
+from nanobot.testing.model import ScriptedModel, calls, says
+from tests.channels.web.looking import PHONE, looking, violations
+from tests.channels.web.support import serving
+from tests.support import Gate, Probe
+
+
+async def saved(download: Awaitable[Download]) -> str:
+    """The text of a file that the browser saved."""
+    path = await (await download).path()
+    return await asyncio.to_thread(path.read_text, "utf-8")
+
+
+async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser: Browser) -> None:
+    model = ScriptedModel(says("**Hello** Ana."), says("Second answer."), says("Again."))
+    async with serving(tmp_path, model) as web, looking(browser, web) as page:
+        assert await violations(page) == []
+        await page.get_by_role("link", name="New chat", exact=True).click()
+        await expect(page.get_by_label("Message", exact=True)).to_be_focused()
+        await page.keyboard.type("I am Ana.")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".item.mine .words")).to_have_text("I am Ana.")
+        await expect(page.locator(".item.assistant strong")).to_have_text("Hello")
+        await expect(page.get_by_label("Message", exact=True)).to_have_value("")
+        assert await violations(page) == []
+        await page.keyboard.type("one\n")
+        await expect(page.locator(".item.assistant")).to_have_count(2)
+        await page.get_by_label("Actions").click()
+        await page.get_by_role("button", name="Undo the last turn").click()
+        await expect(page.locator(".item.extra")).to_contain_text("Took back the last turn")
+        await expect(page.locator(".item.assistant")).to_have_count(1)
+        await page.get_by_label("More").click()
+        await page.get_by_label("Title").fill("About Ana")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("About Ana")
+        await page.get_by_label("More").click()
+        await page.get_by_label("Find in this conversation").fill("i am")
+        await expect(page.locator("#found li")).to_have_count(1)
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name="Export as Markdown").click()
+        exported = await saved(download.value)
+        assert "I am Ana." in exported
+        assert "**Hello** Ana." in exported
+        await page.reload()
+        await expect(page.locator(".item.mine")).to_have_count(1)
+        await expect(page.locator("#list")).to_contain_text("About Ana")
+        await page.get_by_label("Search conversations").fill("nothing of this name")
+        await expect(page.locator("#list")).to_contain_text("Nothing is found")
+
+
+async def test_a_turn_is_seen_live_in_two_tabs_step_by_step(
+    tmp_path: Path, browser: Browser
+) -> None:
+    gate = Gate()
+    model = ScriptedModel(calls("probe", text="one"), says("Done."))
+    tool = Probe(gate=gate)
+    async with (
+        serving(tmp_path, model, tools=[tool]) as web,
+        looking(browser, web) as first,
+        looking(browser, web, size=PHONE, scheme="dark") as second,
+    ):
+        await first.get_by_role("link", name="New chat", exact=True).click()
+        await second.goto(first.url)
+        await first.get_by_label("Message", exact=True).fill("go")
+        await first.get_by_role("button", name="Send", exact=True).click()
+        await gate.reached.wait()
+        for page in (first, second):
+            await expect(page.locator("#now .said")).to_have_text("go")
+            await expect(page.locator("#now")).to_contain_text("▸ probe one")
+            assert await violations(page) == []
+        third = await first.context.new_page()
+        await third.goto(first.url)
+        await expect(third.locator("#now")).to_contain_text("▸ probe one")  # in the middle of it
+        gate.opened.set()
+        for page in (first, second, third):
+            await expect(page.locator(".item.assistant").last).to_contain_text("Done.")
+            await expect(page.locator("#now > *")).to_have_count(0)
+            await expect(page.locator(".item.mine")).to_have_count(1)
+
+
+async def test_a_turn_can_be_stopped(tmp_path: Path, browser: Browser) -> None:
+    gate = Gate()
+    async with (
+        serving(tmp_path, ScriptedModel(says("never"), hold=gate)) as web,
+        looking(browser, web) as page,
+    ):
+        await page.get_by_role("link", name="New chat", exact=True).click()
+        await page.keyboard.type("think\n")
+        await gate.reached.wait()
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.locator("#now > *")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+
+
+async def test_files_go_both_ways(tmp_path: Path, browser: Browser) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("milk and bread")
+    async with (
+        serving(tmp_path / "home", ScriptedModel(says("I have it."))) as web,
+        looking(browser, web) as page,
+    ):
+        await page.get_by_role("link", name="New chat", exact=True).click()
+        await page.get_by_label("Add files").set_input_files([note])
+        await expect(page.get_by_role("button", name="Do not send note.txt")).to_be_visible()
+        await page.get_by_role("button", name="Send", exact=True).click()
+        await expect(page.locator(".item.assistant")).to_contain_text("I have it.")
+        async with page.expect_download() as download:
+            await page.locator(".item.mine a.file").click()
+        assert await saved(download.value) == "milk and bread"
+        assert await page.locator("#attached li").count() == 0
+
+
+async def test_after_the_gateway_is_gone_and_back_nothing_is_shown_twice(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with serving(tmp_path, ScriptedModel(says("First."))) as web:
+        port = int(web.base.rpartition(":")[2])
+        async with looking(browser, web) as page:
+            await page.get_by_role("link", name="New chat", exact=True).click()
+            await page.keyboard.type("one\n")
+            await expect(page.locator(".item.assistant")).to_have_count(1)
+            chat = page.url
+            web.gateway.request_stop()
+            await expect(page.locator("#connection")).to_contain_text("Not connected")
+            await page.get_by_label("Message", exact=True).fill("two")
+            await page.get_by_role("button", name="Send", exact=True).click()
+            await expect(page.locator("#toast")).to_contain_text("does not answer")
+            await expect(page.get_by_label("Message", exact=True)).to_have_value("two")
+            async with serving(tmp_path, ScriptedModel(says("Second.")), port=port):
+                await expect(page.locator("#connection")).to_have_text("")
+                await page.get_by_role("button", name="Send", exact=True).click()
+                await expect(page.locator(".item.assistant").last).to_contain_text("Second.")
+                await expect(page.locator(".item.mine")).to_have_count(2)
+                await page.goto(chat)
+                await expect(page.locator(".item.mine")).to_have_count(2)

@@ -1,0 +1,127 @@
+"""Text from outside runs no script, loads nothing and breaks no page: messages, names of files,
+titles, arguments and results of tools, what the model writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from playwright.async_api import Browser, FilePayload, Page, expect
+from selectolax.lexbor import LexborHTMLParser
+
+from nanobot_web.markdown import to_html
+from tests.channels.web.looking import looking
+from tests.channels.web.support import serving
+
+STRINGS = Path(__file__).parents[4] / "shared" / "data" / "xss-strings.txt"
+OWN = (
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[a](javascript:alert(1))",
+    "[a](data:text/html,<script>alert(1)</script>)", "![x](https://evil.example/?q=1)",
+    '"><svg onload=alert(1)>', "'-alert(1)-'", "{{ 7*7 }}{% for x in y %}", "</textarea></article>",
+    '[x]: javascript:alert(1)\n\n[x]', "<https://evil.example/\"onmouseover=alert(1)>",
+    "\u202etxt.exe", "\x00\x1b[31m", "```\n</code></pre><script>alert(1)</script>\n```",
+)  # fmt: skip
+ALLOWED = {
+    "html", "head", "body", "p", "br", "hr", "a", "em", "strong", "s", "code", "pre", "blockquote",
+    "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th",
+    "td",
+}  # fmt: skip
+ATTRIBUTES = {"href", "rel", "target", "class", "start"}
+
+
+def strings() -> Sequence[str]:
+    """Those written here, and the collection where it lies beside the project."""
+    return (*OWN, *(STRINGS.read_text("utf-8").splitlines() if STRINGS.exists() else ()))
+
+
+def expect_harmless(text: str) -> None:
+    """What is made of Markdown has elements, attributes and addresses of the list only."""
+    for node in LexborHTMLParser(to_html(text)).css("*"):
+        assert node.tag in ALLOWED, (text, node.html)
+        assert set(node.attributes) <= ATTRIBUTES, (text, node.html)
+        address = node.attributes.get("href")
+        assert address is None or address.lower().startswith(("http://", "https://", "mailto:"))
+        assert node.attributes.get("class") in (None, "plain", "right", "center")
+
+
+def test_markdown_becomes_allowed_elements_only() -> None:
+    for text in strings():
+        expect_harmless(text)
+
+
+@given(st.text(alphabet="<>[]()!`'\"=:/#*_~|-&;\\ \n\tabjscript", max_size=120))
+def test_any_text_becomes_allowed_elements_only(text: str) -> None:
+    expect_harmless(text)
+
+
+def _lines(texts: Sequence[str]) -> Iterator[dict[str, object]]:
+    """A conversation that has each text in each place."""
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    times = {"created_at": at.isoformat(), "updated_at": at.isoformat()}
+    yield {"_type": "metadata", "key": "cli:hostile", **times, "metadata": {"title": OWN[0]}}
+    for number, text in enumerate(texts):
+        seq, time = 3 * number, (at + timedelta(seconds=number)).isoformat()
+        function = {"name": "probe", "arguments": json.dumps({"text": text})}
+        call = {"id": f"c{number}", "type": "function", "function": function}
+        said = {"content": text, "timestamp": time}
+        yield {**said, "role": "user", "seq": seq + 1, "media": [text]}
+        yield {**said, "role": "assistant", "seq": seq + 2, "tool_calls": [call]}
+        yield {**said, "role": "tool", "seq": seq + 3, "tool_call_id": f"c{number}"}
+
+
+_LOAD_ALL = """async () => {
+    for (let more; (more = document.querySelector("[data-older]")); )
+        more.outerHTML = await (await fetch(more.dataset.older)).text();
+}"""
+
+
+async def _expect_quiet(page: Page) -> None:
+    assert await page.evaluate("document.querySelectorAll('script').length") == 1
+    assert (
+        await page.evaluate("document.querySelectorAll('[onerror], [onload], iframe').length") == 0
+    )
+
+
+async def test_no_text_of_a_conversation_runs(tmp_path: Path, browser: Browser) -> None:
+    texts = strings()
+    (tmp_path / "sessions").mkdir()
+    written = "".join(json.dumps(line) + "\n" for line in _lines(texts))
+    (tmp_path / "sessions" / "cli_hostile.jsonl").write_text(written)
+    ran: list[str] = []
+    async with serving(tmp_path) as web, looking(browser, web) as page:
+        page.on("dialog", lambda dialog: ran.append(dialog.message))
+        await page.goto(f"{web.base}/chat?c=cli:hostile")
+        await _expect_quiet(page)
+        await page.evaluate(_LOAD_ALL)
+        assert await page.locator(".item").count() >= 2 * len(texts)
+        await _expect_quiet(page)
+        await page.get_by_label("More").click()
+        await page.get_by_label("Find in this conversation").fill("alert")
+        await expect(page.locator("#found li").first).to_be_visible()
+        await _expect_quiet(page)
+        assert (await page.title()).startswith("<script>")
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    "name", ["<img src=x onerror=alert(1)>.txt", '"><script>alert(1)</script>.html']
+)
+async def test_no_name_of_a_file_runs(tmp_path: Path, browser: Browser, name: str) -> None:
+    async with serving(tmp_path) as web, looking(browser, web) as page:
+        await page.get_by_role("link", name="New chat", exact=True).click()
+        sent = FilePayload(name=name, mimeType="text/html", buffer=b"<script>alert(1)</script>")
+        await page.get_by_label("Add files").set_input_files([sent])
+        await _expect_quiet(page)
+        await page.get_by_role("button", name="Send", exact=True).click()
+        await expect(page.locator(".item.assistant").first).to_be_visible()
+        await _expect_quiet(page)
+        at = await page.locator(".item.mine a.file").get_attribute("href")
+        answer = await page.request.get(f"{web.base}{at}")
+        assert "attachment" in answer.headers["content-disposition"]
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert "sandbox" in answer.headers["content-security-policy"]
