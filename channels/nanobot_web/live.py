@@ -16,6 +16,8 @@ from msgspec import Struct, field
 
 from nanobot.bus.events import (
     Address,
+    ApprovalAsked,
+    ApprovalClosed,
     InboundMessage,
     Notice,
     OutboundPart,
@@ -129,6 +131,9 @@ class Live:
 
     def _happened(self, happening: Happening) -> None:
         key, event = happening.session_key, happening.event
+        if isinstance(event, ApprovalAsked | ApprovalClosed):
+            self._tell_owner(event)
+            return
         if isinstance(event, InboundMessage):
             if event.expects_answer or event.initiator == "person":
                 said = _said(event)
@@ -138,6 +143,13 @@ class Live:
         shown = self._noted(key, event)
         if shown is not None:
             self._tell(key, shown)
+
+    def _tell_owner(self, event: ApprovalAsked | ApprovalClosed) -> None:
+        closed = {"kind": "closed", "code": event.code, "text": str(event)}
+        asked = {"kind": "asked", "code": event.code}
+        for follower in tuple(self._followers):
+            if follower.everything:
+                follower.put(asked if isinstance(event, ApprovalAsked) else closed)
 
     def _of(self, key: str) -> _UnderWay:
         return self._under_way.setdefault(key, _UnderWay())

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 def routes() -> Routes:
     """All of them."""
-    from nanobot_web.pages import activity, chat, files, health, settings
+    from nanobot_web.pages import activity, approvals, chat, files, health, settings
 
-    return {**chat.ROUTES, **files.ROUTES, **settings.ROUTES, **activity.ROUTES, **health.ROUTES}
+    pages = (activity, approvals, chat, files, health, settings)
+    return {at: route for page in pages for at, route in page.ROUTES.items()}

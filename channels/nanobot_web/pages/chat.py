@@ -21,6 +21,7 @@ from nanobot.bus.events import Address, InboundMessage, Media
 from nanobot.channel import Chat, Sender
 from nanobot_web.extras import Extra
 from nanobot_web.live import Event, Follower, queued
+from nanobot_web.pages import approvals
 from nanobot_web.pages.files import received
 from nanobot_web.site import Call, Refused, Route
 
@@ -166,6 +167,8 @@ async def _live(call: Call) -> web.StreamResponse:
     with call.site.live.follow(key, everything=everything, session=session) as follower:
         if key:
             after = await _refresh(call, response, key, after)
+        if everything:
+            await _write(response, *await approvals.waiting(call))
         while (events := await _next(follower)) is not None:
             if not events:
                 await response.write(b": still here\n\n")
@@ -199,8 +202,16 @@ async def _tell(
         event = {"kind": "extra", "html": html}
     if event["kind"] in _REFRESHING:
         after = await _refresh(call, response, key, after)
-    await response.write(f"data: {json.dumps(event)}\n\n".encode())
+    events = [event]
+    if event["kind"] == "asked":
+        events = await approvals.asked(call, str(event["code"]))
+    await _write(response, *events)
     return after
+
+
+async def _write(response: web.StreamResponse, *events: Event) -> None:
+    for event in events:
+        await response.write(f"data: {json.dumps(event)}\n\n".encode())
 
 
 async def _refresh(call: Call, response: web.StreamResponse, key: str, after: int) -> int:

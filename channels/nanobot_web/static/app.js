@@ -89,6 +89,22 @@ const handlers = {};
 /** Call `handler` for events of this kind. */
 export const on = (kind, handler) => { (handlers[kind] ??= []).push(handler); };
 
+// Questions that wait for the owner stand on every page, until they are answered anywhere.
+on("waiting", (event) => {
+  for (const card of [...at("approvals").children]) if (!event.codes.includes(card.dataset.approval)) card.remove();
+});
+on("approval", (event) => {
+  if (!$(`[data-approval="${event.code}"]`)) at("approvals").insertAdjacentHTML("beforeend", event.html);
+});
+on("closed", (event) => $(`[data-approval="${event.code}"]`)?.remove());
+at("approvals")?.addEventListener("click", async (event) => {
+  const answer = event.target.closest("[data-answer]");
+  if (!answer) return;
+  const { approval } = answer.closest("[data-approval]").dataset;
+  const said = await send("/approvals", fields({ code: approval, answer: answer.dataset.answer }));
+  if (said) toast(said.text);
+});
+
 function connect() {
   const source = new EventSource(`/live?${fields({ c: key, after: last })}`);
   source.onopen = () => { lost = 0; at("connection").textContent = ""; handlers.open?.forEach((one) => one()); };

@@ -9,9 +9,18 @@ from pathlib import Path
 from playwright.async_api import Browser, Download, expect
 
 from nanobot.testing.model import ScriptedModel, calls, says
+from nanobot.tooling import Arguments, Risk, TurnContext
 from tests.channels.web.looking import PHONE, looking, violations
 from tests.channels.web.support import serving
-from tests.support import Gate, Probe
+from tests.support import Gate, Probe, TextArguments
+
+
+class Risky(Probe):
+    """A tool that the owner is asked about."""
+
+    async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
+        text = arguments.text if isinstance(arguments, TextArguments) else ""
+        return Risk("send", "do something risky", f"{text}, exactly")
 
 
 async def saved(download: Awaitable[Download]) -> str:
@@ -142,3 +151,31 @@ async def test_after_the_gateway_is_gone_and_back_nothing_is_shown_twice(
                 await expect(page.locator(".item.mine")).to_have_count(2)
                 await page.goto(chat)
                 await expect(page.locator(".item.mine")).to_have_count(2)
+
+
+async def test_a_question_is_answered_in_one_tab_and_gone_in_the_other(
+    tmp_path: Path, browser: Browser
+) -> None:
+    tool = Risky("risky", effects=True)
+    model = ScriptedModel(calls("risky", text="now"), says("It is done."))
+    async with (
+        serving(tmp_path, model, tools=[tool]) as web,
+        looking(browser, web) as first,
+        looking(browser, web, size=PHONE) as second,
+    ):
+        await second.goto(f"{web.base}/settings")
+        await first.get_by_role("link", name="New chat", exact=True).click()
+        await first.get_by_label("Message", exact=True).fill("do it")
+        await first.keyboard.press("Enter")
+        for page in (first, second):
+            card = page.get_by_role("region", name="May I do something risky?")
+            await expect(card.get_by_label("What would be done")).to_have_text("now, exactly")
+            assert await violations(page) == []
+        assert tool.called == []
+        await second.get_by_role("button", name="Approve").click()
+        for page in (first, second):
+            await expect(page.locator(".approval")).to_have_count(0)
+        await expect(first.locator(".item.assistant").last).to_contain_text("It is done.")
+        assert tool.called == ["now"]
+        audit = await asyncio.to_thread((tmp_path / "logs" / "audit.jsonl").read_text)
+    assert '"by": "web:owner"' in audit or '"by":"web:owner"' in audit
