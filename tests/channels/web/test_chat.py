@@ -15,6 +15,9 @@ from tests.channels.web.support import serving
 from tests.support import Gate, Probe, TextArguments
 
 
+ASKING = {"tools": {"approval": {"send": "ask"}}}
+
+
 class Risky(Probe):
     """A tool that the owner is asked about."""
 
@@ -159,7 +162,7 @@ async def test_a_question_is_answered_in_one_tab_and_gone_in_the_other(
     tool = Risky("risky", effects=True)
     model = ScriptedModel(calls("risky", text="now"), says("It is done."))
     async with (
-        serving(tmp_path, model, tools=[tool]) as web,
+        serving(tmp_path, model, tools=[tool], config=ASKING) as web,
         looking(browser, web) as first,
         looking(browser, web, size=PHONE) as second,
     ):
