@@ -3,8 +3,8 @@
 Nobody can know what a command will read. So only one simple command qualifies whose words say
 themselves which files it works on: no quotes, variables, patterns, pipes or further commands. What
 stands for it changes with its text, its folder, its program, each file that a word names, and what
-is taken along unnamed: modules beside a script, and what lies in the working folder where no file
-is named (a Makefile).
+is taken along unnamed: modules beside a script, and everything in the working folder unless what
+runs is named right at the beginning (`make`, `python3 -m report`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 _WORD = r"[A-Za-z0-9_./:,+@%=-]+"
@@ -23,6 +23,8 @@ _SIMPLE = re.compile(rf"{_WORD}(?: {_WORD})*")
 
 MOST_FILES, MOST_BYTES = 500, 64_000_000
 """Of a command's files, all together; with more it cannot be allowed for longer."""
+MOST_ENTRIES = 5_000
+"""Names in folders that are gone through for that."""
 
 _CHUNK = 1 << 20
 
@@ -59,8 +61,9 @@ def _files(words: list[str], folder: Path, search_path: str) -> Iterator[tuple[s
     for path in beside:
         ending = os.path.splitext(path)[1]  # noqa: PTH122 - a path with dots stays as it is
         yield from budget.listed(os.path.dirname(path), ending)  # noqa: PTH120
-    if not beside:
-        yield from budget.listed(str(folder))
+    runs_named = "/" in first or (len(words) > 1 and os.path.lexists(folder / words[1]))
+    if not runs_named:
+        yield from budget.tree(str(folder))
 
 
 def _named(word: str, folder: Path) -> str:
@@ -76,7 +79,7 @@ class _Budget:
     """Reads files, as many as can be looked at each time."""
 
     def __init__(self) -> None:
-        self._files, self._bytes = 0, 0
+        self._files, self._bytes, self._seen = 0, 0, 0
 
     def pinned(self, path: str) -> tuple[str, str]:
         """Where a path leads, and a digest of the file there. Raises `_Unfit` for what is none:
@@ -97,14 +100,31 @@ class _Budget:
                 left -= len(piece)
         return real, digest.hexdigest()
 
-    def listed(self, folder: str, ending: str = "") -> Iterable[tuple[str, ...]]:
+    def listed(self, folder: str, ending: str = "") -> Iterator[tuple[str, ...]]:
         """What lies directly in a folder, as far as it has this ending; folders by their names."""
-        with os.scandir(folder) as found:
-            entries = sorted((e for e in found if e.name.endswith(ending)), key=lambda e: e.name)
-        if len(entries) > MOST_FILES:
-            raise _Unfit
-        for entry in entries:
+        for entry in self._entries(folder):
+            if not entry.name.endswith(ending):
+                continue
             if entry.is_file():
                 yield entry.name, *self.pinned(entry.path)
             else:
                 yield entry.name, "no file"
+
+    def tree(self, folder: str) -> Iterator[tuple[str, ...]]:
+        """All that lies in a folder and in those below it; links to folders are not followed."""
+        for entry in self._entries(folder):
+            if entry.is_file():
+                yield entry.path, *self.pinned(entry.path)
+            elif entry.is_dir(follow_symlinks=False):
+                yield entry.path, "a folder"
+                yield from self.tree(entry.path)
+            else:
+                yield entry.path, os.path.realpath(entry.path)
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        self._seen += len(entries)
+        if self._seen > MOST_ENTRIES:
+            raise _Unfit
+        return entries

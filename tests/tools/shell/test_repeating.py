@@ -198,10 +198,29 @@ def test_another_program_of_that_name_is_another_command(work: Path) -> None:
     assert state("sh tools/report.sh", work) != first
 
 
-def test_where_no_file_is_named_those_of_the_working_folder_count(work: Path) -> None:
-    before = state("tool all", work)
-    (work / "Makefile").write_text("all:\n\techo evil\n")
-    assert state("tool all", work) != before
+@pytest.mark.parametrize(
+    "command",
+    ["tool all", "tool -m pkg.report data.csv", "tool -mpkg data.csv", "tool --in=data.csv"],
+)
+@pytest.mark.parametrize("changed", ["Makefile", "pkg/report.py", "pkg/deep/new.py"])
+def test_where_what_runs_is_not_named_everything_in_the_working_folder_counts(
+    command: str, changed: str, work: Path
+) -> None:
+    (work / "pkg" / "deep").mkdir(parents=True)
+    (work / "pkg" / "report.py").write_text("print()\n")
+    before = state(command, work)
+    assert before
+    (work / changed).write_text("evil\n")
+    assert state(command, work) != before
+
+
+def test_a_link_to_a_folder_is_not_followed_and_leads_where_it_did(work: Path) -> None:
+    (work / "more").symlink_to("tools")
+    before = state("tool", work)
+    assert before
+    (work / "more").unlink()
+    (work / "more").symlink_to("bin")
+    assert state("tool", work) != before
 
 
 def test_the_same_words_in_another_folder_are_another_command(work: Path, tmp_path: Path) -> None:
