@@ -14,7 +14,6 @@ from tests.channels.web.looking import PHONE, looking, violations
 from tests.channels.web.support import serving
 from tests.support import Gate, Probe, TextArguments
 
-
 ASKING = {"tools": {"approval": {"send": "ask"}}}
 
 
