@@ -10,6 +10,7 @@ Blocks; raises `StorageError`.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -46,14 +47,14 @@ class Answer(Struct, frozen=True):
 
 class Record(Struct, frozen=True):
     """A request, and its answer once there is one. `key` is the name of the key, `chat` where its
-    message went, `body` the digest of what was asked. `said` is all that was said in a request
-    without a conversation, so that another one can follow it. `created` is in seconds since the
+    message went, `digest` that of what was asked. `said` is all that was said in a request without
+    a conversation (`alone`) that another one may follow. `created` is in seconds since the
     epoch."""
 
     version: Literal[1] = 1
     key: str = ""
     chat: str = ""
-    body: str = ""
+    digest: str = ""
     created: int = 0
     alone: bool = False
     said: tuple[Said, ...] = ()
@@ -75,6 +76,7 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self._records, self._files = folder / "records", folder / "files"
+        self._changing = threading.Lock()
 
     def read(self, id: str) -> Record | None:
         """The record of a request, None where there is none of that id."""
@@ -83,17 +85,23 @@ class Records:
         record = self._file(id).read()
         return record if record.created else None
 
-    def write(self, id: str, record: Record) -> None:
-        """Keep a request, durably."""
-        with storage_errors(self._records):
-            self._records.mkdir(mode=0o700, exist_ok=True)
-        self._file(id).write(record)
+    def begin(self, id: str, record: Record) -> Record:
+        """Keep a request, durably, unless it is a repetition; the record that stands."""
+        with self._changing:
+            before = self.read(id)
+            if before is not None:
+                return before
+            with storage_errors(self._records):
+                self._records.mkdir(mode=0o700, exist_ok=True)
+            self._file(id).write(record)
+            return record
 
     def answer(self, id: str, answer: Answer) -> None:
         """Keep its answer, durably; the first one stays. A request without a record has none."""
-        record = self.read(id)
-        if record is not None and record.answer is None:
-            self.write(id, replace(record, answer=answer))
+        with self._changing:
+            record = self.read(id)
+            if record is not None and record.answer is None:
+                self._file(id).write(replace(record, answer=answer))
 
     def keep_files(self, id: str, files: tuple[Attachment, ...]) -> tuple[Media, ...]:
         """Keep the files of a message until it is answered, durably."""

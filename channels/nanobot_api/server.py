@@ -57,12 +57,11 @@ _SESSIONS = ("X-Nanobot-Session", "X-OpenWebUI-Chat-Id")
 
 
 class _Order(Struct, frozen=True):
-    """One request that is to be answered: its message, what is to be kept of it, whether there is
-    a record of it already, and the form of the answer."""
+    """One request that is to be answered: its message, its record (only kept where it can be
+    repeated or followed), and the form of the answer."""
 
     message: InboundMessage
     record: Record
-    is_known: bool
     shape: Shape
     stream: bool
 
@@ -221,27 +220,18 @@ class Server:
         """What a request comes to; what has to be kept of it is, when this returns. Raises
         `Problem`."""
         session = next((name for h in _SESSIONS if (name := http.headers.get(h, ""))), "")
+        token = http.headers.get("Idempotency-Key", "")
         async with self._body(http) as body:
             ask = await asyncio.to_thread(parse, body, session)
             try:
-                return await self._kept(await self._understood(http, key, ask, shape), ask)
+                return await self._understood(token, key, ask, shape)
             except StorageError as error:
                 raise storage_full(reason_of(error)) from error
 
-    async def _kept(self, order: _Order, ask: Ask) -> _Order:
-        """Keep a request's record and files, where it is new."""
-        message = order.message
-        if order.record.answer is None and not order.is_known and is_kept(message.event_id):
-            await asyncio.to_thread(self.records.write, order.id, order.record)
-        if order.record.answer is None and ask.files:
-            files = await asyncio.to_thread(self.records.keep_files, order.id, ask.files)
-            return replace(order, message=replace(message, media=files))
-        return order
-
     async def _understood(
-        self, http: web.Request, key: ApiKey, ask: Ask, shape: Callable[[Facts], Shape]
+        self, token: str, key: ApiKey, ask: Ask, shape: Callable[[Facts], Shape]
     ) -> _Order:
-        token, event_id = http.headers.get("Idempotency-Key", ""), ""
+        """What a request comes to, with its record and files on disk; `token` names repetitions."""
         if token:
             event_id = f"{REPEATABLE}{sha256(token.encode('utf-8', 'replace')).hexdigest()[:32]}"
         else:
@@ -255,22 +245,25 @@ class Server:
             name, context = await self._followed(key, ask.previous)
         chat = f"{key.name}:{name}"
         id = record_id(chat, event_id)
-        known = await asyncio.to_thread(self.records.read, id) if is_kept(event_id) else None
-        if known is not None and known.body != ask.digest:
+        said = (*ask.context, Said("user", ask.text)) if alone and ask.store else ()
+        record = Record(1, key.name, chat, ask.digest, self._now(), alone, said)
+        if is_kept(event_id):
+            record = await asyncio.to_thread(self.records.begin, id, record)
+        if record.digest != ask.digest:
             raise Problem(
                 422,
                 "This Idempotency-Key was used for another request.",
                 "idempotency_key_reused",
                 param="Idempotency-Key",
             )
-        said = (*ask.context, Said("user", ask.text)) if alone else ()
-        record = known or Record(1, key.name, chat, ask.digest, self._now(), alone, said)
+        files = ask.files if record.answer is None else ()
+        media = await asyncio.to_thread(self.records.keep_files, id, files) if files else ()
         facts = Facts(id, record.created, ask.conversation, ask.previous, ask.store, ask.with_usage)
         message = InboundMessage(
-            API, chat, key.person, ask.text, event_id, self._clock.now(),
+            API, chat, key.person, ask.text, event_id, self._clock.now(), media=media,
             by_program=True, off_record=alone, context=context,
         )  # fmt: skip
-        return _Order(message, record, known is not None, shape(facts), ask.stream)
+        return _Order(message, record, shape(facts), ask.stream)
 
     async def _followed(self, key: ApiKey, previous: str) -> tuple[str, tuple[Said, ...]]:
         """The conversation of an earlier response, and what was said before it began."""

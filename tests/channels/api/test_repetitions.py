@@ -36,6 +36,15 @@ async def test_a_repetition_gets_the_same_answer_and_runs_no_second_turn(api: Ap
     assert len(stored(api.home, "api:laptop:me")) == 4
 
 
+async def test_the_same_request_many_times_at_once_is_one_turn(api: Api) -> None:
+    model = ScriptedModel(says("Once."))
+    request = chat("Do it.", user="me")
+    async with api.running(model):
+        asking = (api.post("chat/completions", request, **AGAIN) for _ in range(20))
+        answers = await asyncio.gather(*asking)
+    assert {answer.data["choices"][0]["message"]["content"] for answer in answers} == {"Once."}
+
+
 async def test_it_is_repeated_without_a_conversation_and_after_a_restart_as_well(api: Api) -> None:
     async with api.running(ScriptedModel(says("One."))):
         first = await api.post("chat/completions", chat("Once"), **AGAIN)

@@ -1,0 +1,19 @@
+"""Checks the API for `nanobot doctor`: whether a program could use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from nanobot.channel import CheckFinding, CheckRequest
+from nanobot.channel.keys import ApiKeys
+from nanobot.text import counted
+
+
+async def check(request: CheckRequest) -> Sequence[CheckFinding]:
+    """Whether there are keys. Raises `StorageError`."""
+    keys = await asyncio.to_thread(ApiKeys(request.state_folder).all)
+    if not keys:
+        hint = "`nanobot api keys add NAME` makes one for a program."
+        return [CheckFinding("warn", "the API is on, and there is no key for it", hint)]
+    return [CheckFinding("ok", f"{counted(len(keys), 'key')} for programs")]
