@@ -233,9 +233,14 @@ def _planned(options: argparse.Namespace, place: UnitPlace, who: pwd.struct_pass
         writable.insert(1, os.path.normpath(folder))
     readable = [sys.prefix, sys.base_prefix, *tools.paths]
     readable += [folder for server in servers for folder in server.paths]
+    voices = (settings.model.transcription, settings.model.speech)
+    readable += [path for voice in voices for path in voice.paths]
     # Where the owner wants commands to do all that the account may, the unit does not restrict it.
     lets_out = (tools.enabled and tools.sandbox == "none") or any(
-        server.command and not server.sandbox for server in servers
+        (
+            *(server.command and not server.sandbox for server in servers),
+            *(voice.command and not voice.sandbox for voice in voices),
+        )
     )
     return Unit(
         command=(*command, "gateway"),

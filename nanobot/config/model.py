@@ -93,6 +93,12 @@ class VoiceProgram(SideModel, frozen=True):
         """Whether there is somebody to ask."""
         return bool(self.command or self.model)
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All that the program needs of the disk, as far as the settings name it."""
+        named = (argument for argument in self.command if argument.startswith("/"))
+        return (*self.read, *named) if self.command else ()
+
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.command and self.model:
             yield Fault(("command",), "and `model` exclude each other", "Leave out one of them.")

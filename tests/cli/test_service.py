@@ -181,10 +181,17 @@ def test_folders_are_those_of_the_account_that_the_service_runs_as(
     assert f"ReadWritePaths=-{systemd.home} -{kept}\n" in text
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        "tools:\n  exec:\n    sandbox: none\n",
+        "model:\n  speech:\n    command: [espeak-ng]\n    sandbox: false\n",
+    ],
+)
 def test_commands_that_the_owner_lets_out_are_not_shut_in_by_the_unit(
-    systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
+    systemd: FakeSystemd, config: str
 ) -> None:
-    configure(systemd.home, "tools:\n  exec:\n    sandbox: none\n")
+    configure(systemd.home, config)
     assert main(["service", "install"]) == 0
     assert not [line for line in systemd.lines if line.startswith(("Protect", "Private"))]
     assert "NoNewPrivileges=yes" in systemd.lines
