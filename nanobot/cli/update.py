@@ -52,11 +52,12 @@ _IMAGE = (
 
 class Installation(NamedTuple):
     """How this nanobot was installed. `source` is the clone that it is from, None where it is from
-    elsewhere; `origin` what pip takes then."""
+    elsewhere; `origin` what pip takes then. `editable`: what runs is the clone itself."""
 
     kind: Kind
     source: Path | None = None
     origin: str = "nanobot"
+    editable: bool = False
 
     def steps(self) -> tuple[tuple[str, ...], ...]:
         """The commands that bring it up to date; none for what is not done from within."""
@@ -68,7 +69,8 @@ class Installation(NamedTuple):
             case "clone":
                 return (*pull, ("make", "-C", str(self.source), ".venv/.installed"))
             case "pip" if self.source:
-                return (*pull, (*pip, f"{self.source}[standard]"))
+                way = ("--editable",) if self.editable else ()
+                return (*pull, (*pip, *way, f"{self.source}[standard]"))
             case "pip":
                 return ((*pip, "--upgrade", self.origin),)
             case "pipx":
@@ -97,7 +99,8 @@ def find_installation(
     where it had it from (PEP 610); None: what is known of this one."""
     root = package.parent
     if (root / ".git").exists() and (root / "pyproject.toml").exists():
-        return Installation("clone" if prefix == root / ".venv" else "pip", root)
+        kind: Kind = "clone" if prefix == root / ".venv" else "pip"
+        return Installation(kind, root, editable=True)
     if any(Path(mark).exists() for mark in container_marks):
         return Installation("image")
     source, origin = _origin(_direct_url() if direct_url is None else direct_url)
@@ -161,9 +164,7 @@ def bring_up_to_date(options: argparse.Namespace, found: Installation) -> int:
             raise NanobotError(_failed(step, code, steps[:number]), hint=_way_back(found, before))
     if options.json:
         return print_json(_data(found, steps, news))
-    return print_text(
-        "\nDone. `nanobot doctor` says how it is; a chat that is open ends with /exit.\n"
-    )
+    return print_text(f"\nDone. {_rest(options.home, steps)}`nanobot doctor` says how it is.\n")
 
 
 def _steps(options: argparse.Namespace, found: Installation) -> list[tuple[str, ...]]:
@@ -177,11 +178,21 @@ def _steps(options: argparse.Namespace, found: Installation) -> list[tuple[str, 
 
 def _restarts(home: Path) -> list[tuple[str, ...]]:
     """The restart of each service of the home that runs."""
+    machine = ("systemctl",) if os.geteuid() == 0 else ("sudo", "systemctl")
     places = [place for place in services_of(home) if _runs(place)]
     return [
-        ("systemctl", *(() if place.system else ("--user",)), "restart", place.unit)
+        (*(machine if place.system else ("systemctl", "--user")), "restart", place.unit)
         for place in places
     ]
+
+
+def _rest(home: Path, steps: Sequence[Sequence[str]]) -> str:
+    """What is left to do for a gateway that no service runs."""
+    from nanobot.cli.status import of_gateway
+
+    if any("restart" in step for step in steps) or of_gateway(home) is None:
+        return ""
+    return "The gateway that runs is the old one: `nanobot agent -m /restart` starts the new. "
 
 
 def _runs(place: UnitPlace) -> bool:

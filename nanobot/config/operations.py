@@ -1,34 +1,30 @@
 """The configuration for a page in a browser: what there is, what a change would do, and doing it.
 
 Invariants: no secret is sent; what is written is what the plan was made for (its `hash` goes
-along), can be loaded, and widens nothing: such changes are made in the terminal.
+along), can be loaded, and widens nothing: such changes are made in the terminal. What all this
+takes is loaded when it is asked for the first time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from nanobot.channel import Operation
 from nanobot.commands import text_argument
-from nanobot.config.changing import (
-    ConfigEdit,
-    ConfigPlan,
-    ExistingFiles,
-    plan,
-    widens_security,
-    write,
-)
-from nanobot.config.keys import KeyInfo, list_keys
 from nanobot.config.load import load_with_places
 from nanobot.config.settings import SECTIONS, Settings
-from nanobot.config.yamltext import ConfigChange, Setting
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.security.audit import AuditLog
+
+if TYPE_CHECKING:
+    from nanobot.config.changing import ConfigEdit, ConfigPlan
+    from nanobot.config.keys import KeyInfo
+    from nanobot.config.yamltext import ConfigChange, Setting
 
 Request = Mapping[str, object]
 Answered = dict[str, object]
@@ -56,13 +52,16 @@ class ConfigOperations:
         return await asyncio.to_thread(self._show)
 
     def _show(self) -> Answered:
+        from inspect import cleandoc
+
+        from nanobot.config.changing import ExistingFiles
+        from nanobot.config.keys import list_keys
+
         before = ExistingFiles.read(self._home, self._environ)
         settings, document = load_with_places(self._home, self._environ)
         return {
             "keys": [key_data(one) for one in list_keys(settings, document)],
-            "sections": {
-                name: inspect.cleandoc(model.__doc__ or "") for name, model in SECTIONS.items()
-            },
+            "sections": {name: cleandoc(model.__doc__ or "") for name, model in SECTIONS.items()},
             "warnings": list(settings.warnings),
             "restart_needed": not _same(settings, self._running),
             "hash": before.digest,
@@ -83,6 +82,8 @@ class ConfigOperations:
         }
 
     def _plan(self, edit: ConfigEdit) -> tuple[ConfigPlan, str]:
+        from nanobot.config.changing import ExistingFiles, plan
+
         before = ExistingFiles.read(self._home, self._environ)
         return plan(self._home, before, edit), before.digest
 
@@ -98,6 +99,8 @@ class ConfigOperations:
         return {"changed": changed, "diff": list(planned.lines), "restart_needed": bool(changed)}
 
     def _apply(self, edit: ConfigEdit, expected: str) -> ConfigPlan:
+        from nanobot.config.changing import ExistingFiles, plan, write
+
         before = ExistingFiles.read(self._home, self._environ)
         if before.digest != expected:
             raise NanobotError(
@@ -124,6 +127,8 @@ def _same(one: Settings, other: Settings) -> bool:
 
 def key_data(info: KeyInfo) -> Answered:
     """A key for machines."""
+    from nanobot.config.changing import widens_security
+
     return {
         "key": info.name,
         "type": info.kind,
@@ -144,6 +149,8 @@ def _error(error: ConfigError) -> Answered:
 
 def _edit(arguments: Request) -> ConfigEdit:
     """Raises `NanobotError`."""
+    from nanobot.config.changing import ConfigEdit
+
     changes = arguments.get("changes")
     if not isinstance(changes, Mapping) or not changes:
         raise NanobotError("the operation needs values by key in 'changes'")
@@ -152,6 +159,8 @@ def _edit(arguments: Request) -> ConfigEdit:
 
 def change_of(key: str, value: object) -> ConfigChange:
     """The change of a dotted key to a value as JSON has it. Raises `NanobotError`."""
+    from nanobot.config.yamltext import ConfigChange
+
     path = tuple(key.split("."))
     if not all(path) or len(path) < 2:
         raise NanobotError(f"{key!r} is not the name of a key", hint="Write it like agent.on_busy.")

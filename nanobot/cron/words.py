@@ -28,6 +28,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
+from functools import cache
 
 from nanobot.cron.schedule import At, Cron, Every, Schedule, ScheduleError, parse, placed_in
 
@@ -60,22 +61,20 @@ _TIMES = rf"(?:,?\s*(?P<times>{_TIME}{_MORE}))?"
 _ONE_TIME = rf"(?:,?\s*(?P<times>{_TIME}))?"
 _NTH = r"(?P<nth>\d{1,2}(?:st|nd|rd|th)?|last)(?:\s+day)?\b"
 
-_INTERVAL = re.compile(
-    rf"(?:every|each)\s+(?:(?P<span>{_SPAN})|(?P<unit>minute|hour)\b)|(?P<hourly>hourly)\b"
-)
-_RECURRING = re.compile(
+_INTERVAL = rf"(?:every|each)\s+(?:(?P<span>{_SPAN})|(?P<unit>minute|hour)\b)|(?P<hourly>hourly)\b"
+_RECURRING = (
     rf"(?:(?:every|each)\s+(?:(?P<day>day)\b|(?P<kind>weekday|weekend)s?\b|(?P<names>{_NAMES})"
     rf"|(?P<other>(?:other|second|{_NUMBER})\s+\w+|week|year)\b)"
     rf"|(?P<daily>daily)\b|(?:on\s+)?(?:(?P<kinds>weekday|weekend)s\b|(?P<plural>{_PLURAL})))"
     rf"{_TIMES}"
 )
-_MONTHLY = re.compile(
+_MONTHLY = (
     rf"(?:on\s+(?:the\s+)?{_NTH}\s+of\s+(?:every|each|the)\s+month\b"
     rf"|(?:every\s+month|monthly)(?:,?\s+on\s+(?:the\s+)?{_NTH.replace('nth', 'nth2')})?)"
     rf"{_ONE_TIME}"
 )
-_IN = re.compile(rf"in\s+(?P<span>{_SPAN})")
-_ONCE = re.compile(
+_IN = rf"in\s+(?P<span>{_SPAN})"
+_ONCE = (
     rf"(?:(?P<near>today|tomorrow|(?:the\s+)?day\s+after\s+tomorrow)\b"
     rf"|(?P<date>\d{{4}}-\d\d-\d\d)(?![\w-])"
     rf"|(?:on\s+)?(?:the\s+)?(?P<number>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH})"
@@ -85,14 +84,17 @@ _ONCE = re.compile(
     rf"|(?:(?P<how>on|this|next)\s+)?(?P<name>{_NAME})"
     rf"){_ONE_TIME}"
 )
-_AT = re.compile(rf"(?P<times>at\s+(?:{_CLOCK}|\d{{1,2}}(?![\w:.-])))")
+_AT = rf"(?P<times>at\s+(?:{_CLOCK}|\d{{1,2}}(?![\w:.-])))"
+_compiled = cache(re.compile)
+"""At the first use: these take as long as everything else of a start."""
+
 _FORMS = (_INTERVAL, _RECURRING, _MONTHLY, _IN, _ONCE, _AT)
 
 
 def longest_prefix(text: str) -> str:
     """What of `text`, from its beginning, are words of this grammar, a time left out included."""
     lower = text.lower()
-    found = [match.end() for form in _FORMS if (match := form.match(lower))]
+    found = [match.end() for form in _FORMS if (match := _compiled(form).match(lower))]
     return text[: max(found, default=0)]
 
 
@@ -100,13 +102,13 @@ def recurring(text: str) -> Schedule | None:
     """What comes again and again by these words; None where they speak of nothing such. Raises
     `ScheduleError` where they do and cannot be used."""
     words = " ".join(text.lower().split())
-    if found := _INTERVAL.fullmatch(words):
+    if found := _compiled(_INTERVAL).fullmatch(words):
         span = found["span"] or f"1 {found['unit'] or 'hour'}"
         return parse(f"every {_compact(span)}")
-    if found := _RECURRING.fullmatch(words):
+    if found := _compiled(_RECURRING).fullmatch(words):
         weekdays = _weekdays(text, found)
         return Cron(f"{_hours(text, found)} * * {weekdays}")
-    if found := _MONTHLY.fullmatch(words):
+    if found := _compiled(_MONTHLY).fullmatch(words):
         day = _day_of_month(text, found)
         return Cron(f"{_hours(text, found)} {day} * *")
     return None
@@ -118,11 +120,11 @@ def understand(text: str, now: datetime) -> Schedule:
     words = " ".join(text.lower().split())
     if (schedule := recurring(text)) is not None:
         return schedule
-    if found := _IN.fullmatch(words):
+    if found := _compiled(_IN).fullmatch(words):
         return _after(f"every {_compact(found['span'])}", text, now)
-    if found := _ONCE.fullmatch(words):
+    if found := _compiled(_ONCE).fullmatch(words):
         return _moment(text, _date(text, found, now), found, now)
-    if found := _AT.fullmatch(words):
+    if found := _compiled(_AT).fullmatch(words):
         return _moment(text, now.date(), found, now)
     try:
         return parse(text)

@@ -138,8 +138,11 @@ def test_how_it_was_installed_is_found_out(tmp_path: Path) -> None:
     clone, venv = tmp_path / "clone", tmp_path / "venv"
     (clone / ".git").mkdir(parents=True)
     (clone / "pyproject.toml").touch()
-    assert found(clone / "nanobot", clone / ".venv") == Installation("clone", clone)
-    assert found(clone / "nanobot", venv) == Installation("pip", clone)
+    run = found(clone / "nanobot", clone / ".venv")
+    assert run == Installation("clone", clone, editable=True)
+    own = found(clone / "nanobot", venv)
+    assert own == Installation("pip", clone, editable=True)
+    assert own.steps()[1][-2:] == ("--editable", f"{clone}[standard]")
     site = venv / "lib" / "nanobot"
     assert found(site, venv) == Installation("pip")
     from_clone = json.dumps({"url": f"file://{clone}", "dir_info": {}})
