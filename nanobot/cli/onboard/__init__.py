@@ -31,16 +31,23 @@ _TEXTS = (
 )
 
 
+_IDS = tuple(one.id for one in PROVIDERS)
+
+
+def _provider(text: str) -> str:
+    if text not in _IDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(_IDS)}")
+    return text
+
+
 def add_onboard(commands: Commands) -> None:
     """`nanobot onboard`."""
     parser = add(commands, "onboard", "set nanobot up, or change how it is set up", _onboard)
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.flag("--non-interactive", "ask nothing; do what the options say")
-    ids = [one.id for one in PROVIDERS]
-    parser.add_argument(
-        "--provider", choices=ids, default="", help="whose model, in place of a URL"
-    )
+    known = f"whose model, in place of a URL: {', '.join(_IDS)}"
+    parser.option("--provider", "ID", known, type=_provider, default="")
     for name, metavar, summary in _TEXTS:
         parser.option(name, metavar, summary, default="")
     parser.flag("--api-key-stdin", "read the API key from standard input")
