@@ -35,7 +35,7 @@ _IDS = tuple(one.id for one in PROVIDERS)
 
 
 def _provider(text: str) -> str:
-    if text not in _IDS:
+    if text and text not in _IDS:  # argparse has its default checked as well
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(_IDS)}")
     return text
 
