@@ -13,14 +13,16 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from loguru import logger
 from msgspec import Struct
 
 from nanobot.clock import first_error
-from nanobot.errors import NanobotError, StorageError, ToolError
+from nanobot.errors import NanobotError, ToolError
 from nanobot.io import storage_errors
 from nanobot.security.paths import Root
 from nanobot.security.sandbox import PATH, Confined, Launch, Sandbox, SandboxRefused
@@ -37,6 +39,7 @@ _LOOK_SECONDS = 0.2
 _SAID_CHARACTERS = 4_000
 """Of what a program complains, as much is kept of its end."""
 _LINE_CHARACTERS = 200
+_TRIES, _PAUSE = 10, 0.1
 _DRAIN_SECONDS = 5.0
 """In which what a program left behind is cleared away."""
 
@@ -63,9 +66,7 @@ class Program(Struct, frozen=True):
         """All that it may read: a model that it names is there without being said twice."""
         named = [Path(argument) for argument in self.command if argument.startswith("/")]
         shown = [*self.read, *_environment_of(Path(self.command[0]))]
-        for (
-            path
-        ) in named:  # what lies in a folder that is shown is there; where it leads may not be
+        for path in named:  # in a folder that is shown it is there; where it leads may not be
             inside = any(map(path.is_relative_to, shown))
             shown.append(Path(os.path.realpath(path)) if inside else path)
         own = [path for path in dict.fromkeys(shown) if _is_own(path) and path.exists()]
@@ -120,7 +121,7 @@ class Programs:
                     hint="A smaller model is faster; or raise timeout_seconds.",
                 ) from error
             finally:
-                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                await asyncio.to_thread(_clear, folder)
 
     @asynccontextmanager
     async def _place(self, program: Program) -> AsyncIterator[None]:
@@ -148,7 +149,7 @@ class Programs:
         with storage_errors(self._folder):
             if not self._swept:
                 self._swept = True
-                shutil.rmtree(self._folder, ignore_errors=True)
+                _clear(self._folder)
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(dir=self._folder))
 
@@ -203,7 +204,7 @@ class Desk:
                     raise _failure(name, why, said)
                 return await asyncio.to_thread(os.pread, printed.fileno(), most, 0)
         except (SandboxRefused, OSError) as error:
-            if isinstance(error, StorageError | TimeoutError):
+            if isinstance(error, TimeoutError):
                 raise
             hint = error.hint if isinstance(error, NanobotError) else ""
             raise VoiceFailed(f"{name} cannot be run: {error}", hint=hint) from error
@@ -255,6 +256,22 @@ def _fill(descriptor: int, content: bytes) -> None:
     with os.fdopen(os.dup(descriptor), "wb") as file:
         file.write(content)
     os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def _clear(folder: Path) -> None:
+    """Remove a folder, whatever modes a program gave to what is in it; what is being killed may
+    still write for a moment. Blocks."""
+    for _ in range(_TRIES):
+        for place, names, _ in os.walk(folder):
+            for path in (Path(place, name) for name in names):
+                with suppress(OSError):
+                    if not path.is_symlink():
+                        path.chmod(0o700)
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(_PAUSE)
+    logger.warning("{} cannot be removed", folder)
 
 
 def _size_of(folder: Path) -> int:

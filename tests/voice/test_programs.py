@@ -187,6 +187,21 @@ def test_only_known_placeholders_are_replaced() -> None:
     assert filled(command, places) == ["a", "--in=/x", "{other}", '{"json": "/y"}']
 
 
+async def test_a_folder_that_is_locked_is_cleared_away_and_nothing_that_a_link_leads_to(
+    home: Path, disk_path: Path
+) -> None:
+    kept = disk_path / "kept"
+    kept.mkdir(mode=0o755)
+    (kept / "file").write_text("mine")
+    programs = Programs(SandboxFinder("auto", home), home / "state" / "voice")
+    locking = f'cd "$TMPDIR"; mkdir -p a/b; ln -s {kept} a/link; chmod 0 a/b; chmod 0 a; echo ok'
+    program = Program(("sh", "-c", locking), sandboxed=False)
+    assert await ProgramSpeaker(programs, program).speak("x") == b"ok\n"
+    assert left(home) == []
+    assert (kept / "file").read_text() == "mine"
+    assert kept.stat().st_mode & 0o777 == 0o755
+
+
 async def test_who_finds_no_place_in_time_does_without(home: Path) -> None:
     programs = Programs(SandboxFinder("auto", home), home / "state" / "voice", at_once=1)
     async with asyncio.TaskGroup() as tasks:
