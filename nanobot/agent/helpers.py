@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from typing import Annotated
@@ -29,6 +29,7 @@ from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.bus.queue import MessageBus
+from nanobot.channel import Operation
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.taint import origins_of, relayed_origin
 from nanobot.messages import Message
@@ -61,6 +62,7 @@ class _Helper(Struct):
     caller: TurnContext
     messages_read: tuple[Message, ...]
     tainted: tuple[str, ...]
+    begun_at: datetime
     log: TurnLog = field(default_factory=TurnLog)
     work: asyncio.Task[None] | None = field(default=None)
 
@@ -115,6 +117,28 @@ class Helpers:
         self._tasks = Background()
         self._at_work: dict[str, _Helper] = {}
 
+    def table(self) -> Mapping[str, Operation]:
+        """The operation `helpers.list`, as it is called over the socket."""
+        return {"helpers.list": self.list}
+
+    async def list(self, _: Mapping[str, object]) -> dict[str, object]:
+        """Those at work, the one that began first before the others."""
+        return {
+            "helpers": [
+                {
+                    "id": one.id,
+                    "label": one.label,
+                    "task": one.task,
+                    "session": one.caller.session_key,
+                    "scope": one.caller.scope,
+                    "begun_at": one.begun_at.isoformat(timespec="seconds"),
+                    "steps": len(one.log.messages),
+                }
+                for one in self._at_work.values()
+            ],
+            "minutes": self._minutes,
+        }
+
     async def spawn(self, task: str, label: str, caller: TurnContext) -> str:
         """Let a helper work on `task`; its id. Raises `ToolError` and `StorageError`."""
         mine, most = self._of(caller.session_key), MOST_OF_ONE
@@ -125,8 +149,9 @@ class Helpers:
             raise ToolError(f"{len(mine)} helpers are at work here already; wait for them")
         label = one_line(label or task, _LABEL_CHARACTERS)
         messages_read = tuple(caller.messages_read())
-        helper = _Helper(self._new_id(), label, task, caller, messages_read, caller.origins())
-        lost = helper.report(_LOST.format(one_line(task, 1_000)), self._clock.now())
+        now, origins = self._clock.now(), caller.origins()
+        helper = _Helper(self._new_id(), label, task, caller, messages_read, origins, now)
+        lost = helper.report(_LOST.format(one_line(task, 1_000)), now)
         self._at_work[helper.id] = helper
         try:
             await self._journal.add_helper(helper.id, lost)
@@ -159,7 +184,7 @@ class Helpers:
         """End all of them; the next start says so."""
         await self._tasks.drain(0)
 
-    def _of(self, session_key: str) -> list[_Helper]:
+    def _of(self, session_key: str) -> Sequence[_Helper]:
         return [h for h in self._at_work.values() if h.caller.session_key == session_key]
 
     async def _run(self, helper: _Helper) -> None:

@@ -21,7 +21,8 @@ from nanobot.agent.messaging import SendCommand
 from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base, Models, model_name, prices
 from nanobot.app.memory import MemoryParts
-from nanobot.app.services import Agent, Platforms, Upkeep
+from nanobot.app.recording import recorded
+from nanobot.app.services import Agent, Platforms, Upkeep, heartbeat_operations
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.channel import Operation
@@ -39,6 +40,7 @@ from nanobot.memory.keeping import Keeping
 from nanobot.memory.service import MemoryService
 from nanobot.memory.service.commands import ForgetQuestions, MemoryCommands
 from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
+from nanobot.memory.service.page import MemoryPage
 from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
@@ -67,14 +69,17 @@ def build_operations(
         names = await models.served.names() if models.served else ()
         return {"models": list(names), "default": model}
 
-    return {
+    operations: dict[str, Operation] = {
         **status.table(),
         **Conversations(stores.sessions, base.scopes).table(),
         **Operations(model, prices(settings), journal, stores.sessions, base.bus).table(),
         **memory.service.table(),
+        **MemoryPage(memory.service.memory, memory.memories.existing_scopes).table(),
         **pairing.table(),
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
+        **heartbeat_operations(base, memory).table(),
+        **toolbox.helpers.table(),
         **toolbox.mcp.table(),
         **toolbox.approving.table(),
         **ConfigOperations(settings, toolbox.audit).table(),
@@ -84,6 +89,7 @@ def build_operations(
         "commands": commands,
         "models": served,
     }
+    return recorded(operations, toolbox.audit)
 
 
 def register_commands(

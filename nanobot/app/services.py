@@ -4,7 +4,7 @@ backups, and the watch over it all."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from nanobot.app.base import Base, Models, Routine, about, prices
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.config.settings import Settings
-from nanobot.cron.heartbeat import ActiveHours, Heartbeat
+from nanobot.cron.heartbeat import ActiveHours, Heartbeat, HeartbeatOperations
 from nanobot.cron.schedule import parse
 from nanobot.errors import StorageError
 from nanobot.gateway.channels import HostParts, SenderRateLimit, Supervisor
@@ -189,10 +189,8 @@ def build_routines(
     if settings.cron.enabled:
         yield toolbox.cron
     if (every := settings.heartbeat.interval) is not None:
-        document = memory.memories.of(OWNER).store
         yield Heartbeat(
-            partial(document.read, HEARTBEAT),
-            document.template_of(HEARTBEAT),
+            *_heartbeat_text(memory),
             base.known_chats.owners_latest,
             base.bus.publish_internal,
             base.clock,
@@ -200,6 +198,19 @@ def build_routines(
             ActiveHours(*settings.heartbeat.hours),
             base.stores.journal.is_busy,
         )
+
+
+def heartbeat_operations(base: Base, memory: MemoryParts) -> HeartbeatOperations:
+    """What the owner sees of the heartbeat, whether it beats or not."""
+    wanted = base.settings.heartbeat
+    hours = ActiveHours(*wanted.hours)
+    return HeartbeatOperations(*_heartbeat_text(memory), base.clock, wanted.interval, hours)
+
+
+def _heartbeat_text(memory: MemoryParts) -> tuple[Callable[[], str], str]:
+    """How HEARTBEAT.md is read, and what it begins with."""
+    document = memory.memories.of(OWNER).store
+    return partial(document.read, HEARTBEAT), document.template_of(HEARTBEAT)
 
 
 class Upkeep:

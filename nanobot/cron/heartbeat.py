@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, time, timedelta
 
 from msgspec import Struct
 
 from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.channel import Operation
 from nanobot.clock import Clock
 from nanobot.cron.job import SMALL_STEP, address_of, moment_text
 from nanobot.messages import SILENT
@@ -125,3 +126,47 @@ class Heartbeat(Periodic):
                 scope=OWNER,
             )
         )
+
+
+class HeartbeatOperations:
+    """The operation `heartbeat.show`; the arguments are as in `Heartbeat`, `every` is None where it
+    is off."""
+
+    def __init__(
+        self,
+        read: Callable[[], str],
+        template: str,
+        clock: Clock,
+        every: timedelta | None,
+        hours: ActiveHours,
+    ) -> None:
+        self._read, self._template, self._clock = read, template, clock
+        self._every, self._hours = every, hours
+
+    def table(self) -> Mapping[str, Operation]:
+        """By name, as it is called over the socket."""
+        return {"heartbeat.show": self.show}
+
+    async def show(self, _: Mapping[str, object]) -> dict[str, object]:
+        """Whether it is `on`, every how many `seconds`, when the `next` beat is due within the
+        hours `start` to `end`, the `text` of HEARTBEAT.md and whether that `asks` for anything.
+        What was done stands in the conversation `session`."""
+        text, now = await asyncio.to_thread(self._read), self._clock.now()
+        following = None
+        if self._every is not None:
+            following = last_beat(now, self._every).astimezone(now.tzinfo) + self._every
+            if not self._hours.cover(following):
+                start = following.replace(
+                    hour=self._hours.start.hour, minute=self._hours.start.minute, second=0
+                )
+                following = start if start >= following else start + timedelta(days=1)
+        return {
+            "on": self._every is not None,
+            "seconds": int(self._every.total_seconds()) if self._every else 0,
+            "start": self._hours.start.isoformat("minutes"),
+            "end": self._hours.end.isoformat("minutes"),
+            "next": following.isoformat(timespec="minutes") if following else None,
+            "text": text[:MOST_TEXT],
+            "asks": has_tasks(text, self._template),
+            "session": SESSION,
+        }

@@ -153,6 +153,9 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
         "chat": job.address.key,
         "next": due.astimezone(zone).isoformat() if due else None,
         "last": job.runs[-1].astimezone(zone).isoformat() if job.runs else None,
+        "runs": [one.astimezone(zone).isoformat() for one in job.runs],
+        "session": job.session_key,
+        "words": schedule_text(job),
         "created_at": job.created_at.astimezone(zone).isoformat(timespec="seconds"),
         "origins": list(job.origins),
     }
@@ -277,14 +280,16 @@ class CronOperations:
         return {"cron.list": self.list, "cron.add": self.add, **changes}
 
     async def list(self, _: Request) -> Answered:
-        """No arguments."""
+        """No arguments. `chats` are those that a job can speak in."""
         now = self._clock.now()
         jobs = [fields_of(job, now) for job in await self._service.jobs(ALL_SCOPES)]
-        return {"jobs": jobs, "trouble": self._service.problem}
+        chats = await asyncio.to_thread(self._chats.addresses)
+        return {"jobs": jobs, "chats": chats, "trouble": self._service.problem}
 
     async def add(self, arguments: Request) -> Answered:
         """`schedule`, `message`, and where wanted `name`, `zone`, `chat` (by default the chat that
-        the owner used last, or the terminal)."""
+        the owner used last, or the terminal), `reminder` (the text itself is sent, no model
+        runs)."""
         chat = _optional(arguments, "chat")
         now = self._clock.now()
         job = await self._service.add(
@@ -295,6 +300,7 @@ class CronOperations:
                 now,
                 name=_optional(arguments, "name"),
                 zone=_optional(arguments, "zone"),
+                reminder=arguments.get("reminder") is True,
             )
         )
         when = f"{schedule_text(job)}, {next_text(job, now)}, in {job.address.key}"

@@ -22,6 +22,8 @@ _MOST = 200
 """Conversations, or messages, of one answer."""
 _TITLE = 80
 """Characters of a title."""
+_NAMED = 10
+"""Chats and names that are told of a scope."""
 
 
 class Conversations:
@@ -37,6 +39,7 @@ class Conversations:
             "conversations.show": self.show,
             "conversations.find": self.find,
             "conversations.scope": self.scope,
+            "conversations.scopes": self.scopes,
         }
 
     def register(self, registry: CommandRegistry) -> None:
@@ -89,6 +92,27 @@ class Conversations:
         """The scope of a person by an `account` of theirs (`telegram:12345`, `owner`)."""
         account = text_argument(arguments, "account")
         return {"scope": self._scopes.of_session("web:", {"sender": account})}
+
+    async def scopes(self, _: Mapping[str, object]) -> dict[str, object]:
+        """Each scope that has conversations: how many, in which `chats` and under which `names`
+        (some of each), and the accounts that are `linked` to it."""
+        return {"scopes": await asyncio.to_thread(self._by_scope)}
+
+    def _by_scope(self) -> list[dict[str, object]]:
+        found: dict[str, list[SessionInfo]] = {scope: [] for scope in self._scopes.linked}
+        for info in self._sessions.list_sessions():
+            found.setdefault(self._scopes.of_session(info.key, info.metadata), []).append(info)
+        return [
+            {
+                "scope": scope,
+                "conversations": len(infos),
+                "chats": [info.key for info in infos[:_NAMED]],
+                "names": list(dict.fromkeys(filter(None, map(_name, infos))))[:_NAMED],
+                "linked": list(self._scopes.linked.get(scope, ())),
+                "updated_at": infos[0].updated_at.isoformat() if infos else "",
+            }
+            for scope, infos in found.items()
+        ]
 
     def _list(self, scope: str, query: str, offset: int, limit: int) -> dict[str, object]:
         chosen, total = [], 0
@@ -143,15 +167,19 @@ def _searched(info: SessionInfo) -> str:
     return f"{_titled(info.metadata)}\n{info.key}\n{info.preview}".casefold()
 
 
-def _listed(info: SessionInfo, scope: str) -> dict[str, object]:
+def _name(info: SessionInfo) -> str:
     name = info.metadata.get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _listed(info: SessionInfo, scope: str) -> dict[str, object]:
     return {
         "key": info.key,
         "channel": Address.of(info.key).channel,
         "chat": chat_of(info.key, info.metadata),
         "scope": scope,
         "title": _titled(info.metadata),
-        "name": name if isinstance(name, str) else "",
+        "name": _name(info),
         "preview": info.preview,
         "updated_at": info.updated_at.isoformat(),
     }

@@ -330,15 +330,14 @@ class GitStore:
         found = bisect_right(versions, number, key=attrgetter("number"))
         return versions[found - 1] if found else None
 
-    def log(self, limit: int = 20) -> list[Version]:
-        """The newest versions of the scope, newest first; those of one run are one."""
-        versions, found = self.versions(), list[Version]()
-        for version in reversed(versions):
-            if len(found) == limit:
-                break
-            if version.is_in(self.prefix) and (run := _run(version, versions))[-1] == version:
-                found.append(_joined(run))
-        return found
+    def log(self, limit: int = 20, skip: int = 0) -> list[Version]:
+        """The newest versions of the scope after the `skip` newest, newest first; those of one run
+        are one."""
+        return [_joined(run) for run in self._runs()[skip : skip + limit]]
+
+    def count(self) -> int:
+        """How many `log` has in all."""
+        return len(self._runs())
 
     def version(self, number: int) -> Version:
         """One version, with those of its run. Raises `UnknownVersion`, for one of another scope as
@@ -426,6 +425,15 @@ class GitStore:
         if version is None or version.number != number or not version.is_in(self.prefix):
             raise UnknownVersion(number)
         return _run(version, self.versions())
+
+    def _runs(self) -> list[list[Version]]:
+        """The versions of the scope, those of one run together; the newest first."""
+        runs: dict[object, list[Version]] = {}
+        for version in self.versions():
+            run = version.change.run
+            runs.setdefault((run, version.scope) if run else version.number, []).append(version)
+        inside = (run for run in runs.values() if run[-1].is_in(self.prefix))
+        return sorted(inside, key=lambda run: run[-1].number, reverse=True)
 
     def _texts(self, number: int, path: str) -> tuple[str, str]:
         """What a version found in a file, and what it made of it."""

@@ -92,6 +92,16 @@ class Scopes:
         """The scope of the person with an account: `telegram:12345`, or `owner`."""
         return self._scope_of_person(API, account)
 
+    @property
+    def linked(self) -> Mapping[str, Sequence[str]]:
+        """The accounts that are one person's, by scope."""
+        persons = {tuple(names): names for names in self._linked.values()}
+        return {
+            self._scope_of_person(*names[0].split(":", 1)): names
+            for names in persons.values()
+            if ":" in names[0]
+        }
+
     def of_message(
         self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]
     ) -> str:

@@ -412,8 +412,11 @@ def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:
 
 
 def only_match(text: str, lines: Sequence[FactLine]) -> FactLine:
-    """The one line that holds the words of `text`, and of several the one with the fewest others.
-    Raises `NanobotError`."""
+    """The one line that is `text`, or else holds its words, and of several the one with the fewest
+    others. Raises `NanobotError`."""
+    exact = [line for line in lines if line.text.strip() == text.strip()]
+    if len(exact) == 1:
+        return exact[0]
     found = matching_lines(text, lines)
     if not found:
         raise NanobotError("no fact says this", hint="`/memory` shows what is remembered.")

@@ -117,11 +117,15 @@ async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
                 "enabled": True,
                 "next": "2026-03-02T10:00:00+01:00",
                 "last": None,
+                "runs": [],
+                "session": f"cron:{job.id}",
+                "words": "every 1h",
                 "created_by": "7",
                 "created_at": "2026-03-02T09:00:00+01:00",
                 "origins": [],
             }
         ],
+        "chats": ["telegram:-100", "telegram:7:3"],
         "trouble": "",
     }
     for name in ("pause", "resume", "run", "remove"):

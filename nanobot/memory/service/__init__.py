@@ -65,6 +65,7 @@ class _Given(msgspec.Struct):
     version: _Number | None = None
     to: _Number | None = None
     numbers: list[_Number] = []
+    codes: list[str] = []
     session: str = ""
     since: date | None = None
     until: date | None = None
@@ -73,6 +74,14 @@ class _Given(msgspec.Struct):
     limit: _Number = 10
     origin: str = ""
     person: str = ""
+    skip: Annotated[int, msgspec.Meta(ge=0)] = 0
+    own: bool = False
+
+    @property
+    def asker(self) -> str:
+        """Who asks: with `own` the person of the scope; else the owner, whose words in the memory
+        of another person are none of those without an origin."""
+        return "" if self.own or self.scope == OWNER or is_group(self.scope) else "owner"
 
     def needed(self, name: Literal["text", "remote", "person"]) -> str:
         """A text that may not be missing."""
@@ -80,6 +89,11 @@ class _Given(msgspec.Struct):
         if not value.strip():
             raise NanobotError(f"the operation needs a text in {name!r}")
         return value
+
+    @property
+    def names(self) -> list[str | int]:
+        """Of facts that wait: their numbers, or the codes that stay theirs while others go."""
+        return [*self.numbers, *self.codes]
 
     def query(self) -> Query:
         """What to search for."""
@@ -92,6 +106,7 @@ class _Given(msgspec.Struct):
             role=self.role,
             source=self.source,
             limit=min(self.limit, _MOST_HITS),
+            skip=self.skip,
         )
 
 
@@ -117,8 +132,8 @@ class MemoryService:
         """The operations named `memory.…`. All callers are the owner of the home."""
         operations: dict[str, Callable[[_Given], Awaitable[Report]]] = {
             "show": lambda given: self.overview(given.scope),
-            "search": lambda given: self.search(given.query(), given.scope, _asker(given.scope)),
-            "why": lambda given: self.why(given.needed("text"), given.scope, _asker(given.scope)),
+            "search": lambda given: self.search(given.query(), given.scope, given.asker),
+            "why": lambda given: self.why(given.needed("text"), given.scope, given.asker),
             "log": lambda given: self.log(given.version, given.scope),
             "versions": lambda given: self.versions(given.scope),
             "restore": self._restore_given,
@@ -128,8 +143,8 @@ class MemoryService:
             "propose": lambda given: self.propose(given.needed("text"), given.origin, given.scope),
             "scope_of": lambda given: self.scope_of(given.needed("person")),
             "pending": lambda given: self.pending(given.scope),
-            "accept": lambda given: self.decide("accept", given.numbers, given.scope),
-            "drop": lambda given: self.decide("drop", given.numbers, given.scope),
+            "accept": lambda given: self.decide("accept", given.names, given.scope),
+            "drop": lambda given: self.decide("drop", given.names, given.scope),
             "rebuild": lambda _: self.rebuild(),
             "importance": lambda given: self.set_importance(
                 given.level or 0, given.needed("text"), given.scope
@@ -394,12 +409,6 @@ class MemoryService:
         memory = self.memory(scope)
         await memory.store.record_hand_edits()
         return memory
-
-
-def _asker(scope: str) -> str:
-    """Who asks from the command line: the owner, whose words in the memory of another person are
-    none of those without an origin."""
-    return "" if scope == OWNER or is_group(scope) else "owner"
 
 
 def _by_name(operation: Callable[[_Given], Awaitable[Report]]) -> Operation:

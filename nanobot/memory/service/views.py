@@ -174,7 +174,7 @@ def search_report(query: Query, result: SearchResult, asker: str = "") -> Report
         | {"score": round(hit.score, 4), "before": hit.before, "after": hit.after}
         for hit in result.hits
     ]
-    return Report.of("\n".join(lines), hits=hits, terms=result.terms)
+    return Report.of("\n".join(lines), hits=hits, terms=result.terms, left=result.left)
 
 
 def _hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:
@@ -202,7 +202,7 @@ def version_report(version: Version, diff: str) -> Report:
     more = len(lines) - _DIFF_SHOWN
     shown = [*lines[:_DIFF_SHOWN], *([f"… {more:,} more lines"] if more > 0 else [])]
     text = f"{_version_line(version)}\n\n{indented(shown)}"
-    return Report.of(text, **_version(version), diff=diff)
+    return Report.of(text, **version_data(version), diff=diff)
 
 
 def versions_report(versions: Sequence[Version]) -> Report:
@@ -215,7 +215,7 @@ def versions_report(versions: Sequence[Version]) -> Report:
             "then: `/dream-restore --to N`."
         )
         text = "\n".join([*lines, "", how])
-    return Report.of(text, versions=[*map(_version, versions)])
+    return Report.of(text, versions=[*map(version_data, versions)])
 
 
 def _version_line(version: Version) -> str:
@@ -229,7 +229,8 @@ def _version_line(version: Version) -> str:
     return f"{version.number}  {when}  {tag} {shortened(summary, 160)} ({paths})"
 
 
-def _version(version: Version) -> dict[str, object]:
+def version_data(version: Version) -> dict[str, object]:
+    """A version for machines."""
     return {
         "version": version.number,
         "commit": version.commit,
@@ -315,6 +316,7 @@ def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Repor
 def _fact(fact: PendingFact) -> dict[str, object]:
     return {
         "number": fact.number,
+        "code": fact.code,
         "day": fact.day,
         "from": fact.origins,
         "path": fact.path,

@@ -1,0 +1,264 @@
+"""What a page shows of a memory, piece by piece, and the change of one line in place.
+
+A fact is named by an id that is a hash of where it stands and what it says: of a line that was
+changed meanwhile there is none, so nothing is done to another one by mistake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import date
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from nanobot.channel import Operation
+from nanobot.errors import NanobotError
+from nanobot.memory.digests import digest_path, is_month
+from nanobot.memory.documents import ALL_FACTS, FACTS, RETIRED
+from nanobot.memory.guard import (
+    fact_lines,
+    list_mark,
+    summary_of_change,
+    without_list_mark,
+)
+from nanobot.memory.importance import (
+    Importance,
+    importance_mark,
+    importance_of,
+    without_importance,
+)
+from nanobot.memory.lines import Operation as LineOperation
+from nanobot.memory.lines import lines_of, split
+from nanobot.memory.scopes import OWNER, Memory
+from nanobot.memory.service.views import version_data
+from nanobot.memory.store import note_path
+from nanobot.memory.version import Change
+
+_ID = 16
+_MOST = 200
+_LONGEST = 2_000
+"""Characters of a fact."""
+_USUAL = Importance()
+
+_Whole = Annotated[int, Meta(ge=0)]
+
+
+class _Given(Struct):
+    """What an operation is called with by name, as JSON."""
+
+    scope: str = OWNER
+    path: str = ""
+    section: str = ""
+    text: str = ""
+    new: str = ""
+    day: str = ""
+    id: str = ""
+    offset: _Whole = 0
+    limit: _Whole = 50
+
+
+class MemoryPage:
+    """The operations `memory.…` of a page; `memory_of` gives the memory of a scope, and raises
+    `NanobotError` for a name that is none. `scopes` are those that there are; it may block."""
+
+    def __init__(self, memory_of: Callable[[str], Memory], scopes: Callable[[], list[str]]) -> None:
+        self._memory_of, self._scopes = memory_of, scopes
+
+    def table(self) -> Mapping[str, Operation]:
+        """By name, as they are called over the socket."""
+        operations: dict[str, Callable[[_Given], Awaitable[dict[str, object]]]] = {
+            "facts": self.facts,
+            "fact": self.fact,
+            "edit": self.edit,
+            "timeline": self.timeline,
+            "history": self.history,
+            "notes": self.notes,
+            "scopes": self.scopes,
+        }
+        return {f"memory.{name}": _by_name(call) for name, call in operations.items()}
+
+    async def facts(self, given: _Given) -> dict[str, object]:
+        """The facts of `scope`, `limit` from `offset` on, in the order of the files; `total` counts
+        all of them. With a `path` those of one file."""
+        memory = self._memory_of(given.scope)
+        found = await asyncio.to_thread(lambda: list(_facts(memory, given.path)))
+        piece = found[given.offset : given.offset + min(given.limit, _MOST)]
+        counts = dict.fromkeys(ALL_FACTS, 0)
+        for one in found:
+            counts[str(one["path"])] += 1
+        return {"scope": memory.scope, "facts": piece, "total": len(found), "files": counts}
+
+    async def fact(self, given: _Given) -> dict[str, object]:
+        """The fact with this `id`. Raises `NanobotError` where there is none any more."""
+        memory = self._memory_of(given.scope)
+        found = await asyncio.to_thread(lambda: list(_facts(memory, "")))
+        for one in found:
+            if one["id"] == given.id:
+                return one
+        raise NanobotError("no fact stands there any more", hint="It was changed meanwhile.")
+
+    async def edit(self, given: _Given) -> dict[str, object]:
+        """Put the words `new` in place of the line `text` of the file `path`, where that still
+        stands; its list mark and importance stay. Without a `text` it is a new fact, under the
+        heading `section` where that is given. A version of the person's.
+
+        Raises `NanobotError` where the line is gone and for words that are no fact, and `ToolError`
+        where the file would become too large.
+        """
+        memory, new = self._memory_of(given.scope), _words(given.new)
+        if given.path not in FACTS:
+            raise NanobotError(f"facts stand in {', '.join(FACTS)}")
+        await memory.store.record_hand_edits()
+        if given.text:
+            number = await _reword(memory, given.path, given.text, new)
+        else:
+            number = await _add(memory, given.path, new, given.section)
+        done = f"It is version {number} now." if number else "Nothing is different."
+        return {"version": number, "fact": new, "text": done}
+
+    async def timeline(self, given: _Given) -> dict[str, object]:
+        """The versions of `scope`, newest first: `limit` after the `offset` newest."""
+        memory = self._memory_of(given.scope)
+        await memory.store.record_hand_edits()
+
+        def read() -> dict[str, object]:
+            found = memory.versions.log(min(given.limit, _MOST), given.offset)
+            return {"versions": [*map(version_data, found)], "total": memory.versions.count()}
+
+        return await asyncio.to_thread(read)
+
+    async def history(self, given: _Given) -> dict[str, object]:
+        """The history entries of `scope`, newest first: `limit` after the `offset` newest."""
+        log = self._memory_of(given.scope).history
+
+        def read() -> dict[str, object]:
+            cursors = log.cursors()[::-1]
+            chosen = cursors[given.offset : given.offset + min(given.limit, _MOST)]
+            entries = [entry for cursor in chosen if (entry := log.get(cursor))]
+            return {"entries": entries, "total": len(cursors)}
+
+        return await asyncio.to_thread(read)
+
+    async def notes(self, given: _Given) -> dict[str, object]:
+        """The `days` that have notes and the `months` that have a digest, newest first, and the
+        `text` of the one named `day`, or of the newest day."""
+        store = self._memory_of(given.scope).store
+
+        def read() -> dict[str, object]:
+            days = [day.isoformat() for day in reversed(store.note_days())]
+            months = store.digest_months()[::-1]
+            day = given.day or next(iter(days), "")
+            text = store.read(_notes_path(day)) if day else ""
+            return {"days": days, "months": months, "day": day, "text": text}
+
+        return await asyncio.to_thread(read)
+
+    async def scopes(self, _: _Given) -> dict[str, object]:
+        """All scopes that have anything, the owner's first, with how many facts each has and how
+        many wait."""
+
+        def read(scope: str) -> dict[str, object]:
+            memory = self._memory_of(scope)
+            return {"scope": scope, "facts": sum(len(memory.store.facts(path)) for path in FACTS)}
+
+        found = await asyncio.to_thread(lambda: [read(scope) for scope in self._scopes()])
+        for one in found:
+            one["pending"] = len(await self._memory_of(str(one["scope"])).pending.pending())
+        return {"scopes": found}
+
+
+def _by_name(operation: Callable[[_Given], Awaitable[dict[str, object]]]) -> Operation:
+    async def answer(arguments: Mapping[str, object]) -> object:
+        try:
+            given = msgspec.convert(arguments, _Given)
+        except msgspec.ValidationError as error:
+            raise NanobotError(f"the operation needs something else: {error}") from None
+        return msgspec.to_builtins(await operation(given))
+
+    return answer
+
+
+def _facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
+    """The facts with their places; `level` is 0 where a retired fact has none. Blocks."""
+    for path in ALL_FACTS:
+        if only not in ("", path):
+            continue
+        facts = frozenset(memory.store.facts(path))
+        for line, section in lines_of(memory.store.read(path)):
+            if line.strip() in facts:
+                marked = importance_of(line)
+                yield {
+                    "id": hashlib.sha256(f"{path}\n{line}".encode(errors="replace")).hexdigest()[
+                        :_ID
+                    ],
+                    "path": path,
+                    "section": section.strip("# ") if section else "",
+                    "line": line,
+                    "text": without_list_mark(line),
+                    "level": 0 if path == RETIRED else (marked or _USUAL).level,
+                    "reason": marked.reason if marked else "",
+                }
+
+
+def _words(text: str) -> str:
+    """What a person typed as one line. Raises `NanobotError`."""
+    words = without_list_mark(" ".join(text.split()))
+    if not words or not fact_lines(f"- {words}"):
+        raise NanobotError("this says nothing", hint="To be rid of a fact, forget it.")
+    if len(words) > _LONGEST:
+        raise NanobotError(f"a fact has at most {_LONGEST:,} characters")
+    return words
+
+
+async def _reword(memory: Memory, path: str, old: str, new: str) -> int:
+    """Change one line; the number of the version, 0 for none."""
+    before = memory.store.read(path)
+    lines = [line.rstrip() for line in split(before)]
+    line = next((one for one in lines if one == old.rstrip()), "") or next(
+        (one for one in lines if without_list_mark(one) == without_list_mark(old)), ""
+    )
+    if not line or not fact_lines(line):
+        raise NanobotError("this line is not there any more", hint="It was changed meanwhile.")
+    made = f"{list_mark(line) or '- '}{new}{importance_mark(line)}"
+    if made == line:
+        return 0
+
+    def edited(now: str) -> str:
+        found = [one.rstrip() == line for one in now.split("\n")]
+        if not any(found):
+            raise NanobotError("this line is not there any more", hint="It was changed meanwhile.")
+        return "\n".join(
+            one.replace(line, made, 1) if it else one
+            for one, it in zip(now.split("\n"), found, strict=True)
+        )
+
+    said = summary_of_change(path.rpartition("/")[2], line, made)
+    return await memory.store.edit(path, edited, _by_the_page(said))
+
+
+async def _add(memory: Memory, path: str, new: str, section: str) -> int:
+    """Add a line; the number of the version, 0 where it stands there already."""
+    headings = {one for _, one in lines_of(memory.store.read(path)) if one}
+    there = next((one for one in sorted(headings) if one.strip("# ") == section), "")
+    step = LineOperation(new=f"- {new}", section=there or (f"## {section}" if section else ""))
+    said = summary_of_change(path, "", step.new)
+    number, _ = await memory.store.apply(path, (step,), _by_the_page(said))
+    return number
+
+
+def _by_the_page(said: str) -> Change:
+    return Change("you", f"by the page: {without_importance(said)}")
+
+
+def _notes_path(name: str) -> str:
+    """Where the notes of a day, or the digest of a month, lie. Raises `NanobotError`."""
+    if is_month(name):
+        return digest_path(name)
+    try:
+        return note_path(date.fromisoformat(name))
+    except ValueError:
+        raise NanobotError(f"{name[:40]!r} is no day", hint="Write it as 2026-03-10.") from None
