@@ -18,7 +18,7 @@ import hmac
 import ipaddress
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -61,6 +61,7 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _PUBLIC = ("style.css", "icon.svg")
 """Static files that the page to sign in needs."""
 _SHORT = 16
+_MOST_TOLD = 5
 
 Handler = Callable[["Call"], Awaitable[web.StreamResponse]]
 
@@ -129,8 +130,9 @@ class Call:
     ) -> web.Response:
         """A whole page."""
         pages = [one for one in NAVIGATION if one[2] or self.visitor.is_owner]
-        path = self.request.path
-        return self.part(template, status=status, title=title, pages=pages, path=path, **values)
+        path, told = self.request.path, self.site.told.pop(self.visitor.session, ())
+        given = {"title": title, "pages": pages, "path": path, "told": told}
+        return self.part(template, status=status, **given, **values)
 
     def part(self, template: str, *, status: int = 200, **values: object) -> web.Response:
         """A page or a piece of one."""
@@ -152,6 +154,20 @@ class Call:
         at = f"{path}?{urlencode(given)}" if given else path
         return web.Response(status=303, headers={"Location": at})
 
+    def tell(self, text: str) -> None:
+        """Have the next page that this visitor opens say what was done."""
+        told = self.site.told.get(self.visitor.session, ())
+        self.site.told[self.visitor.session] = (*told, text)[-_MOST_TOLD:]
+
+    async def change(self, operation: str, **arguments: object) -> dict[str, Any]:
+        """Ask for something that changes something, in the visitor's name, which goes into the
+        audit log; where it cannot be done, have the next page say why. Empty then."""
+        try:
+            return await self.ask(operation, by=f"web:{self.visitor.account}", **arguments)
+        except NanobotError as error:
+            self.tell(f"{error}. {error.hint}" if error.hint else str(error))
+            return {}
+
     @property
     def wants_json(self) -> bool:
         """Whether a script asks."""
@@ -170,6 +186,8 @@ class Site:
         self.live = Live(overview)
         self.extras = Extras(host.state_folder, overview)
         self.at = ""
+        self.told: dict[str, Sequence[str]] = {}
+        """What the next page of a session says, by the session's id."""
         self._routes = routes()
         self._jinja = Environment(
             loader=PackageLoader("nanobot_web"),

@@ -135,6 +135,8 @@ def _event(record: Data) -> str:
             return f"{outcome} by owner" if outcome == "allowed" else f"{outcome} when asked"
         case "standing approval":
             return f"approval {outcome}, {field(record, 'by', 40)}"
+        case "changed":
+            return f"{outcome}, {field(record, 'by', 40)}"
         case "ended":
             return "done" if outcome == "ok" else "failed"
         case _:

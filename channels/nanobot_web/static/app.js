@@ -60,6 +60,13 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+document.addEventListener("toggle", async (event) => {
+  const path = event.target.open && event.target.dataset?.load;
+  if (!path) return;
+  delete event.target.dataset.load;
+  $("[data-loaded]", event.target).innerHTML = await piece(path);
+}, true);
+
 let waiting = 0;
 document.addEventListener("input", (event) => {
   const form = event.target.closest("form[data-live], form[data-find]");

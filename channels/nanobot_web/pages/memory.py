@@ -1,0 +1,372 @@
+"""Memory: the facts of a scope and why they stand there, what waits, versions, notes, history,
+search.
+
+Everybody sees their own scope, the owner that of their choice. What is changed here is changed by
+the operations that the commands have, in the visitor's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from aiohttp import web
+
+from nanobot.errors import NanobotError
+from nanobot_web.site import Call, Refused, Route
+
+_OWNER = "owner"
+_FACTS, _VERSIONS, _ENTRIES, _DAYS, _HITS = 150, 25, 20, 60, 20
+_MOST_LINES = 1_000
+"""Lines of a diff."""
+_SOURCES = ("message", "history", "note", "memory", "library")
+_ROLES = ("user", "assistant", "tool")
+_NAMES = {
+    "memory/MEMORY.md": "Long-term memory",
+    "USER.md": "The person",
+    "SOUL.md": "The agent’s manner",
+    "memory/retired.md": "No longer true",
+}
+_AUTHORS = {
+    "start": "the files as they were",
+    "consolidate": "learned from a conversation",
+    "dream": "learned by Dream",
+    "agent": "written by the agent",
+    "you": "written by the person",
+    "restore": "undone",
+    "forget": "forgotten",
+    "sync": "from another device",
+}
+
+
+async def _facts(call: Call) -> web.StreamResponse:
+    scope, offset = _scope(call), call.number("offset")
+    found = await call.ask("memory.facts", scope=scope, offset=offset, limit=_FACTS)
+    return await _page(
+        call,
+        "memory_facts.html",
+        "Memory",
+        scope,
+        files=[
+            (path, [(name, list(facts)) for name, facts in groupby(group, key=_section_of)])
+            for path, group in groupby(found["facts"], key=lambda one: one["path"])
+        ],
+        names=_NAMES,
+        writable=[path for path in found["files"] if path != "memory/retired.md"],
+        pager=_pager(call, offset, _FACTS, found["total"]),
+        total=found["total"],
+    )
+
+
+async def _fact(call: Call) -> web.StreamResponse:
+    """One fact: why it stands there, and what can be done with it."""
+    scope = _scope(call)
+    fact = await _named(call, scope, call.query("id"))
+    why = await call.ask("memory.why", scope=scope, text=fact["text"], own=bool(call.scope))
+    lines = [one for one in why["found"] if one["path"] == fact["path"]]
+    same = [one for one in lines if one["line"].strip() == fact["line"].strip()]
+    return await _page(
+        call,
+        "memory_fact.html",
+        "A fact",
+        scope,
+        fact=fact,
+        found=(same or lines)[:1],
+        levels=range(1, 6),
+        name=_NAMES.get(fact["path"], fact["path"]),
+        authors=_AUTHORS,
+    )
+
+
+async def _edit(call: Call) -> web.StreamResponse:
+    scope, id = _scope(call), call.form.get("id", "")
+    if id:
+        fact = await _named(call, scope, id)
+        given = {"path": fact["path"], "text": fact["line"]}
+    else:
+        given = {name: call.form.get(name, "").strip() for name in ("path", "section")}
+    new = call.form.get("new", "")
+    done = await call.change("memory.edit", scope=scope, new=new, **given)
+    if not done:
+        return call.back("/memory/fact" if id else "/memory", scope=scope, id=id)
+    _tell_version(call, done["version"], "It says so now")
+    return call.back("/memory", scope=scope)
+
+
+async def _importance(call: Call) -> web.StreamResponse:
+    scope, id, level = _scope(call), call.form.get("id", ""), call.form.get("level", "")
+    fact = await _named(call, scope, id)
+    given = int(level) if level in {"1", "2", "3", "4", "5"} else 0
+    if done := await call.change(
+        "memory.importance", scope=scope, text=fact["line"], level=given or None
+    ):
+        _tell_version(call, done["version"], f"Its importance is {given} now")
+        return call.back("/memory", scope=scope)
+    return call.back("/memory/fact", scope=scope, id=id)
+
+
+async def _forget_plan(call: Call) -> web.StreamResponse:
+    """What forgetting would take away; nothing is changed yet."""
+    scope, erase = _scope(call), bool(call.query("erase"))
+    fact = await _named(call, scope, call.query("id"))
+    _may_erase(call, scope, erase=erase)
+    plan = await call.ask("memory.forget_plan", scope=scope, text=fact["text"], erase=erase)
+    return await _page(
+        call, "memory_forget.html", "Forget", scope, fact=fact, plan=plan, erase=erase
+    )
+
+
+async def _forget(call: Call) -> web.StreamResponse:
+    scope, id = _scope(call), call.form.get("id", "")
+    erase = bool(call.form.get("erase"))
+    fact = await _named(call, scope, id)
+    _may_erase(call, scope, erase=erase)
+    done = await call.change("memory.forget", scope=scope, text=fact["text"], erase=erase)
+    if not done:
+        return call.back("/memory/fact", scope=scope, id=id)
+    if erase:
+        call.tell(str(done["text"]))
+    else:
+        counts = (
+            f"{len(done[name])} {what}"
+            for name, what in (
+                ("lines", "lines"),
+                ("messages", "messages"),
+                ("entries", "history entries"),
+            )
+        )
+        call.tell(f"Forgotten: {', '.join(counts)}. It will not be learned again.")
+    return call.back("/memory", scope=scope)
+
+
+async def _pending(call: Call) -> web.StreamResponse:
+    scope = _scope(call)
+    found = await call.ask("memory.pending", scope=scope)
+    return await _page(
+        call, "memory_pending.html", "What waits", scope, facts=found["pending"], names=_NAMES
+    )
+
+
+async def _decide(call: Call) -> web.StreamResponse:
+    scope, code = _scope(call), call.form.get("code", "")
+    decision = "accept" if call.form.get("decision") == "accept" else "drop"
+    if done := await call.change(f"memory.{decision}", scope=scope, codes=[code]):
+        said = "It is remembered now." if decision == "accept" else "It is dropped."
+        call.tell(said if done["facts"] else "It was decided on already.")
+    return call.back("/memory/pending", scope=scope)
+
+
+async def _versions(call: Call) -> web.StreamResponse:
+    scope, offset = _scope(call), call.number("offset")
+    found = await call.ask("memory.timeline", scope=scope, offset=offset, limit=_VERSIONS)
+    return await _page(
+        call,
+        "memory_versions.html",
+        "Versions",
+        scope,
+        versions=found["versions"],
+        authors=_AUTHORS,
+        pager=_pager(call, offset, _VERSIONS, found["total"]),
+        total=found["total"],
+    )
+
+
+async def _version(call: Call) -> web.StreamResponse:
+    """One version and what it changed; for a script, that alone."""
+    scope, number = _scope(call), call.number("n")
+    found = await call.ask("memory.log", scope=scope, version=number or None)
+    diff = list(_diff(str(found.get("diff", ""))))
+    if call.query("part"):
+        return call.part("_memory_diff.html", diff=diff)
+    title = f"Version {found.get('version', number)}"
+    return await _page(
+        call, "memory_version.html", title, scope, version=found, diff=diff, authors=_AUTHORS
+    )
+
+
+async def _restore(call: Call) -> web.StreamResponse:
+    """Undo a version, or go back to one."""
+    scope, text = _scope(call), call.form.get("version", "")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    if not number:
+        raise Refused(400, "A version is a number.")
+    to = bool(call.form.get("to"))
+    done = await call.change("memory.restore", scope=scope, **{"to" if to else "version": number})
+    if done:
+        made = done["versions"]
+        what = f"back to version {number}" if to else f"change {number} undone"
+        said = f"Done: {what}, as version {made[0]}." if made else "Nothing is different."
+        left = [f"Left as it is, because it has changed since: {one}" for one in done["conflicts"]]
+        call.tell("\n".join([said, *left]))
+    return call.back("/memory/versions", scope=scope)
+
+
+async def _notes(call: Call) -> web.StreamResponse:
+    scope, offset = _scope(call), call.number("offset")
+    found = await call.ask("memory.notes", scope=scope, day=call.query("day"))
+    days = found["days"]
+    return await _page(
+        call,
+        "memory_notes.html",
+        "Daily notes",
+        scope,
+        days=days[offset : offset + _DAYS],
+        months=found["months"],
+        day=found["day"],
+        text=found["text"],
+        pager=_pager(call, offset, _DAYS, len(days)),
+    )
+
+
+async def _history(call: Call) -> web.StreamResponse:
+    scope, offset = _scope(call), call.number("offset")
+    found = await call.ask("memory.history", scope=scope, offset=offset, limit=_ENTRIES)
+    return await _page(
+        call,
+        "memory_history.html",
+        "History",
+        scope,
+        entries=found["entries"],
+        pager=_pager(call, offset, _ENTRIES, found["total"]),
+    )
+
+
+async def _search(call: Call) -> web.StreamResponse:
+    scope, skip = _scope(call), call.number("offset")
+    wanted = {name: call.query(name).strip() for name in ("q", "since", "until", "chat")}
+    wanted["role"] = _one_of(call.query("role"), _ROLES)
+    wanted["source"] = _one_of(call.query("source"), _SOURCES)
+    found: dict[str, Any] = {"hits": [], "left": 0, "terms": []}
+    problem = ""
+    if wanted["q"]:
+        try:
+            found = await call.ask(
+                "memory.search",
+                scope=scope,
+                own=bool(call.scope),
+                text=wanted["q"],
+                since=wanted["since"] or None,
+                until=wanted["until"] or None,
+                session=wanted["chat"],
+                role=wanted["role"],
+                source=wanted["source"],
+                limit=_HITS,
+                skip=skip,
+            )
+        except NanobotError as error:
+            problem = str(error)
+    return await _page(
+        call,
+        "memory_search.html",
+        "Search",
+        scope,
+        wanted=wanted,
+        hits=found["hits"],
+        terms=found["terms"],
+        problem=problem,
+        roles=_ROLES,
+        sources=_SOURCES,
+        pager=_pager(call, skip, _HITS, skip + len(found["hits"]) + found["left"]),
+    )
+
+
+async def _page(
+    call: Call, template: str, title: str, scope: str, **values: Any
+) -> web.Response:
+    """A page with the choice of the scope, and what waits in it."""
+    if call.scope:
+        scopes = [{"scope": scope, "facts": 0}]
+        waiting = len((await call.ask("memory.pending", scope=scope))["pending"])
+    else:
+        scopes = (await call.ask("memory.scopes"))["scopes"]
+        waiting = next((one["pending"] for one in scopes if one["scope"] == scope), 0)
+    return call.page(template, title, scope=scope, scopes=scopes, waiting=waiting, **values)
+
+
+def _scope(call: Call) -> str:
+    """The scope that is asked for, which is the visitor's own unless the owner asks. Raises
+    `Refused`."""
+    asked = call.form.get("scope") or call.query("scope")
+    if call.scope and asked not in ("", call.scope):
+        raise Refused(404, "There is no such memory.")
+    return call.scope or asked or _OWNER
+
+
+async def _named(call: Call, scope: str, id: str) -> dict[str, Any]:
+    """The fact with an id. Raises `Refused` where there is none any more."""
+    try:
+        return await call.ask("memory.fact", scope=scope, id=id)
+    except NanobotError as error:
+        raise Refused(404, str(error), hint=error.hint) from None
+
+
+def _may_erase(call: Call, scope: str, *, erase: bool) -> None:
+    if erase and (call.scope or scope != _OWNER):
+        raise Refused(403, "Erasing reaches every scope: the owner does it, in their own memory.")
+
+
+def _tell_version(call: Call, number: int, what: str) -> None:
+    call.tell(f"{what}: version {number}." if number else "Nothing is different.")
+
+
+def _section_of(fact: Mapping[str, Any]) -> str:
+    return str(fact["section"])
+
+
+def _one_of(text: str, known: Sequence[str]) -> str:
+    return text if text in known else ""
+
+
+def _pager(call: Call, offset: int, size: int, total: int) -> dict[str, object]:
+    """Where the pieces before and after this one are: the address with another offset."""
+    rest = {name: one for name, one in call.request.query.items() if name != "offset"}
+
+    def at(place: int) -> str:
+        return str(call.request.rel_url.with_query({**rest, "offset": str(place)}))
+
+    return {
+        "newer": at(max(0, offset - size)) if offset else "",
+        "older": at(offset + size) if offset + size < total else "",
+        "first": min(offset + 1, total),
+        "last": min(offset + size, total),
+        "total": total,
+    }
+
+
+def _diff(text: str) -> Iterator[tuple[str, str]]:
+    """The lines of a unified diff, each with the element that it is shown in."""
+    lines = text.splitlines()
+    for line in lines[:_MOST_LINES]:
+        if line.startswith("--- "):
+            continue
+        if line.startswith("+++ "):
+            yield "b", line.removeprefix("+++ b/")
+        elif line.startswith("@@"):
+            yield "b", "…"
+        elif line.startswith("+"):
+            yield "ins", line
+        elif line.startswith("-"):
+            yield "del", line
+        else:
+            yield "span", line
+    if len(lines) > _MOST_LINES:
+        yield "b", f"… {len(lines) - _MOST_LINES} more lines"
+
+
+ROUTES = {
+    ("GET", "/memory"): Route(_facts, everyone=True),
+    ("GET", "/memory/fact"): Route(_fact, everyone=True),
+    ("POST", "/memory/edit"): Route(_edit, everyone=True),
+    ("POST", "/memory/importance"): Route(_importance, everyone=True),
+    ("GET", "/memory/forget"): Route(_forget_plan, everyone=True),
+    ("POST", "/memory/forget"): Route(_forget, everyone=True),
+    ("GET", "/memory/pending"): Route(_pending, everyone=True),
+    ("POST", "/memory/decide"): Route(_decide, everyone=True),
+    ("GET", "/memory/versions"): Route(_versions, everyone=True),
+    ("GET", "/memory/version"): Route(_version, everyone=True),
+    ("POST", "/memory/restore"): Route(_restore, everyone=True),
+    ("GET", "/memory/notes"): Route(_notes, everyone=True),
+    ("GET", "/memory/history"): Route(_history, everyone=True),
+    ("GET", "/memory/search"): Route(_search, everyone=True),
+}
