@@ -271,9 +271,7 @@ async def _search(call: Call) -> web.StreamResponse:
     )
 
 
-async def _page(
-    call: Call, template: str, title: str, scope: str, **values: Any
-) -> web.Response:
+async def _page(call: Call, template: str, title: str, scope: str, **values: Any) -> web.Response:
     """A page with the choice of the scope, and what waits in it."""
     if call.scope:
         scopes = [{"scope": scope, "facts": 0}]

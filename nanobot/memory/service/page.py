@@ -207,7 +207,7 @@ def _facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
 def _words(text: str) -> str:
     """What a person typed as one line. Raises `NanobotError`."""
     words = without_list_mark(" ".join(text.split()))
-    if not words or not fact_lines(f"- {words}"):
+    if not any(map(str.isalnum, words)) or not fact_lines(f"- {words}"):
         raise NanobotError("this says nothing", hint="To be rid of a fact, forget it.")
     if len(words) > _LONGEST:
         raise NanobotError(f"a fact has at most {_LONGEST:,} characters")

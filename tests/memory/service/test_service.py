@@ -415,7 +415,9 @@ async def test_operations_take_and_give_json(owned: Owned) -> None:
         "memory.rebuild": {},
         "memory.dream": {},
     }
-    assert set(table) == {*answers, "memory.sync"}
+    assert set(table) == {
+        *answers, "memory.sync", "memory.recent", "memory.propose", "memory.scope_of",
+    }  # fmt: skip
     for name, arguments in answers.items():
         answer = await table[name](arguments)
         assert isinstance(answer, dict)

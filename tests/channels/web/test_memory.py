@@ -1,0 +1,260 @@
+"""The page Memory: what is remembered and why, and what a person does about it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.channels.web.looking import PHONE, looking, violations
+from tests.channels.web.support import Visit, Web, serving
+
+FACTS = "# Memory\n\n## People\n\n- Ana was born on 3 May\n- Tom works at the harbour\n"
+WAITING = (
+    "# Waiting for your word\n"
+    "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: The museum opens at ten\n"
+    "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: The baker is closed on Mondays\n"
+)
+HOSTILE = "<script>alert(1)</script> \"'><img src=x onerror=alert(2)> \u202edne"
+VIEWS = ("", "/pending", "/versions", "/notes", "/history", "/search?q=opens")
+
+
+def _remember(home: Path, scope: str = "", facts: str = FACTS, waiting: str = "") -> Path:
+    folder = home / "workspace" / scope / "memory"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "MEMORY.md").write_text(facts)
+    if waiting:
+        (folder / "pending.md").write_text(waiting)
+    return folder / "MEMORY.md"
+
+
+def _audited(home: Path, operation: str) -> list[dict[str, Any]]:
+    lines = (home / "logs" / "audit.jsonl").read_text().splitlines()
+    return [one for line in lines if (one := json.loads(line))["tool"] == operation]
+
+
+async def _fact(web: Web, words: str, scope: str = "owner") -> dict[str, Any]:
+    facts = (await web.ask("memory.facts", scope=scope))["facts"]
+    return next(one for one in facts if words in one["text"])
+
+
+async def _open(page: Page, words: str) -> None:
+    await page.get_by_role("link", name="Memory", exact=True).click()
+    await page.get_by_role("link", name=words).click()
+
+
+async def test_a_fact_is_explained_edited_weighed_and_forgotten(
+    tmp_path: Path, browser: Browser
+) -> None:
+    file = _remember(tmp_path)
+    async with serving(tmp_path) as web, looking(browser, web) as page:
+        await _open(page, "Ana was born")
+        await expect(page.get_by_text("Version 1")).to_be_visible()
+        assert await violations(page) == []
+        await page.get_by_label("What it says").fill("Ana was born on 4 May")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_text("It says so now: version 2.")).to_be_visible()
+        assert "- Ana was born on 4 May\n" in file.read_text()
+        (done,) = _audited(tmp_path, "memory.edit")
+        assert (done["by"], done["outcome"], done["scope"]) == ("web:owner", "done", "owner")
+        version = await web.ask("memory.log", version=2)
+        assert (version["author"], version["summary"][:11]) == ("you", "by the page")
+
+        await _open(page, "Ana was born on 4 May")
+        why = page.locator("section", has=page.get_by_role("heading", name="Why"))
+        await expect(why).to_contain_text("Ana was born on 3 May")
+        await page.get_by_label("Importance").select_option("5")
+        await page.get_by_role("button", name="Set").click()
+        await expect(page.get_by_text("importance 5", exact=True)).to_be_visible()
+        assert _audited(tmp_path, "memory.importance")[0]["by"] == "web:owner"
+
+        await _open(page, "Tom works")
+        await page.get_by_role("link", name="Forget …").click()
+        await expect(page.get_by_label("What would go")).to_contain_text("1 line")
+        assert await violations(page) == []
+        assert "Tom" in file.read_text()
+        await page.get_by_role("button", name="Forget").click()
+        await expect(page.get_by_text("Forgotten: 1 lines")).to_be_visible()
+        assert "Tom" not in file.read_text()
+        (forgot,) = _audited(tmp_path, "memory.forget")
+        assert forgot["by"] == "web:owner"
+        assert "Tom" not in json.dumps(forgot)
+
+
+async def test_a_change_is_undone_and_all_files_go_back_on_a_phone_by_keyboard(
+    tmp_path: Path, browser: Browser
+) -> None:
+    file = _remember(tmp_path)
+    async with (
+        serving(tmp_path) as web,
+        looking(browser, web, size=PHONE, scheme="dark") as page,
+    ):
+        await page.goto(f"{web.base}/memory")
+        await page.get_by_label("What it says").fill("The cat is called Miso")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("link", name="The cat is called Miso")).to_be_visible()
+        await page.get_by_role("link", name="Versions").focus()
+        await page.keyboard.press("Enter")
+        await page.get_by_text("What changed in version 2").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("ins")).to_have_text("+- The cat is called Miso")
+        assert await violations(page) == []
+        await page.get_by_role("button", name="Undo version 2").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Done: change 2 undone, as version 3.")).to_be_visible()
+        assert "Miso" not in file.read_text()
+        await page.get_by_role("button", name="Back to version 2").click()
+        await expect(page.get_by_text("Done: back to version 2, as version 4.")).to_be_visible()
+        assert "Miso" in file.read_text()
+        assert [one["by"] for one in _audited(tmp_path, "memory.restore")] == ["web:owner"] * 2
+
+
+async def test_what_waits_is_accepted_or_dropped(tmp_path: Path, browser: Browser) -> None:
+    file = _remember(tmp_path, waiting=WAITING)
+    async with serving(tmp_path) as web, looking(browser, web) as page:
+        await page.goto(f"{web.base}/memory")
+        await page.get_by_role("link", name="Waiting (2)").click()
+        assert await violations(page) == []
+        museum = page.get_by_role("region").filter(has_text="museum")
+        await museum.get_by_role("button", name="Remember").click()
+        await expect(page.get_by_text("It is remembered now.")).to_be_visible()
+        await page.get_by_role("button", name="Drop").click()
+        await expect(page.get_by_text("Nothing waits.")).to_be_visible()
+        assert "museum" in file.read_text()
+        assert "baker" not in file.read_text()
+        for name in ("memory.accept", "memory.drop"):
+            assert [one["by"] for one in _audited(tmp_path, name)] == ["web:owner"]
+
+
+async def test_a_person_sees_and_changes_their_own_memory_and_no_other(tmp_path: Path) -> None:
+    _remember(tmp_path, waiting=WAITING)
+    theirs = _remember(tmp_path, "people/telegram_7", "- Speaks Finnish\n")
+    async with serving(tmp_path) as web, web.visit("telegram:7") as visit:
+        own = await _fact(web, "Finnish", "people/telegram_7")
+        foreign = await _fact(web, "Ana")
+        status, text = await visit.get("/memory")
+        assert status == 200
+        assert "Speaks Finnish" in text
+        assert "Ana" not in text
+        for scope in ("owner", "people/telegram_8", "groups/telegram_7"):
+            for view in (*VIEWS, f"/fact?id={foreign['id']}", "/version?n=1", "/forget?id=x"):
+                path = f"/memory{view}{'&' if '?' in view else '?'}scope={scope}"
+                assert (await visit.get(path))[0] == 404, path
+            for action in ("edit", "importance", "forget", "decide", "restore"):
+                given = {"scope": scope, "id": foreign["id"], "version": "1", "new": "x"}
+                assert (await visit.post(f"/memory/{action}", given))[0] == 404, action
+        for path in (f"/memory/fact?id={foreign['id']}", f"/memory/forget?id={foreign['id']}"):
+            assert (await visit.get(path))[0] == 404
+        assert (await visit.get(f"/memory/forget?id={own['id']}&erase=1"))[0] == 403
+        given = {"id": own["id"], "new": "Speaks Finnish and Sami"}
+        assert (await visit.post("/memory/edit", given))[0] == 303
+        assert theirs.read_text() == "- Speaks Finnish and Sami\n"
+        (done,) = _audited(tmp_path, "memory.edit")
+        assert (done["by"], done["scope"]) == ("web:telegram:7", "people/telegram_7")
+
+
+async def test_the_owner_chooses_a_scope(tmp_path: Path, browser: Browser) -> None:
+    _remember(tmp_path)
+    _remember(tmp_path, "people/telegram_7", "- Speaks Finnish\n")
+    async with serving(tmp_path) as web, looking(browser, web) as page:
+        await page.goto(f"{web.base}/memory")
+        await page.get_by_label("Whose").select_option("people/telegram_7")
+        await page.get_by_role("button", name="Show").click()
+        await expect(page.get_by_role("link", name="Speaks Finnish")).to_be_visible()
+        await expect(page.get_by_text("Ana")).to_have_count(0)
+
+
+async def test_search_shows_hits_in_their_context_with_filters(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with serving(tmp_path) as web, looking(browser, web) as page:
+        await page.get_by_role("link", name="New chat").first.click()
+        for words in ("The concert begins at eight", "We meet at the fountain"):
+            replies = await page.locator(".item.assistant").count()
+            await page.get_by_label("Message", exact=True).fill(words)
+            await page.keyboard.press("Enter")
+            await expect(page.locator(".item.assistant")).to_have_count(replies + 1)
+        await page.goto(f"{web.base}/memory/search")
+        await page.get_by_label("Search for").fill("concert")
+        await page.get_by_label("Said by").select_option("user")
+        await page.get_by_role("button", name="Search").click()
+        await expect(page.locator(".hit").first).to_contain_text("The concert begins at eight")
+        assert await violations(page) == []
+        await page.get_by_label("To").fill("2020-01-01")
+        await page.get_by_role("button", name="Search").click()
+        await expect(page.get_by_text("Nothing was found")).to_be_visible()
+
+
+async def test_notes_and_history_are_shown(tmp_path: Path) -> None:
+    folder = _remember(tmp_path).parent
+    (folder / "2026-11-20.md").write_text("# 2026-11-20\n\n- 10:00 the key is under the mat\n")
+    entry = {
+        "cursor": 1, "timestamp": "2026-03-10T14:23:00+01:00", "type": "consolidation",
+        "session": "cli:direct", "range": [1, 4], "summary": "[2026-03-10 14:23] We planned it.",
+        "key_facts": ["The trip is in June"], "operations": [], "origin": [],
+    }  # fmt: skip
+    (folder / "history.jsonl").write_text(json.dumps(entry) + "\n")
+    async with serving(tmp_path) as web, web.visit() as visit:
+        assert "the key is under the mat" in (await visit.get("/memory/notes"))[1]
+        assert (await visit.get("/memory/notes?day=../../x"))[0] == 400
+        text = (await visit.get("/memory/history"))[1]
+        assert "We planned it." in text
+        assert "The trip is in June" in text
+
+
+@pytest.mark.parametrize("scope", ["", "people/telegram_7"])
+async def test_no_text_of_memory_becomes_markup(tmp_path: Path, scope: str) -> None:
+    waiting = f"# W\n- [2026-11-20] (from tool:x) -> MEMORY.md: {HOSTILE}\n"
+    folder = _remember(tmp_path, scope, f"## {HOSTILE}\n\n- {HOSTILE}\n", waiting).parent
+    (folder / "2026-11-20.md").write_text(f"- 10:00 {HOSTILE}\n")
+    async with serving(tmp_path) as web, web.visit() as visit:
+        name = scope or "owner"
+        fact = await _fact(web, "alert", name)
+        await web.ask("memory.edit", scope=name, path="memory/MEMORY.md", new=f"x {HOSTILE}")
+        views = (*VIEWS, f"/fact?id={fact['id']}", f"/forget?id={fact['id']}", "/version?n=2")
+        for view in (
+            *views,
+            "/version?n=2&part=1",
+            "/search?q=<script>&chat=<b>",
+        ):
+            path = f"/memory{view}{'&' if '?' in view else '?'}scope={name}"
+            status, text = await visit.get(path)
+            assert status == 200, path
+            assert not re.search(r"<script>|<img src=x|<b>&chat|onerror=alert\(2\)>", text), path
+        given = {"scope": name, "id": fact["id"], "new": f"{HOSTILE} again"}
+        assert (await visit.post("/memory/edit", given))[0] == 303
+        assert "<script>" not in (await visit.get(f"/memory?scope={name}"))[1]
+
+
+async def test_what_cannot_be_done_is_said_and_changes_nothing(tmp_path: Path) -> None:
+    file = _remember(tmp_path)
+    async with serving(tmp_path) as web, web.visit() as visit:
+        fact = await _fact(web, "Ana")
+        assert (await visit.post("/memory/edit", {"id": fact["id"], "new": " # "}))[0] == 303
+        assert "this says nothing" in (await visit.get("/memory"))[1]
+        assert "this says nothing" not in (await visit.get("/memory"))[1]
+        await visit.post("/memory/importance", {"id": fact["id"], "level": "9"})
+        assert "importance is a number from 1 to 5" in (await visit.get("/memory"))[1]
+        await visit.post("/memory/restore", {"version": "77"})
+        assert "there is no version 77" in (await visit.get("/memory"))[1]
+        file.write_text(FACTS.replace("3 May", "5 May"))
+        for action in ("edit", "forget", "importance"):
+            given = {"id": fact["id"], "new": "x", "level": "1"}
+            assert (await visit.post(f"/memory/{action}", given))[0] == 404
+        assert file.read_text() == FACTS.replace("3 May", "5 May")
+        assert _audited(tmp_path, "memory.edit")[0]["outcome"] == "failed"
+
+
+async def test_without_the_token_nothing_is_changed(tmp_path: Path) -> None:
+    file = _remember(tmp_path)
+    async with serving(tmp_path) as web, web.visit() as visit:
+        fact = await _fact(web, "Ana")
+        forger = Visit(web.base, visit.session, "0" * 64)
+        for action in ("edit", "importance", "forget", "decide", "restore"):
+            given = {"id": fact["id"], "new": "x", "version": "1", "to": "1"}
+            assert (await forger.post(f"/memory/{action}", given))[0] == 403
+        assert file.read_text() == FACTS
