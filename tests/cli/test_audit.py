@@ -52,6 +52,14 @@ def test_who_answered_and_what_is_allowed_for_longer_can_be_read(log: AuditLog, 
     assert allowed.endswith("each call of light")
 
 
+def test_who_changed_what_can_be_read(log: AuditLog, here: Any) -> None:
+    changed = {"event": "changed", "outcome": "done", "tool": "memory.edit", "by": "web:owner"}
+    log.write({**changed, "scope": "owner", "changed": "version 12"})
+    (line,) = here("audit").stdout.splitlines()
+    assert "done, web:owner  memory.edit" in line
+    assert line.endswith("version 12")
+
+
 def test_only_what_is_asked_for_is_shown_the_newest_of_it(log: AuditLog, here: Any) -> None:
     for number in range(5):
         log.write(decided("exec", number=str(number)))
