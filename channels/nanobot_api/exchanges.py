@@ -179,7 +179,7 @@ class Exchanges:
 
     def _turn(self, id: str, chat: str) -> _Turn:
         if id not in self._turns:
-            self._turns[id] = _Turn(chat, said=[], parts=[])
+            self._turns[id] = _Turn(chat)
             if len(self._turns) > _REMEMBERED:
                 self._turns.popitem(last=False)
         return self._turns[id]

@@ -1,0 +1,73 @@
+"""What is kept of requests: as long as it may be asked for, and no longer than it is wanted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.events import Media, Said
+from nanobot.errors import SendRefused
+from nanobot.testing import ScriptedModel
+from nanobot_api.records import KEEP_SECONDS, Answer, Record, Records, record_id
+from nanobot_api.requests import Attachment
+from tests.channels.api.support import Api, repeat
+from tests.channels.telegram.whole import nanobot
+
+ID = record_id("laptop:me", "key-1")
+RECORD = Record(key="laptop", chat="laptop:me", digest="d", created=1, said=(Said("user", "Hi"),))
+
+
+def test_the_first_request_and_the_first_answer_stand(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    assert records.read(ID) is None
+    assert records.begin(ID, RECORD) == RECORD
+    assert records.begin(ID, Record(created=2)) == RECORD
+    records.answer(ID, Answer("one"))
+    records.answer(ID, Answer("two"))
+    kept = Records(tmp_path).read(ID)
+    assert kept is not None
+    assert kept.answer == Answer("one")
+    records.answer(record_id("laptop:me", "key-2"), Answer("of nothing"))
+    assert records.read(record_id("laptop:me", "key-2")) is None
+
+
+@pytest.mark.parametrize("id", ["", "../keys", "0" * 31, "G" * 32, f"{'0' * 31}/"])
+def test_a_name_that_is_no_id_leads_to_no_file(tmp_path: Path, id: str) -> None:
+    (tmp_path / "keys.json").write_text('{"version": 1, "created": 1}')
+    assert Records(tmp_path).read(id) is None
+
+
+def test_files_wait_for_their_answer_and_no_longer(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    (kept,) = records.keep_files(ID, (Attachment(b"png", "image", "image/png", "a.png"),))
+    assert (kept.kind, kept.name, kept.size) == ("image", "a.png", 3)
+    assert records.file(kept, 10) == b"png"
+    with pytest.raises(SendRefused, match="more than"):
+        records.file(kept, 2)
+    for ref in ("../keys.json", f"{ID}-x", "x-0"):
+        with pytest.raises(SendRefused):
+            records.file(Media(ref), 10)
+    records.drop_files(ID)
+    with pytest.raises(SendRefused, match="gone"):
+        records.file(kept, 10)
+
+
+def test_what_is_older_than_a_month_goes(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    records.begin(ID, RECORD)
+    (path,) = (tmp_path / "records").iterdir()
+    os.utime(path, (1_000.0, 1_000.0))
+    records.sweep(1_000.0 + KEEP_SECONDS - 1)
+    assert records.read(ID) == RECORD
+    records.sweep(1_000.0 + KEEP_SECONDS + 1)
+    assert records.read(ID) is None
+
+
+async def test_what_is_erased_is_in_no_record(api: Api) -> None:
+    async with api.running(ScriptedModel(author=repeat)):
+        await api.post("responses", {"model": "nanobot", "input": "The code is Birnbaum."})
+        await nanobot(api.home, "memory", "forget", "Birnbaum", "--erase", "--yes")
+        records = api.home / "state" / "channels" / "api" / "records"
+        assert not [path for path in records.iterdir() if b"Birnbaum" in path.read_bytes()]
