@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _NO_LIMIT = 1 << 62
 _FILES = 10
-_START_SECONDS = 20.0
 UPLOADS = "uploads"
 
 
@@ -46,9 +45,9 @@ class WebChannel:
         if enabled:
             self._wanted.set()
         self._overview: Overview | None = None
-        self._site: ConnectionSlot[Site] = ConnectionSlot()
+        self._site: ConnectionSlot[Site | NanobotError] = ConnectionSlot()
+        """The page that is served, or why it cannot be."""
         self._host: ConnectionSlot[ChannelHost] = ConnectionSlot()
-        self._failure = ""
 
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
         """See `Overseeing`."""
@@ -73,7 +72,7 @@ class WebChannel:
         except ChannelOff:
             raise
         except NanobotError as error:
-            self._failure = error.for_people()
+            self._site.fill(error)
             raise ChannelOff(str(error), hint=error.hint) from error
 
     async def send(self, part: OutboundPart) -> Receipt:
@@ -84,7 +83,8 @@ class WebChannel:
         host = await self._host.wait()
         assert self._overview is not None
         extra = await Extras(host.state_folder, self._overview).keep(part, host.clock.now())
-        if (site := self._site.current) is not None:
+        site = self._site.current
+        if site is not None and not isinstance(site, NanobotError):
             site.live.delivered(part, extra)
         return Receipt()
 
@@ -110,32 +110,28 @@ class WebChannel:
         account = arguments.get("account") or OWNER_ACCOUNT
         if not isinstance(account, str):
             raise NanobotError("an account is a text such as telegram:12345")
-        self._failure = ""
         self._wanted.set()
-        try:
-            async with asyncio.timeout(_START_SECONDS):
-                site = await self._site.wait()
-        except TimeoutError:
-            raise NanobotError(
-                f"the page could not be served: {self._failure or 'it does not start'}",
-                hint="`nanobot status` and `nanobot logs` tell more.",
-            ) from None
+        site = await self._served()
         logger.info("web: a link was made for {}", account)
         return await asyncio.to_thread(site.new_link, account)
 
     async def _list(self, _: Mapping[str, object]) -> dict[str, object]:
         """The browsers that are signed in."""
-        site = await self._running()
-        return {"sessions": [] if site is None else site.signed_in()}
+        return {"sessions": (await self._served()).signed_in() if self._wanted.is_set() else []}
 
     async def _revoke(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Sign a browser out by its id, all of a person by their account, or `all`."""
-        which, site = arguments.get("id"), await self._running()
-        if not isinstance(which, str) or site is None or not site.sessions.revoke(which):
+        which = arguments.get("id")
+        self._wanted.set()
+        site = await self._served()
+        if not isinstance(which, str) or not site.sessions.revoke(which):
             raise NanobotError(f"no browser is signed in as {which!r}")
         site.live.signed_out()
         return {"text": f"{which} is signed out."}
 
-    async def _running(self) -> Site | None:
-        """The page, where it runs or is about to."""
-        return await self._site.wait() if self._wanted.is_set() else None
+    async def _served(self) -> Site:
+        """The page, once it is there. Raises `NanobotError` where it cannot be served."""
+        site = await self._site.wait()
+        if isinstance(site, NanobotError):
+            raise NanobotError(f"the page is not served: {site}", hint=site.hint)
+        return site

@@ -13,6 +13,7 @@ Invariants, checked for every request before a page sees it:
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -202,9 +203,12 @@ class Site:
     @classmethod
     async def open(cls, options: WebSettings, host: ChannelHost, overview: Overview) -> Site:
         """With the sessions that there are. Raises `StorageError`."""
-        return cls(
-            options, host, overview, Sessions(host.state_folder, host.clock, options.session_days)
-        )
+        from nanobot_web.pages.files import remove_old_uploads
+
+        folder, clock = host.state_folder, host.clock
+        sessions = await asyncio.to_thread(Sessions, folder, clock, options.session_days)
+        await asyncio.to_thread(remove_old_uploads, folder, clock.now().timestamp())
+        return cls(options, host, overview, sessions)
 
     def new_link(self, account: str) -> dict[str, object]:
         """A link that signs in once as that account, and where a phone reaches it, if it can."""

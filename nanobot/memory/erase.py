@@ -80,6 +80,7 @@ _AT_HOME: tuple[tuple[str, Kind], ...] = (
     ("state/undo/", "removed"),
     ("state/backup", "removed"),
     ("state/cli_history", "log"),
+    ("state/channels/web/uploads/", "removed"),
     ("logs/", "log"),
     ("media/", "removed"),
     ("config.yaml", "kept"),

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from aiohttp import web
@@ -19,6 +20,7 @@ from msgspec import Struct
 
 from nanobot.bus.events import Address, InboundMessage, Media
 from nanobot.channel import Chat, Sender
+from nanobot.text import one_line
 from nanobot_web.extras import Extra
 from nanobot_web.live import Event, Follower, queued
 from nanobot_web.pages import approvals
@@ -40,7 +42,9 @@ _REFRESHING = ("end", "refresh", "extra")
 
 class Item(Struct):
     """Something to show in a conversation: a message, with the tools that it called, or an extra.
-    `at` is its time in ISO format, `mine` says that the person of the conversation said it."""
+    `at` is its time in ISO format, `mine` says that the person of the conversation said it; `used`
+    is what its turn took, with the last message of it; `goes_on`: it follows another of the same
+    turn."""
 
     kind: str
     at: str
@@ -54,6 +58,8 @@ class Item(Struct):
     files: Sequence[Mapping[str, str]] = ()
     buttons: Sequence[Mapping[str, str]] = ()
     key: str = ""
+    used: str = ""
+    goes_on: bool = False
 
 
 async def _chat(call: Call) -> web.StreamResponse:
@@ -62,8 +68,17 @@ async def _chat(call: Call) -> web.StreamResponse:
     if not key:
         return call.page("chat.html", "Chat", key="", writable=False, shown=None, **listed)
     shown = await _shown(call, key, limit=_MESSAGES)
-    title = shown["title"] or key
-    return call.page("chat.html", title, key=key, writable=_is_writable(key), shown=shown, **listed)
+    heading = _heading(key, shown)
+    own: dict[str, Any] = {"key": key, "writable": _is_writable(key), "shown": shown, "heading": heading}
+    return call.page("chat.html", heading, **own, **listed)
+
+
+def _heading(key: str, shown: Mapping[str, Any]) -> str:
+    """What a conversation is called: its title, or how it began where that is in view."""
+    if shown["title"] or not _is_writable(key):
+        return str(shown["title"] or key)
+    begun = next((one.text for one in shown["items"] if one.mine and one.text), "")
+    return one_line(begun, 60) if begun and not shown["more"] else "New chat"
 
 
 async def _new(call: Call) -> web.StreamResponse:
@@ -198,7 +213,9 @@ async def _tell(
     if event["kind"] == "extra":
         extras = await asyncio.to_thread(call.site.extras.of, key)
         found = [_extra(one) for one in extras if one.key == event["key"]]
-        html = call.site.render("_items.html", items=found, key=key, writable=_is_writable(key))
+        html = call.site.render(
+            "_items.html", visitor=call.visitor, items=found, key=key, writable=_is_writable(key)
+        )
         event = {"kind": "extra", "html": html}
     if event["kind"] in _REFRESHING:
         after = await _refresh(call, response, key, after)
@@ -220,7 +237,13 @@ async def _refresh(call: Call, response: web.StreamResponse, key: str, after: in
     shown = await call.ask("conversations.show", key=key, limit=_MESSAGES)
     numbers = [one["seq"] for one in shown["messages"]]
     new = [one for one in shown["messages"] if one["seq"] > after]
-    html = call.site.render("_items.html", items=_items(new), key=key, writable=_is_writable(key))
+    html = call.site.render(
+        "_items.html",
+        visitor=call.visitor,
+        items=_items(new, await _used(call, key)),
+        key=key,
+        writable=_is_writable(key),
+    )
     last = max(after, int(shown["last"]))
     event = {"kind": "messages", "html": html, "numbers": numbers, "whole": not shown["more"]}
     await response.write(f"id: {last}\ndata: {json.dumps(event)}\n\n".encode())
@@ -249,7 +272,7 @@ async def _shown(call: Call, key: str, **wanted: object) -> dict[str, Any]:
     shown = await call.ask("conversations.show", key=key, **wanted)
     if call.scope and shown["scope"] != call.scope and not (_is_writable(key) and shown["new"]):
         raise Refused(404, "There is no such conversation.")
-    items = _items(shown["messages"])
+    items = _items(shown["messages"], await _used(call, key) if shown["messages"] else None)
     if key.startswith("web:"):
         extras = await asyncio.to_thread(call.site.extras.of, key)
         first = items[0].at if items and shown["more"] else ""
@@ -272,10 +295,30 @@ def _is_writable(key: str) -> bool:
     return channel == "web" and _CHAT_ID.fullmatch(chat) is not None
 
 
-def _items(messages: Sequence[Mapping[str, Any]]) -> list[Item]:
-    """Messages as they are shown: results stand with their calls."""
+def _items(
+    messages: Sequence[Mapping[str, Any]], used: Mapping[str, str] | None = None
+) -> list[Item]:
+    """Messages as they are shown: results stand with their calls; `used` is what turns took."""
     results = {one["call"]: one["content"] for one in messages if one["role"] == "tool"}
-    return [_item(one, results) for one in messages if one["role"] != "tool"]
+    items = [_item(one, results) for one in messages if one["role"] != "tool"]
+    for before, item in pairwise(items):
+        item.goes_on = item.kind == before.kind == "assistant" and item.turn == before.turn
+    last = {item.turn: item for item in items if item.kind == "assistant" and item.turn}
+    for turn, item in last.items():
+        item.used = (used or {}).get(turn, "")
+    return items
+
+
+async def _used(call: Call, key: str) -> dict[str, str]:
+    """What the newest turns of a conversation took, for people, by their ids."""
+    found = await call.ask("turns.list", session=key, limit=_MESSAGES)
+    return {one["id"]: _taken(one) for one in found["turns"] if one["milliseconds"]}
+
+
+def _taken(turn: Mapping[str, Any]) -> str:
+    tokens = turn["prompt_tokens"] + turn["completion_tokens"]
+    parts = [f"{tokens:,} tokens", f"{turn['milliseconds'] / 1000:.1f} s"]
+    return " · ".join([*parts, f"{turn['cost']:.4f}"] if turn["cost"] else parts)
 
 
 def _item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
