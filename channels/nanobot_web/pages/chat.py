@@ -69,8 +69,8 @@ async def _chat(call: Call) -> web.StreamResponse:
         return call.page("chat.html", "Chat", key="", writable=False, shown=None, **listed)
     shown = await _shown(call, key, limit=_MESSAGES)
     heading = _heading(key, shown)
-    own: dict[str, Any] = {"key": key, "writable": _is_writable(key), "shown": shown, "heading": heading}
-    return call.page("chat.html", heading, **own, **listed)
+    own: dict[str, Any] = {"key": key, "writable": _is_writable(key), "shown": shown}
+    return call.page("chat.html", heading, heading=heading, **own, **listed)
 
 
 def _heading(key: str, shown: Mapping[str, Any]) -> str:
