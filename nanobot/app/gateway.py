@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from loguru import logger
 
 from nanobot.agent.runner import AgentHook, Hooks, TurnMetrics
-from nanobot.app.base import Base, Closable, Models, Routine
+from nanobot.app.base import Base, Closable, Models, Routine, prices
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.doctoring import Doctoring
 from nanobot.app.memory import MemoryParts
@@ -33,6 +33,7 @@ from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.feed import Feed
+from nanobot.gateway.figures import Figures
 from nanobot.gateway.lock import home_lock
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.records import Records
@@ -97,6 +98,7 @@ class Gateway:
             base, models, memory, toolbox, platforms, upkeep, status, pairing
         )
         operations |= Doctoring(settings.home).table()
+        operations |= Figures(base.stores.journal, prices(settings), base.clock).table()
         operations |= Records(settings.home / "logs").table()
         operations |= Restarting(self.request_restart, lambda: len(agent.turns.running)).table()
         for channel in base.outlets.values():

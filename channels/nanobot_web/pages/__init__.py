@@ -10,7 +10,16 @@ if TYPE_CHECKING:
 
 def routes() -> Routes:
     """All of them."""
-    from nanobot_web.pages import activity, approvals, chat, files, health, memory, settings
+    from nanobot_web.pages import (
+        activity,
+        approvals,
+        chat,
+        figures,
+        files,
+        health,
+        memory,
+        settings,
+    )
 
-    pages = (activity, approvals, chat, files, health, memory, settings)
+    pages = (activity, approvals, chat, figures, files, health, memory, settings)
     return {at: route for page in pages for at, route in page.ROUTES.items()}

@@ -1,0 +1,102 @@
+"""Figures: tokens, cache hits and cost over days and by chat, reply times, how memory grew, and the
+queue, drawn by the server, each with the table that it was drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from aiohttp import web
+
+from nanobot_web.plots import Plot, Series, bars, lines
+from nanobot_web.site import Call, Route
+
+SPANS = (30, 90, 365)
+_QUEUE = {
+    "received": "waiting",
+    "put_off": "of these put off",
+    "working": "being answered",
+    "failed": "failed",
+    "outbox_pending": "to deliver",
+    "dead": "not deliverable",
+}
+
+
+async def _figures(call: Call) -> web.StreamResponse:
+    days = call.number("days", SPANS[0])
+    days = days if days in SPANS else SPANS[0]
+    found = await call.ask("figures", days=days)
+    months = (await call.ask("memory.growth"))["months"]
+    periods = found["periods"]
+    labels = [one["day"][5:] for one in periods]
+    has_cost = found["total"]["cost"] is not None
+    queue = {name: found["queue"][key] for key, name in _QUEUE.items()}
+    return call.page(
+        "figures.html",
+        "Figures",
+        spans=SPANS,
+        days=days,
+        by=found["by"],
+        found=found,
+        has_cost=has_cost,
+        tokens=_tokens(labels, periods),
+        hits=lines(labels, [Series("cached", [_hits(one) for one in periods])], "% of tokens in"),
+        cost=bars(labels, [Series("cost", [one["cost"] for one in periods])], "currency")
+        if has_cost
+        else None,
+        times=_times(found["times"]),
+        growth=_growth(months),
+        months=_grown(months),
+        queue=queue,
+        queued=bars(list(queue), [Series("now", list(queue.values()))], "messages"),
+        most=max((_used(chat) for chat in found["chats"]), default=0),
+        used=_used,
+        hit_rate=_hits,
+    )
+
+
+def _tokens(labels: Sequence[str], periods: Sequence[Mapping[str, Any]]) -> Plot:
+    fresh = [max(0, one["prompt"] - one["cached"]) for one in periods]
+    series = [
+        Series("in, new", fresh),
+        Series("in, cached", [one["cached"] for one in periods]),
+        Series("out", [one["completion"] for one in periods]),
+    ]
+    return bars(labels, series, "tokens")
+
+
+def _hits(one: Mapping[str, Any]) -> float | None:
+    """Cached tokens of all that went in, in percent; None where none went in."""
+    return round(100 * one["cached"] / one["prompt"], 1) if one["prompt"] else None
+
+
+def _used(one: Mapping[str, Any]) -> int:
+    return int(one["prompt"]) + int(one["completion"])
+
+
+def _times(times: Sequence[Mapping[str, Any]]) -> Plot:
+    series = [
+        Series("half (p50)", [one["p50"] / 1000 for one in times]),
+        Series("95 of 100 (p95)", [one["p95"] / 1000 for one in times]),
+    ]
+    return lines([one["day"][5:] for one in times], series, "seconds")
+
+
+def _grown(months: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """With what there was at the end of each month."""
+    entries = accumulate(one["entries"] for one in months)
+    sizes = accumulate(one["bytes"] for one in months)
+    return [
+        {**one, "all_entries": e, "all_bytes": s}
+        for one, e, s in zip(months, entries, sizes, strict=True)
+    ]
+
+
+def _growth(months: Sequence[Mapping[str, Any]]) -> Plot:
+    grown = _grown(months)
+    series = [Series("history", [round(one["all_bytes"] / 1000, 1) for one in grown])]
+    return bars([one["month"] for one in months], series, "kB")
+
+
+ROUTES = {("GET", "/figures"): Route(_figures)}

@@ -1,0 +1,84 @@
+"""The page Figures, and what a plot is drawn from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.async_api import Browser, expect
+
+from nanobot.providers.port import Usage
+from nanobot.testing.model import ScriptedModel, says
+from nanobot_web.plots import Series, bars, lines, number
+from tests.channels.web.looking import PHONE, looking, violations
+from tests.channels.web.support import serving
+
+CHAT = "web:0123456789ab"
+PRICES = {"model": {"prices": {"input": 2, "output": 8}}}
+
+
+async def test_what_was_used_is_drawn_and_in_tables(tmp_path: Path, browser: Browser) -> None:
+    model = ScriptedModel(says("Hello.", usage=Usage(prompt=1200, completion=30, cached=300)))
+    async with (
+        serving(tmp_path, model, config=PRICES) as web,
+        web.visit() as visit,
+        looking(browser, web) as page,
+    ):
+        await visit.say(CHAT, "hello")
+        await page.get_by_role("link", name="Figures", exact=True).click()
+        await expect(page.get_by_text("1 turns, 1,200 tokens in, 30 out")).to_be_visible()
+        drawn = page.get_by_role("img", name="Tokens by day")
+        await expect(drawn.locator("g.column")).to_have_count(30)
+        assert "in, cached 300" in (await drawn.inner_html())
+        await page.get_by_text("Tokens, cache hits and cost as a table").click()
+        row = page.locator("details tbody tr").first
+        await expect(row).to_contain_text("25.0 %")
+        assert await violations(page) == []
+        await page.get_by_role("link", name="365 days").click()
+        await expect(page.get_by_role("heading", name="Tokens by week")).to_be_visible()
+        await expect(page.get_by_role("link", name=CHAT)).to_be_visible()
+
+
+async def test_an_empty_home_has_figures_too(tmp_path: Path, browser: Browser) -> None:
+    async with serving(tmp_path) as web, looking(browser, web, size=PHONE, scheme="dark") as page:
+        await page.goto(f"{web.base}/figures?days=90")
+        await expect(page.get_by_text("0 turns")).to_be_visible()
+        await expect(page.get_by_text("There is no cost without")).to_be_visible()
+        assert await violations(page) == []
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= PHONE["width"]
+
+
+async def test_figures_are_the_owners_alone(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit("telegram:7") as visit:
+        assert (await visit.get("/figures"))[0] == 404
+
+
+def test_bars_stand_on_each_other_and_reach_the_axis() -> None:
+    plot = bars(["a", "b"], [Series("x", [1, 0]), Series("y", [3, None])], "things")
+    low, high = plot.columns[0].shapes
+    assert (low.mark, high.mark) == ("solid", "stripes")
+    assert low.y + low.height == plot.base
+    assert high.y + high.height == low.y
+    assert high.y == plot.top  # 4 is the end of the axis
+    assert plot.columns[1].shapes == []
+    assert plot.columns[0].title == "a: x 1, y 3 things"
+    assert [tick.text for tick in plot.ticks] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_line_breaks_where_there_is_no_value() -> None:
+    plot = lines(["a", "b", "c", "d"], [Series("x", [1, 2, None, 2])], "s")
+    ((_, path),) = plot.paths
+    assert (path.count("M"), path.count("L")) == (2, 1)
+    assert [len(column.shapes) for column in plot.columns] == [1, 1, 0, 1]
+    assert plot.columns[2].title == "c: none s"
+
+
+def test_axes_are_round_for_any_size() -> None:
+    assert [number(value) for value in (0, 0.25, 12, 1500, 2.5e6, 3e9)] == [
+        *("0", "0.25", "12", "1.5 k", "2.5 M", "3 G"),
+    ]
+    for most in (0, 1e-6, 0.3, 7, 99, 1234, 5e7):
+        plot = bars(["a"], [Series("x", [most])], "")
+        assert 2 <= len(plot.ticks) <= 6
+        assert all(shape.y >= plot.top for shape in plot.columns[0].shapes)
+    assert len(bars([str(day) for day in range(90)], [], "").labels) <= 10
