@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -25,11 +26,9 @@ def descriptions(model: type[Checked]) -> Mapping[str, str]:
     for kind in reversed(model.__mro__):
         if kind is Checked or not issubclass(kind, Checked):
             continue
-        try:
-            (definition,) = ast.parse(dedent(getsource(kind))).body
-        except OSError:  # an adapter without its source
+        definition = _definition(kind)
+        if definition is None:  # an adapter without its source
             continue
-        assert isinstance(definition, ast.ClassDef)
         for statement, text in pairwise(definition.body):
             match statement, text:
                 case (
@@ -38,6 +37,25 @@ def descriptions(model: type[Checked]) -> Mapping[str, str]:
                 ):
                     found[key] = " ".join(words.split())
     return found
+
+
+def _definition(kind: type) -> ast.ClassDef | None:
+    """The source of a class, parsed; None where it is not there."""
+    if "<locals>" not in kind.__qualname__:
+        return _definitions(kind.__module__).get(kind.__qualname__)
+    with suppress(OSError):
+        (found,) = ast.parse(dedent(getsource(kind))).body
+        return found if isinstance(found, ast.ClassDef) else None
+    return None
+
+
+@cache
+def _definitions(module: str) -> Mapping[str, ast.ClassDef]:
+    """The classes of a module by name: each module is parsed once, which takes a while."""
+    with suppress(OSError, TypeError, KeyError):
+        body = ast.parse(getsource(sys.modules[module])).body
+        return {one.name: one for one in body if isinstance(one, ast.ClassDef)}
+    return {}
 
 
 def config_schema() -> Json:
