@@ -138,6 +138,8 @@ async def _called(
         raise NanobotError(f"{name} knows no argument {min(unknown)[:100]!r}")
     if any(not arguments.get(needed) for needed in tool.required):
         raise NanobotError(f"{name} needs {', '.join(tool.required)}")
+    if any(isinstance(value, str) and len(value) > _LONGEST for value in arguments.values()):
+        raise NanobotError(f"a text has at most {_LONGEST:,} characters here")
     origin = {"origin": access.origin} if tool.writes else {}
     report = await ask(tool.operation, {**arguments, **origin, "scope": access.scope})
     return str(report.get("text", ""))
@@ -200,8 +202,12 @@ class _Answer:
         if self._asked:
             await asyncio.Event().wait()
         self._asked = True
-        body = await self._http.content.read(_BODY_BYTES + 1)
-        return {"type": "http.request", "body": body, "more_body": False}
+        body = bytearray()
+        async for piece in self._http.content.iter_any():
+            body += piece
+            if len(body) > _BODY_BYTES:  # which the SDK refuses
+                break
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """The head of the answer, or a piece of it."""
