@@ -59,7 +59,7 @@ ROOMS = (
     Room("upkeep, importing", 2_600, 16, ("nanobot/upkeep", "nanobot/importing")),
     Room("testing", 900, 6),
     Room("root modules", 900, 10, ("nanobot",)),
-    Room("nanobot_api", 1_500, 9, ("channels/nanobot_api",)),
+    Room("nanobot_api", 1_800, 11, ("channels/nanobot_api",)),
     Room("nanobot_cli", 1_300, 8, ("channels/nanobot_cli",)),
     Room("nanobot_telegram", 3_700, 18, ("channels/nanobot_telegram",)),
     Room("nanobot_web", 2_600, 18, ("channels/nanobot_web",)),
