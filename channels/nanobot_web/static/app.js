@@ -132,6 +132,20 @@ function connect() {
   };
 }
 
+// --- the list of conversations
+
+let stale = 0;
+function listLater() {
+  if (!at("list")) return;
+  clearTimeout(stale);
+  stale = setTimeout(async () => {
+    const html = await piece(`/chat/list?${fields({ c: key, q: at("search").value })}`);
+    if (html && !at("list").contains(document.activeElement)) at("list").innerHTML = html;
+  }, 500);
+}
+on("elsewhere", listLater);
+on("end", listLater);
+
 // --- a conversation
 
 const messages = at("messages");
@@ -182,6 +196,8 @@ function followConversation() {
       if (Number(item.dataset.seq) >= first && Number(item.dataset.seq) <= last && !there.has(Number(item.dataset.seq))) item.remove();
     place(event.html);
     if (event.html.trim()) notify();
+    const heading = $("h1", conversation), begun = $(".mine .words", messages);
+    if (heading.textContent === "New chat" && begun) heading.textContent = begun.textContent.slice(0, 60);
   });
   on("extra", (event) => { place(event.html); notify(); });
   on("said", (event) => {
