@@ -55,8 +55,11 @@ class WebChannel:
         return {"web.link": self._link, "web.list": self._list, "web.revoke": self._revoke}
 
     async def run(self, host: ChannelHost) -> None:
-        """Sleep until the page is wanted, then serve it."""
+        """Sleep until the page is wanted, then serve it. It is wanted by those who are signed in:
+        after a restart their pages connect again."""
         self._host.fill(host)
+        if await asyncio.to_thread(self._has_visitors, host):
+            self._wanted.set()
         await self._wanted.wait()
         assert self._overview is not None
         from nanobot_web.site import Site
@@ -74,6 +77,12 @@ class WebChannel:
         except NanobotError as error:
             self._site.fill(error)
             raise ChannelOff(str(error), hint=error.hint) from error
+
+    def _has_visitors(self, host: ChannelHost) -> bool:
+        from nanobot_web.sessions import Sessions
+
+        days = self._options.session_days
+        return bool(Sessions(host.state_folder, host.clock, days).living())
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Nothing is sent: what a session keeps is shown from there, and the rest is kept for the

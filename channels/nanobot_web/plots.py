@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 WIDTH, HEIGHT = 960, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 24, 32
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 8, 28, 34
 _TICKS = 4
 _MOST_LABELS = 10
 _MARKS = ("solid", "stripes", "dots")

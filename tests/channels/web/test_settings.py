@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.channels.web.looking import PHONE, looking, violations
-from tests.channels.web.support import Visit, serving
+from tests.channels.web.support import Visit, free_port, serving
 
 PREFIX = '"><script>x'
 HOSTILE = '"><script>alert(1)</script>\u202e'
@@ -30,7 +31,7 @@ async def test_a_change_is_shown_first_and_written_then(tmp_path: Path, browser:
         await page.get_by_label("Search settings").fill("agent.on_busy")
         await page.keyboard.press("Enter")
         await expect(page.locator("tbody tr")).to_have_count(1)
-        await page.get_by_role("link", name="Change agent.on_busy").click()
+        await page.get_by_role("link", name="agent.on_busy").click()
         await page.get_by_label("New value").select_option("queue")
         await page.get_by_role("button", name="Show the change").click()
         await expect(page.get_by_label("Difference")).to_contain_text("on_busy: queue")
@@ -55,7 +56,7 @@ async def test_a_key_goes_back_to_its_default(tmp_path: Path, browser: Browser) 
         _as_people_write(tmp_path, "agent:\n  max_iterations: 7\n")
         await page.goto(f"{web.base}/settings?set=1")
         assert await violations(page) == []
-        await page.get_by_role("link", name="Change agent.max_iterations").click()
+        await page.get_by_role("link", name="agent.max_iterations").click()
         await page.get_by_role("button", name="Back to the default").click()
         await page.get_by_role("button", name="Apply").click()
         await expect(page.get_by_text("agent.max_iterations is changed.")).to_be_visible()
@@ -132,6 +133,15 @@ async def test_a_restart_says_what_it_interrupts_and_comes_when_somebody_is_sure
         await page.get_by_role("button", name="Restart now").click()
         await expect(page.get_by_text("nanobot is restarting.")).to_be_visible()
         assert web.gateway.restart_requested
+
+
+async def test_after_a_restart_who_was_signed_in_still_is(tmp_path: Path) -> None:
+    config, port = {"channels": {"web": {"enabled": False}}}, free_port()
+    async with contextlib.AsyncExitStack() as stack:
+        async with serving(tmp_path, config=config, port=port) as web:
+            visit = await stack.enter_async_context(web.visit())
+        async with serving(tmp_path, config=config, port=port):
+            assert (await visit.get("/settings"))[0] == 200
 
 
 async def test_settings_are_the_owners_alone(tmp_path: Path) -> None:
