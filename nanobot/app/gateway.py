@@ -24,6 +24,7 @@ from nanobot.app.base import Base, Closable, Models, Routine, prices
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.doctoring import Doctoring
 from nanobot.app.memory import MemoryParts
+from nanobot.app.recording import recorded
 from nanobot.app.services import Agent, Monitoring, Platforms, Upkeep, build_routines, clear_backup
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import ApprovalAsked, ApprovalClosed
@@ -103,7 +104,7 @@ class Gateway:
         operations |= Restarting(self.request_restart, lambda: len(agent.turns.running)).table()
         for channel in base.outlets.values():
             if isinstance(channel, Overseeing):
-                operations |= channel.oversee(feed)
+                operations |= recorded(channel.oversee(feed), toolbox.audit)
         feed.operations = operations
         self._control = ControlServer(base.stores.state, operations, base.cli.chat)
         jobs = build_routines(base, memory, toolbox, agent)

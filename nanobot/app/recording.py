@@ -34,6 +34,8 @@ RECORDED: Mapping[str, Sequence[str]] = {
     "cron.run": ("id",),
     "pair.approve": ("address", "owner"),
     "pair.revoke": ("address",),
+    "web.link": ("account",),
+    "web.revoke": ("id",),
 }
 """Operations that change something, and what of their results and arguments is kept."""
 

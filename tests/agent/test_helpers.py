@@ -131,6 +131,33 @@ async def test_the_report_comes_back_into_the_conversation_that_asked(bench: Ben
     assert (report.origin, report.initiator) == ("nanobot", "report")
 
 
+async def test_those_at_work_are_listed_until_they_report(bench: Bench) -> None:
+    gate = Gate()
+    bench.model = ScriptedModel(hold=gate, author=lambda _: says("done"))
+    bench.build()
+    await bench.spawn("count the stars")
+    await gate.reached.wait()
+    listed = await bench.helpers.table()["helpers.list"]({})
+    assert listed == {
+        "helpers": [
+            {
+                "id": "h1",
+                "label": "digging",
+                "task": "count the stars",
+                "session": "fake:1",
+                "scope": "owner",
+                "begun_at": bench.clock.now().isoformat(timespec="seconds"),
+                "steps": 1,
+            }
+        ],
+        "minutes": 5,
+    }
+    gate.opened.set()
+    await bench.report()
+    await bench.gone.get()
+    assert await bench.helpers.list({}) == {"helpers": [], "minutes": 5}
+
+
 async def test_it_sees_its_task_and_nothing_else(bench: Bench) -> None:
     bench.model.then(says("done"))
     await bench.spawn("count the stars")

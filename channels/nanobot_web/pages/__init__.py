@@ -17,9 +17,11 @@ def routes() -> Routes:
         figures,
         files,
         health,
+        jobs,
         memory,
+        people,
         settings,
     )
 
-    pages = (activity, approvals, chat, figures, files, health, memory, settings)
+    pages = (activity, approvals, chat, figures, files, health, jobs, memory, people, settings)
     return {at: route for page in pages for at, route in page.ROUTES.items()}

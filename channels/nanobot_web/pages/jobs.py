@@ -1,0 +1,56 @@
+"""Jobs: what is scheduled, with its next and last runs; helpers at work; the heartbeat.
+
+For the owner, who sees the jobs of all.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from nanobot_web.site import Call, Refused, Route
+
+_CHANGES = {
+    "pause": "cron.pause",
+    "resume": "cron.resume",
+    "run": "cron.run",
+    "remove": "cron.remove",
+}
+_RUNS = 5
+"""Of the last ones, how many are shown."""
+
+
+async def _jobs(call: Call) -> web.StreamResponse:
+    scheduled = await call.ask("cron.list")
+    return call.page(
+        "jobs.html",
+        "Jobs",
+        jobs=scheduled["jobs"],
+        trouble=scheduled["trouble"],
+        chats=scheduled["chats"],
+        runs=_RUNS,
+        helpers=await call.ask("helpers.list"),
+        heartbeat=await call.ask("heartbeat.show"),
+    )
+
+
+async def _add(call: Call) -> web.StreamResponse:
+    given = {name: call.form.get(name, "").strip() for name in ("schedule", "message", "chat")}
+    if done := await call.change("cron.add", reminder=call.form.get("kind") != "task", **given):
+        call.tell(f"Scheduled: {done['words']}.")
+    return call.back("/jobs")
+
+
+async def _change(call: Call) -> web.StreamResponse:
+    operation = _CHANGES.get(call.form.get("do", ""))
+    if operation is None:
+        raise Refused(400, "A job is paused, resumed, run or removed.")
+    if done := await call.change(operation, id=call.form.get("id", "")):
+        call.tell(str(done["text"]))
+    return call.back("/jobs")
+
+
+ROUTES = {
+    ("GET", "/jobs"): Route(_jobs),
+    ("POST", "/jobs/add"): Route(_add),
+    ("POST", "/jobs/change"): Route(_change),
+}

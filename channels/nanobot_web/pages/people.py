@@ -1,0 +1,78 @@
+"""Channels and people: how each channel is, who asks to be let in and who was, whose memory is
+whose, and the browsers that are signed in.
+
+Only the terminal makes somebody the owner, or takes that back: a minute at the owner's browser must
+not be enough for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from nanobot_web.site import Call, Refused, Route
+
+_TERMINAL = "cli"
+
+
+async def _people(call: Call) -> web.StreamResponse:
+    pairing = await call.ask("pair.list")
+    return call.page(
+        "people.html",
+        "People",
+        channels=(await call.ask("channels.status"))["channels"],
+        requests=pairing["requests"],
+        approved=pairing["approved"],
+        trouble=pairing["trouble"],
+        scopes=await _scopes(call),
+        browsers=(await call.ask("web.list"))["sessions"],
+        terminal=_TERMINAL,
+    )
+
+
+async def _scopes(call: Call) -> list[dict[str, Any]]:
+    """Each memory with the accounts and conversations that it belongs to."""
+    memories = {one["scope"]: one for one in (await call.ask("memory.scopes"))["scopes"]}
+    talks = {one["scope"]: one for one in (await call.ask("conversations.scopes"))["scopes"]}
+    nothing: dict[str, Any] = {"names": [], "chats": [], "linked": [], "conversations": 0}
+    return [
+        {"facts": 0, "pending": 0, **nothing, **talks.get(scope, {}), **memories.get(scope, {})}
+        | {"scope": scope}
+        for scope in dict.fromkeys((*memories, *talks))
+    ]
+
+
+async def _approve(call: Call) -> web.StreamResponse:
+    if done := await call.change("pair.approve", code=call.form.get("code", "").strip()):
+        call.tell(f"{done['name'] or done['address']} can talk to me now.")
+    return call.back("/people")
+
+
+async def _revoke(call: Call) -> web.StreamResponse:
+    address = call.form.get("address", "")
+    for one in (await call.ask("pair.list"))["approved"]:
+        if one["address"] == address and one["owner"]:
+            raise Refused(
+                403,
+                "An owner is not shut out from here.",
+                hint=f"In the terminal: nanobot pair revoke {address}",
+            )
+    if done := await call.change("pair.revoke", id=address):
+        call.tell(str(done["text"]))
+    return call.back("/people")
+
+
+async def _sign_out(call: Call) -> web.StreamResponse:
+    """End the session of a browser; of one's own as well."""
+    if done := await call.change("web.revoke", id=call.form.get("id", "")):
+        call.tell(str(done["text"]))
+    return call.back("/people")
+
+
+ROUTES = {
+    ("GET", "/people"): Route(_people),
+    ("POST", "/people/approve"): Route(_approve),
+    ("POST", "/people/revoke"): Route(_revoke),
+    ("POST", "/people/sign-out"): Route(_sign_out),
+}

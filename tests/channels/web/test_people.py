@@ -1,0 +1,128 @@
+"""The page People: channels, who may talk, whose memory is whose, and who is signed in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.channels.web.looking import DESKTOP, PHONE, looking, violations
+from tests.channels.web.support import Visit, Web, serving
+from tests.doubles.telegram import FakeTelegram
+
+HOSTILE = "<script>alert(1)</script> \"'><img src=x onerror=alert(2)>"
+
+
+def _audited(home: Path, operation: str) -> list[dict[str, Any]]:
+    lines = (home / "logs" / "audit.jsonl").read_text().splitlines()
+    return [one for line in lines if (one := json.loads(line))["tool"] == operation]
+
+
+@contextlib.asynccontextmanager
+async def _with_strangers(home: Path, *names: str) -> AsyncIterator[Web]:
+    """A nanobot on Telegram, whose owner is 7, and people who wrote to it for the first time."""
+    async with FakeTelegram() as telegram:
+        channel = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
+        config = {
+            "owner": {"telegram": ["7"]},
+            "channels": {"telegram": channel, "web": {"enabled": True}},
+        }
+        async with serving(home, config=config) as web:
+            for id, name in enumerate(names, 100):
+                telegram.person(id, first_name=name)
+                telegram.say("hello", user=id)
+                await telegram.received(1, id)
+            yield web
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
+async def test_somebody_is_let_in_and_shut_out_again(
+    tmp_path: Path, browser: Browser, size: dict[str, int], scheme: str
+) -> None:
+    async with (
+        _with_strangers(tmp_path, HOSTILE) as web,
+        looking(browser, web, size=size, scheme=scheme) as page,
+    ):
+        await page.get_by_role("link", name="People", exact=True).click()
+        await expect(page.get_by_role("row").filter(has_text="telegram")).to_contain_text("running")
+        assert await violations(page) == []
+        await page.get_by_role("button", name=re.compile("^Let .* in$")).focus()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("can talk to me now")).to_be_visible()
+        (inside,) = (await web.ask("pair.list"))["approved"]
+        assert inside["address"] == "telegram:100"
+        assert await violations(page) == []
+        await page.get_by_role("button", name=re.compile("^Shut .* out$")).click()
+        await expect(page.get_by_text("Nobody was let in by a code.")).to_be_visible()
+        assert (await web.ask("pair.list"))["approved"] == []
+        for operation in ("pair.approve", "pair.revoke"):
+            (done,) = _audited(tmp_path, operation)
+            assert (done["by"], done["changed"]) == ("web:owner", "address telegram:100")
+
+
+async def test_a_code_that_somebody_gave_is_typed_in_and_a_wrong_one_is_said(
+    tmp_path: Path,
+) -> None:
+    async with _with_strangers(tmp_path, "Eve") as web, web.visit() as visit:
+        (asked,) = (await web.ask("pair.list"))["requests"]
+        await visit.post("/people/approve", {"code": "WRONG123"})
+        assert "told" in (await visit.get("/people"))[1]
+        assert (await web.ask("pair.list"))["approved"] == []
+        await visit.post("/people/approve", {"code": asked["code"], "owner": "true"})
+        (inside,) = (await web.ask("pair.list"))["approved"]
+        assert not inside["owner"]
+
+
+async def test_only_the_terminal_makes_an_owner_or_takes_it_back(tmp_path: Path) -> None:
+    async with _with_strangers(tmp_path, "Eve") as web, web.visit() as visit:
+        (asked,) = (await web.ask("pair.list"))["requests"]
+        await web.ask("pair.approve", code=asked["code"], owner=True)
+        text = (await visit.get("/people"))[1]
+        assert "Shut Eve out" not in text
+        assert (await visit.post("/people/revoke", {"address": "telegram:100"}))[0] == 403
+        assert len((await web.ask("pair.list"))["approved"]) == 1
+        assert _audited(tmp_path, "pair.approve")[0]["by"] == "terminal"
+
+
+async def test_browsers_are_listed_and_signed_out(tmp_path: Path, browser: Browser) -> None:
+    async with (
+        serving(tmp_path) as web,
+        web.visit("telegram:7") as other,
+        looking(browser, web) as page,
+    ):
+        await page.goto(f"{web.base}/people")
+        await expect(page.get_by_text("this one")).to_have_count(1)
+        await page.get_by_role("button", name=re.compile("^Sign out telegram:7")).click()
+        await expect(page.get_by_text("is signed out.")).to_be_visible()
+        assert (await other.get("/memory"))[0] == 401
+        assert _audited(tmp_path, "web.revoke")[0]["by"] == "web:owner"
+        assert [one["account"] for one in (await web.ask("web.list"))["sessions"]] == ["owner"]
+
+
+async def test_whose_memory_is_whose_is_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "workspace" / "people" / "telegram_8" / "memory"
+    folder.mkdir(parents=True)
+    (folder / "MEMORY.md").write_text("- Speaks Finnish\n")
+    config = {"memory": {"identities": [["telegram:8", "whatsapp:9"]]}}
+    async with serving(tmp_path, config=config) as web, web.visit() as visit:
+        text = (await visit.get("/people"))[1]
+        assert "people/telegram_8" in text
+        assert "linked: telegram:8, whatsapp:9" in text
+
+
+async def test_nobody_but_the_owner_sees_or_changes_people(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit("telegram:7") as visit, web.visit() as owner:
+        assert (await visit.get("/people"))[0] == 404
+        sessions = (await web.ask("web.list"))["sessions"]
+        given = {"id": sessions[0]["id"], "code": "x", "address": "telegram:7"}
+        forger = Visit(web.base, owner.session, "0" * 64)
+        for action in ("approve", "revoke", "sign-out"):
+            assert (await visit.post(f"/people/{action}", given))[0] == 404
+            assert (await forger.post(f"/people/{action}", given))[0] == 403
+        assert len((await web.ask("web.list"))["sessions"]) == 2
