@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 RECONNECT_SECONDS = 3.0
 """Seconds to look for the socket of a gateway that is starting."""
+REJOIN_SECONDS = 20.0
+"""The same where nobody waits in front of a screen."""
 
 ASIDE_SECONDS = 8.0
 """A model server may take five to list what it has."""
@@ -123,6 +125,11 @@ class Client:
                 self._resend(lost)
         return events
 
+    def rejoin(self) -> None:
+        """Connect to the gateway that takes the place of one that has hung up. Raises `NoGateway`
+        if none does within `REJOIN_SECONDS`."""
+        self._reconnect(REJOIN_SECONDS)
+
     def close(self) -> None:
         """Hang up; what was accepted is answered all the same."""
         self._socket.close()
@@ -160,11 +167,11 @@ class Client:
             self._waiting.clear()
             raise lost
 
-    def _reconnect(self) -> None:
+    def _reconnect(self, seconds: float = RECONNECT_SECONDS) -> None:
         """Connect to the gateway that takes this one's place; raises `NoGateway` if none does."""
         self.close()
         self._buffer.clear()
-        deadline = time.monotonic() + RECONNECT_SECONDS
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 self._socket = _connected(self._folder)

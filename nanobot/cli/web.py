@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import select
 import sys
@@ -86,13 +87,14 @@ def _has_browser() -> bool:
 
 
 def _wait(client: Client) -> None:
-    """Until the gateway goes, which lives in this process."""
-    try:
+    """Until the gateway goes for good, which lives in this process; after a restart of its own
+    there is another."""
+    with contextlib.suppress(ConnectionLost, NoGateway, KeyboardInterrupt):
         while True:
+            if client.fileno() < 0:
+                client.rejoin()
             select.select([client], [], [])
             client.arrived()
-    except (ConnectionLost, KeyboardInterrupt):
-        return
 
 
 def _list_text(data: Data) -> str:

@@ -258,7 +258,8 @@ class Host:
     def state_folder(self) -> Path:
         """See `ChannelHost`. Made when it is first asked for; raises `StorageError`."""
         with storage_errors(self._state_folder):
-            self._state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self._state_folder.parent, self._state_folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # the mode is of the last
         return self._state_folder
 
     def _expect(self, within: float) -> None:
