@@ -1,5 +1,5 @@
 """Questions that wait for the owner, on every page of theirs: answered here or in the chat where
-they were asked, whichever comes first."""
+they were asked, whichever comes first. And what was allowed for longer than once."""
 
 from __future__ import annotations
 
@@ -44,4 +44,20 @@ async def _answer(call: Call) -> web.StreamResponse:
     return call.json(await call.ask("approvals.answer", code=code, answer=answer, by=by))
 
 
-ROUTES = {("POST", "/approvals"): Route(_answer)}
+async def _standing(call: Call) -> web.StreamResponse:
+    """What is allowed for longer than one call."""
+    found = await call.ask("approvals.list")
+    return call.page("approvals.html", "Approvals", **found)
+
+
+async def _revoke(call: Call) -> web.StreamResponse:
+    by = f"web:{call.visitor.account}"
+    await call.ask("approvals.revoke", id=call.form.get("id", ""), by=by)
+    return call.back("/approvals")
+
+
+ROUTES = {
+    ("GET", "/approvals"): Route(_standing),
+    ("POST", "/approvals"): Route(_answer),
+    ("POST", "/approvals/revoke"): Route(_revoke),
+}

@@ -128,7 +128,7 @@ function connect() {
       const answer = await fetch("/session").catch(() => null);
       if (answer?.status === 401) { at("connection").textContent = "You are signed out."; return; }
     }
-    setTimeout(connect, Math.min(400 * lost, 5000));
+    setTimeout(connect, lost < 100 ? Math.min(300 * lost, 1000) : 5000); // soon, where it restarts
   };
 }
 
