@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Browser, Page, expect
 
-from tests.channels.web.support import Web
+from tests.channels.web.support import Served
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 expect.set_options(timeout=20_000)
@@ -19,7 +19,7 @@ _AXE = files("axe_playwright_python").joinpath("axe.min.js")
 
 @contextlib.asynccontextmanager
 async def looking(
-    browser: Browser, web: Web, *, account: str = "", size: Any = None, scheme: str = "light"
+    browser: Browser, web: Served, *, account: str = "", size: Any = None, scheme: str = "light"
 ) -> AsyncIterator[Page]:
     """A page of somebody who signed in by a link. At the end nothing was asked of another host, no
     script failed and nothing was against the page's policy."""

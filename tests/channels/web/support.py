@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import socket
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ from nanobot.cli.client import Client
 from nanobot.clock import Clock
 from nanobot.providers.port import Provider
 from nanobot.tooling import Tool
-from tests.support import configured
+from tests.support import PATIENCE, configured, write_config
 
 _TOKEN = re.compile(r'name="form-token" content="([0-9a-f]+)"')
 
@@ -82,12 +84,11 @@ def _html(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass
-class Web:
+class Served:
     """A nanobot whose page is at `base`."""
 
     base: str
     home: Path
-    gateway: Gateway
 
     async def ask(self, operation: str, **arguments: object) -> Any:
         """What an operation of the control socket gives."""
@@ -114,6 +115,13 @@ class Web:
             return client.ask(operation, arguments)
 
 
+@dataclass
+class Web(Served):
+    """The same, in the test's own process."""
+
+    gateway: Gateway
+
+
 @contextlib.asynccontextmanager
 async def serving(
     home: Path,
@@ -134,3 +142,26 @@ async def serving(
         web = Web(f"http://127.0.0.1:{port}", home, gateway)
         await web.ask("web.list")  # which waits for the page to be there
         yield web
+
+
+@contextlib.asynccontextmanager
+async def killed_at_the_end(home: Path, port: int) -> AsyncIterator[Served]:
+    """A gateway in a process of its own with its page, which gets SIGKILL at the end; the embedded
+    model answers."""
+    write_config(home, {"http": {"port": port}, "channels": {"web": {"enabled": True}}})
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nanobot", "gateway"),
+        env={**os.environ, "NANOBOT_HOME": str(home)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for line in process.stderr:
+                if b"HTTP server listens" in line:
+                    break
+        yield Served(f"http://127.0.0.1:{port}", home)
+    finally:
+        process.kill()
+        await process.communicate()
