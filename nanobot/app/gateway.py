@@ -101,7 +101,8 @@ class Gateway:
         operations |= Doctoring(settings.home).table()
         operations |= Figures(base.stores.journal, prices(settings), base.clock).table()
         operations |= Records(settings.home / "logs").table()
-        operations |= Restarting(self.request_restart, lambda: len(agent.turns.running)).table()
+        restarting = Restarting(self.request_restart, lambda: len(agent.turns.running))
+        operations |= recorded(restarting.table(), toolbox.audit)
         for channel in base.outlets.values():
             if isinstance(channel, Overseeing):
                 operations |= recorded(channel.oversee(feed), toolbox.audit)

@@ -34,6 +34,10 @@ RECORDED: Mapping[str, Sequence[str]] = {
     "cron.run": ("id",),
     "pair.approve": ("address", "owner"),
     "pair.revoke": ("address",),
+    "queue.retry": ("id",),
+    "queue.drop": ("id",),
+    "backup.make": (),
+    "restart": (),
     "web.link": ("account",),
     "web.revoke": ("id",),
 }

@@ -1,10 +1,11 @@
-"""The operation `restart`: what a restart would interrupt, and doing it once somebody is sure."""
+"""The operation `restart`, for those who are sure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from nanobot.channel import Operation
+from nanobot.errors import NanobotError
 
 
 class Restarting:
@@ -18,9 +19,12 @@ class Restarting:
         return {"restart": self.restart}
 
     async def restart(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Restart where `sure` is true; else only tell what is under way."""
-        sure = arguments.get("sure") is True
+        """Restart. Raises `NanobotError`, which tells what is under way, unless `sure` is true."""
         running = self._turns_running()
-        if sure:
-            self._request()
-        return {"restarting": sure, "turns_running": running}
+        if arguments.get("sure") is not True:
+            hint = "Each gets a moment to end, and goes on afterwards. Say `sure: true`."
+            raise NanobotError(
+                f"a restart interrupts what is under way: {running} turns", hint=hint
+            )
+        self._request()
+        return {"restarting": True, "turns_running": running}

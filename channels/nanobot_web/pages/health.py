@@ -62,14 +62,14 @@ async def _queue(call: Call) -> web.StreamResponse:
     if what not in ("retry", "drop"):
         raise Refused(400, "The form is broken.")
     try:
-        await call.ask(f"queue.{what}", id=row)
+        await call.ask(f"queue.{what}", id=row, by=f"web:{call.visitor.account}")
     except NanobotError as error:
         return await _page(call, problem=f"{error}. {error.hint}")
     return call.back("/health", did=what, row=row)
 
 
 async def _backup(call: Call) -> web.StreamResponse:
-    await call.ask("backup.make")
+    await call.ask("backup.make", by=f"web:{call.visitor.account}")
     return call.back("/health", did="backup")
 
 

@@ -104,12 +104,12 @@ async def _apply(call: Call) -> web.StreamResponse:
 
 async def _ask_restart(call: Call) -> web.StreamResponse:
     """What a restart would interrupt."""
-    found = await call.ask("restart")
+    found = await call.ask("status")
     return call.page("restart.html", "Restart", running=found["turns_running"], done=False)
 
 
 async def _restart(call: Call) -> web.StreamResponse:
-    found = await call.ask("restart", sure=True)
+    found = await call.ask("restart", sure=True, by=f"web:{call.visitor.account}")
     return call.page("restart.html", "Restart", running=found["turns_running"], done=True)
 
 

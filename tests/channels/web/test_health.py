@@ -43,6 +43,8 @@ async def test_a_failed_message_is_tried_again_or_dropped(tmp_path: Path, browse
         await page.get_by_role("button", name="Drop in-1").click()  # and yes to the question
         await expect(page.get_by_text("in-1 is dropped.")).to_be_visible()
         await expect(page.get_by_text("Nothing waits, and nothing failed.")).to_be_visible()
+        (record,) = (await web.ask("audit.list", tool="queue.drop"))["records"]
+        assert (record["by"], record["changed"]) == ("web:owner", "id in-1")
 
 
 async def test_what_waits_for_nothing_is_told(tmp_path: Path) -> None:

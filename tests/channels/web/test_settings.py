@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
+from nanobot.errors import NanobotError
 from tests.channels.web.looking import PHONE, looking, violations
 from tests.channels.web.support import Visit, free_port, serving
 
@@ -129,6 +130,8 @@ async def test_a_restart_says_what_it_interrupts_and_comes_when_somebody_is_sure
         await page.goto(f"{web.base}/settings/restart")
         await expect(page.get_by_text("Nothing is under way.")).to_be_visible()
         assert await violations(page) == []
+        with pytest.raises(NanobotError, match="interrupts what is under way: 0 turns"):
+            await web.ask("restart")
         assert not web.gateway.restart_requested
         await page.get_by_role("button", name="Restart now").click()
         await expect(page.get_by_text("nanobot is restarting.")).to_be_visible()
