@@ -12,9 +12,11 @@ from playwright.async_api import Browser, Download, expect
 
 from nanobot.testing.model import ScriptedModel, calls, says
 from nanobot.tooling import Arguments, Risk, TurnContext
+from tests.channels.telegram.whole import OWNER
 from tests.channels.web.looking import PHONE, looking, violations
 from tests.channels.web.support import free_port, killed_at_the_end, serving
-from tests.support import Gate, Probe, TextArguments
+from tests.doubles.telegram import FakeTelegram
+from tests.support import PATIENCE, Gate, Probe, TextArguments
 
 ASKING = {"tools": {"approval": {"send": "ask"}}}
 
@@ -186,3 +188,37 @@ async def test_a_question_is_answered_in_one_tab_and_gone_in_the_other(
         assert tool.called == ["now"]
         audit = await asyncio.to_thread((tmp_path / "logs" / "audit.jsonl").read_text)
     assert '"by": "web:owner"' in audit or '"by":"web:owner"' in audit
+
+
+async def test_a_turn_in_telegram_is_seen_live_and_its_question_is_answered_on_the_page(
+    tmp_path: Path, browser: Browser
+) -> None:
+    steps, risky = Probe(), Risky("risky", effects=True)
+    script = [calls("probe", text=str(number)) for number in (1, 2, 3)]
+    model = ScriptedModel(*script, calls("risky", text="now"), says("All done."))
+    async with FakeTelegram() as telegram:
+        channel = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
+        config = {**ASKING, "owner": {"telegram": [str(OWNER)]}, "channels": {"telegram": channel}}
+        async with (
+            serving(tmp_path, model, tools=[steps, risky], config=config) as web,
+            looking(browser, web) as first,
+            looking(browser, web) as second,
+        ):
+            for page in (first, second):
+                await page.goto(f"{web.base}/chat?c=telegram:{OWNER}")
+            telegram.say("go on", chat=OWNER)
+            for page in (first, second):
+                for number in (1, 2, 3):
+                    await expect(page.locator("#now")).to_contain_text(f"▸ probe {number}")
+                await expect(page.locator(".approval")).to_contain_text("now, exactly")
+            await telegram.received(1, OWNER)
+            assert telegram.messages()[0].buttons
+            await second.get_by_role("button", name="Approve").click()
+            for page in (first, second):
+                await expect(page.locator(".approval")).to_have_count(0)
+                await expect(page.locator(".item.assistant").last).to_contain_text("All done.")
+            await telegram.received(2, OWNER)
+            async with asyncio.timeout(PATIENCE):
+                while telegram.messages()[0].buttons:  # noqa: ASYNC110  # the edit tells nobody
+                    await asyncio.sleep(0.01)
+    assert risky.called == ["now"]
