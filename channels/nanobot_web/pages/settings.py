@@ -27,10 +27,15 @@ async def _settings(call: Call) -> web.StreamResponse:
     found = [_key(one) for one in shown["keys"] if _matches(one, query)]
     if call.query("set"):
         found = [one for one in found if one["source"] != "default"]
+    sections, section = _sections(found, shown["sections"]), call.query("section")
+    if section:
+        sections = [one for one in sections if one["name"] == section]
     return call.page(
         "settings.html",
         "Settings",
-        sections=_sections(found, shown["sections"]),
+        sections=sections,
+        section=section,
+        is_index=not (query or section or call.query("set")),
         query=query,
         only_set=bool(call.query("set")),
         count=len(found),

@@ -3,6 +3,7 @@ else for anything, and is light."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.channels.web.support import Web, serving
 
 PAGES = [at for at, _, _ in NAVIGATION]
 MORE = ["/memory/versions", "/memory/search", "/activity/tools", "/activity/log", "/approvals"]
+MORE += ["/chat?c=web:0123456789ab", "/settings?section=tools", "/figures?days=365"]
 MOST_BYTES, MOST_REQUESTS = 80_000, 10
 
 _TABS = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
@@ -30,16 +32,17 @@ async def _live(web: Web) -> None:
         await visit.say("web:0123456789ab", "My sister is called Ana, remember that.")
 
 
+@pytest.mark.parametrize("pages", [PAGES[:4], PAGES[4:], MORE], ids=["first", "second", "more"])
 @pytest.mark.parametrize(
     ("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"]
 )
 async def test_every_page_can_be_read_and_used_by_everybody(
-    tmp_path: Path, browser: Browser, size: Any, scheme: str
+    tmp_path: Path, browser: Browser, pages: Sequence[str], size: Any, scheme: str
 ) -> None:
     async with serving(tmp_path) as web:
         await _live(web)
         async with looking(browser, web, size=size, scheme=scheme) as page:
-            for at in [*PAGES, *MORE, "/chat?c=web:0123456789ab"]:
+            for at in pages:
                 answer = await page.goto(f"{web.base}{at}")
                 assert answer is not None
                 assert answer.status == 200, at
