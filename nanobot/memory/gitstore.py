@@ -355,16 +355,23 @@ class GitStore:
 
     def lineage(self, path: str) -> Iterator[VersionSnapshot]:
         """The versions that changed `path`, newest first, read as they are asked for."""
-        waiting, count = [version for version in self.versions() if path in version.blobs], 1
+        waiting, count = [version.number for version in self.versions() if path in version.blobs], 1
         while waiting:
             with self.locked():
-                batch = [
-                    VersionSnapshot(one, *self._texts(one.number, path))
-                    for one in paced(waiting[-count:])
+                # Looked up once more in each batch: one may have been erased since.
+                found = {one.number: one for one in self.versions() if path in one.blobs}
+                last, batch = waiting[-count - 1 : -count], waiting[-count:]
+                blobs = [found[one].blobs[path] if one in found else None for one in last + batch]
+                texts = [self._blob_text(blob) for blob in paced(blobs)]
+                texts = texts if last else ["", *texts]
+                snapshots = [
+                    VersionSnapshot(found[number], before, after)
+                    for number, before, after in zip(batch, texts, texts[1:], strict=False)
+                    if number in found
                 ]
             del waiting[-count:]
             count = min(2 * count, _BATCH)
-            yield from reversed(batch)
+            yield from reversed(snapshots)
 
     def line_times(self, path: str) -> dict[str, datetime]:
         """When each line of the newest version of `path` was written as it stands there, without
@@ -446,7 +453,10 @@ class GitStore:
             upto = bisect_right(versions, number, key=attrgetter("number"))
             blobs = (versions[at].blobs.get(path) for at in range(upto - 1, -1, -1))
             blob = next((blob for blob in blobs if blob is not None), "")
-            return text_of(self.repository.content(blob)) if blob else ""
+            return self._blob_text(blob)
+
+    def _blob_text(self, blob: str | None) -> str:
+        return text_of(self.repository.content(blob)) if blob else ""
 
 
 def _run(version: Version, versions: Sequence[Version]) -> list[Version]:
