@@ -50,6 +50,7 @@ async def _approve(call: Call) -> web.StreamResponse:
 
 
 async def _revoke(call: Call) -> web.StreamResponse:
+    """Shut somebody out, here as well: their browsers are signed out."""
     address = call.form.get("address", "")
     for one in (await call.ask("pair.list"))["approved"]:
         if one["address"] == address and one["owner"]:
@@ -60,6 +61,9 @@ async def _revoke(call: Call) -> web.StreamResponse:
             )
     if done := await call.change("pair.revoke", id=address):
         call.tell(str(done["text"]))
+        browsers = (await call.ask("web.list"))["sessions"]
+        if any(one["account"] == address for one in browsers):
+            await call.change("web.revoke", id=address)
     return call.back("/people")
 
 

@@ -90,6 +90,20 @@ async def test_only_the_terminal_makes_an_owner_or_takes_it_back(tmp_path: Path)
         assert _audited(tmp_path, "pair.approve")[0]["by"] == "terminal"
 
 
+async def test_who_is_shut_out_is_signed_out_as_well(tmp_path: Path) -> None:
+    async with (
+        _with_strangers(tmp_path, "Eve") as web,
+        web.visit() as visit,
+        web.visit("telegram:100") as eve,
+    ):
+        (asked,) = (await web.ask("pair.list"))["requests"]
+        await web.ask("pair.approve", code=asked["code"])
+        assert (await eve.get("/memory"))[0] == 200
+        await visit.post("/people/revoke", {"address": "telegram:100"})
+        assert (await eve.get("/memory"))[0] == 401
+        assert (await visit.get("/people"))[0] == 200
+
+
 async def test_browsers_are_listed_and_signed_out(tmp_path: Path, browser: Browser) -> None:
     async with (
         serving(tmp_path) as web,
