@@ -49,7 +49,7 @@ from nanobot_telegram.client import (
 )
 from nanobot_telegram.markdown import CAPTION_LIMIT, ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 from nanobot_telegram.preview import Previews
-from nanobot_telegram.rich import Block, rich_blocks
+from nanobot_telegram.rich import MAY_BE_RICH, Block, rich_blocks
 
 Shape = Literal["photo", "animation", "voice", "audio", "video", "document"]
 """What a file is sent as, by the method `send_…` of the Bot API."""
@@ -168,6 +168,7 @@ class Outbound:
         thread = number(part.thread_id) if part.thread_id else None
         only = number(part.only) if not uploads and chat_id < 0 else None
         may_be_rich = self._rich and not uploads and only is None and part.key != self._failed_rich
+        may_be_rich = may_be_rich and bool(MAY_BE_RICH.search(part.content))
         blocks = rich_blocks(part.content) if may_be_rich else ()
         attempt = Attempt(chat_id, thread, reply_to, blocks=blocks, only=only)
         message_id = await self._deliver(part, uploads, attempt)

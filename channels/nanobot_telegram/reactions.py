@@ -78,15 +78,17 @@ class Reactions:
 
     def note_progress(self, event: Progress) -> None:
         """Something happens in a turn."""
+        if not isinstance(event, TurnStarted | TurnEnded):
+            return
+        keys = self._keys(event.chat_id, event.event_ids)
+        known = [key for key in keys if key in self._marks]
         if isinstance(event, TurnStarted):
-            keys = self._keys(event.chat_id, event.event_ids)
-            for key in self._known(keys) or keys[:1]:
-                self._note(key, WORKING)
-        elif isinstance(event, TurnEnded):
+            mark, known = WORKING, known or keys[:1]
+        else:
             goes_on = event.outcome in {"waiting", "held"}
             mark = DONE if event.outcome == "done" else SEEN if goes_on else NOTHING
-            for key in self._known(self._keys(event.chat_id, event.event_ids)):
-                self._note(key, mark)
+        for key in known:
+            self._note(key, mark)
 
     async def run(self) -> None:
         """Make the calls, until cancelled."""
@@ -145,9 +147,6 @@ class Reactions:
         with suppress(SendRefused):  # no id of a chat
             return str(self._chats.current(chat_id)) == place
         return False
-
-    def _known(self, keys: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        return [key for key in keys if key in self._marks]
 
     def _is_refused(self, chat_id: str) -> bool:
         return chat_id in self._refused or self._chats.is_unreachable(chat_id)

@@ -23,8 +23,8 @@ RichText = str | list["str | Block"]
 
 _LENGTH, _BLOCKS, _DEPTH, _COLUMNS = 32_768, 500, 16, 20
 """What Telegram takes: characters, blocks with items and rows, levels, columns of a table."""
-_MAY_BE_RICH = re.compile(r"[#|]|^[ >]*(?:=+|-+)[ \t]*$", re.MULTILINE)
-"""No heading and no table is without it: most answers need no look at them."""
+MAY_BE_RICH = re.compile(r"[#|]|(?:^|[\r\n])[ >]*(?:=+|-+)[ \t]*(?:$|[\r\n])")
+"""No text without it has a heading or a table: most answers are not parsed a second time."""
 _NUMBER = re.compile(r"(\d+)[.)] ")
 _CHECK_BOXES = {"☐ ": False, "☑ ": True}
 _ALIGNED = frozenset({"left", "center", "right"})
@@ -41,10 +41,7 @@ def rich_blocks(markdown: str) -> list[Block]:
 
 
 def _checked(markdown: str) -> list[Block]:
-    source = clean_source(markdown)
-    if not _MAY_BE_RICH.search(source):
-        return []
-    lines = lay_out(source, DIALECT)
+    lines = lay_out(clean_source(markdown), DIALECT)
     tables = [line.table for line in lines if line.table]
     if not tables and not any(line.heading and not line.prefix for line in lines):
         return []

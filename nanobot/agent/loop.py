@@ -170,8 +170,9 @@ class AgentLoop:
         self._turns.running[key] = turn  # `/stop` finds it from now
         TURN.set(turn.id)
         try:
-            session = off_record_session(entry.message, self._clock)
-            if session is None:
+            if entry.message.off_record:
+                session = off_record_session(entry.message, self._clock)
+            else:
                 session = await self._sessions.get_or_create(key)
             await self._turns.respond(session, turn)
             if is_internal(session.key):

@@ -158,7 +158,8 @@ class Turns:
             said = first.own_words if first.origin else first.content
             skills = self._parts.sources.skills_mentioned(turn.caller.scope, said)
             await turn.load_message("\n".join(filter(None, (self._context.news(session), skills))))
-            await self._make_room(session, turn)
+            if self._needs_room(session, turn, turn.messages):
+                await self._make_room(session, turn.messages)
             result = await self._run(session, turn)
         except asyncio.CancelledError as error:
             if not is_cancelled():
@@ -179,19 +180,16 @@ class Turns:
             text = ""
         await self._end(session, turn, "done", text, result)
         if self._needs_room(session, turn, ()):
-            self._parts.awaited_background.start(self._make_room(session, turn, ended=True))
+            self._parts.awaited_background.start(self._make_room(session, ()))
 
     def _needs_room(self, session: Session, turn: RunningTurn, coming: Sequence[Message]) -> bool:
         """Whether something should move to memory; nothing ever does that is off the record."""
         off_record = turn.inbound.off_record
         return not off_record and not self._parts.consolidator.has_room(session, coming)
 
-    async def _make_room(self, session: Session, turn: RunningTurn, *, ended: bool = False) -> None:
+    async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
         """Take the oldest into memory where the prompt needs room; a memory that fails keeps nobody
         from an answer: the runner then shortens the prompt."""
-        coming = () if ended else turn.messages
-        if not self._needs_room(session, turn, coming):
-            return
         try:
             await self._parts.consolidator.maybe_consolidate_by_tokens(session, coming)
         except NanobotError as error:

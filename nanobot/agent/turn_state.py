@@ -273,16 +273,14 @@ def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
     return messages, frozenset(started)
 
 
-def off_record_session(message: InboundMessage, clock: Clock) -> Session | None:
-    """The conversation of a message that is off the record, for its one turn; None for any other.
+def off_record_session(message: InboundMessage, clock: Clock) -> Session:
+    """The conversation of a message that is off the record, for its one turn.
 
     It is made of what the message brings, so it is the same after a crash. The message and the
     steps of its turn are in the journal until it is answered, and nothing of it anywhere else: the
     turn's end stores no lines of it (`Turns`), so there is no file that a memory, a search or a
     list of conversations could find.
     """
-    if not message.off_record:
-        return None
     said = enumerate(message.context, 1)
     moment = message.timestamp
     before = tuple(Message(one.role, one.text, moment, seq=number) for number, one in said)

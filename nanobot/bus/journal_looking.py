@@ -33,6 +33,19 @@ USED = """
 """
 """The step of the format that brings them; what is kept of turns by then is counted."""
 
+COUNT_TURN = """
+    INSERT INTO used
+        SELECT substr(started_at, 1, 10), session_key, 1,
+            total(json_extract(report, '$.prompt_tokens')),
+            total(json_extract(report, '$.cached_tokens')),
+            total(json_extract(report, '$.completion_tokens'))
+        FROM turn WHERE id = ? AND json_valid(report) GROUP BY id
+        ON CONFLICT (day, session_key) DO UPDATE SET turns = turns + 1,
+            prompt = prompt + excluded.prompt, cached = cached + excluded.cached,
+            completion = completion + excluded.completion
+"""
+"""Adds what a turn used, which has just ended, to its day."""
+
 _ROW = """
     SELECT id, session_key, state, started_at,
         coalesce(json_extract(body, '$.model'), ''),
@@ -62,21 +75,6 @@ def list_turns(
             values.append(value)
     query = _ROW.replace("{wanted}", " AND ".join(wanted))
     return [TurnRow(*row) for row in db.execute(query, (*values, limit))]
-
-
-def count_turn(db: sqlite3.Connection, turn_id: str) -> None:
-    """Add what a turn used, which has just ended, to its day."""
-    db.execute(
-        "INSERT INTO used SELECT substr(started_at, 1, 10), session_key, 1,"
-        " total(json_extract(report, '$.prompt_tokens')),"
-        " total(json_extract(report, '$.cached_tokens')),"
-        " total(json_extract(report, '$.completion_tokens'))"
-        " FROM turn WHERE id = ? AND json_valid(report) GROUP BY id"
-        " ON CONFLICT (day, session_key) DO UPDATE SET turns = turns + 1,"
-        " prompt = prompt + excluded.prompt, cached = cached + excluded.cached,"
-        " completion = completion + excluded.completion",
-        (turn_id,),
-    )
 
 
 def used_by_day(db: sqlite3.Connection, since: date) -> list[DayUsage]:

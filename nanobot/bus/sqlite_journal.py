@@ -87,8 +87,8 @@ from nanobot.bus.journal_file import (
     redact_rows,
 )
 from nanobot.bus.journal_looking import (
+    COUNT_TURN,
     USED_DAYS,
-    count_turn,
     list_turns,
     times_by_day,
     used_by_day,
@@ -266,7 +266,7 @@ class SqliteJournal:
             db.execute("UPDATE turn SET state = ?, report = ? WHERE id = ?", report)
             db.execute("DELETE FROM step WHERE turn_id = ?", (done.turn_id,))
             if is_first:  # a completion may be repeated
-                count_turn(db, done.turn_id)
+                db.execute(COUNT_TURN, (done.turn_id,))
         unfiled_id = 0
         if done.lines:
             inserted = execute(

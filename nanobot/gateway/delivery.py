@@ -93,7 +93,7 @@ class Dispatcher:
         while True:
             if pause > 0:
                 await self._clock.sleep(pause)
-            if item.part.words:
+            if item.part.media and item.part.words:
                 part = await self._voiced(item.part) if self._voiced else None
                 if part is None:
                     self.submit(await self._journal.mark_sent(item, ""))
