@@ -27,6 +27,20 @@ def text_argument(arguments: Mapping[str, object], key: str) -> str:
     return value.strip()
 
 
+def optional_text(arguments: Mapping[str, object], key: str) -> str:
+    """A text that an operation may be given, or none. Raises `NanobotError` for what is no text."""
+    value = arguments.get(key) or ""
+    if not isinstance(value, str):
+        raise NanobotError(f"the operation takes a text in {key!r}")
+    return value.strip()
+
+
+def number_argument(arguments: Mapping[str, object], key: str, default: int = 0) -> int:
+    """A whole number from 0 on, or `default` where none is given."""
+    value = arguments.get(key)
+    return value if isinstance(value, int) and value >= 0 else default
+
+
 async def _free() -> None:
     """Nothing stands in the way."""
 

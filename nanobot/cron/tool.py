@@ -25,7 +25,14 @@ from msgspec import Meta, Struct
 from nanobot.bus.events import TERMINAL, Address, Button
 from nanobot.channel import Operation
 from nanobot.clock import Clock
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
+from nanobot.commands import (
+    Answer,
+    Command,
+    CommandCall,
+    CommandRegistry,
+    optional_text,
+    text_argument,
+)
 from nanobot.cron.job import (
     Job,
     JobPlace,
@@ -290,7 +297,7 @@ class CronOperations:
         """`schedule`, `message`, and where wanted `name`, `zone`, `chat` (by default the chat that
         the owner used last, or the terminal), `reminder` (the text itself is sent, no model
         runs)."""
-        chat = _optional(arguments, "chat")
+        chat = optional_text(arguments, "chat")
         now = self._clock.now()
         job = await self._service.add(
             draft_job(
@@ -298,8 +305,8 @@ class CronOperations:
                 text_argument(arguments, "message"),
                 await asyncio.to_thread(self._place, chat),
                 now,
-                name=_optional(arguments, "name"),
-                zone=_optional(arguments, "zone"),
+                name=optional_text(arguments, "name"),
+                zone=optional_text(arguments, "zone"),
                 reminder=arguments.get("reminder") is True,
             )
         )
@@ -326,7 +333,3 @@ class CronOperations:
             shown = ", ".join(map(printable, known[:_LISTED])) or "none"
             raise NanobotError(f"there is no chat {printable(chat)}", hint=f"There are: {shown}.")
         return JobPlace(address_of(chat), self._chats.scope_of(chat), "")
-
-
-def _optional(arguments: Request, key: str) -> str:
-    return text_argument(arguments, key) if arguments.get(key) else ""

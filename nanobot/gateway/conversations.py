@@ -11,7 +11,15 @@ from collections.abc import Mapping
 
 from nanobot.bus.events import Address
 from nanobot.channel import Operation
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
+from nanobot.commands import (
+    Answer,
+    Command,
+    CommandCall,
+    CommandRegistry,
+    number_argument,
+    optional_text,
+    text_argument,
+)
 from nanobot.memory.scopes import Scopes, chat_of
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -52,20 +60,24 @@ class Conversations:
         """Conversations, the one used last first: `limit` from `offset` on, of one `scope` and with
         `query` in their title, key or last words, where these are given; `total` counts all of
         them."""
-        scope, query = _text(arguments, "scope"), _text(arguments, "query").casefold()
-        offset, limit = _number(arguments, "offset", 0), _number(arguments, "limit", 50)
+        scope = optional_text(arguments, "scope")
+        query = optional_text(arguments, "query").casefold()
+        offset = number_argument(arguments, "offset")
+        limit = number_argument(arguments, "limit", 50)
         return await asyncio.to_thread(self._list, scope, query, offset, min(limit, _MOST))
 
     async def show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The newest `limit` messages of the conversation `key`, of those `after` or `before` a seq
         where one is given; or the oldest from the seq `first` on. `last` is the seq of the newest
         of all, `more` whether older ones are left, `new` whether nothing was said in it yet."""
-        key, limit = text_argument(arguments, "key"), min(_number(arguments, "limit", 50), _MOST)
+        key = text_argument(arguments, "key")
+        limit = min(number_argument(arguments, "limit", 50), _MOST)
         metadata = await asyncio.to_thread(self._sessions.metadata_of, key)
         session = await self._sessions.get_or_create(key)
         last = session.messages[-1].seq if session.messages else session.last_consolidated
-        after, before = _number(arguments, "after", 0), _number(arguments, "before", last + 1)
-        if first := _number(arguments, "first", 0):
+        after = number_argument(arguments, "after")
+        before = number_argument(arguments, "before", last + 1)
+        if first := number_argument(arguments, "first"):
             messages = await asyncio.to_thread(self._from, key, first, limit)
         elif last:
             messages = await asyncio.to_thread(self._window, key, after, before, limit)
@@ -204,13 +216,3 @@ def _shown(message: Message) -> dict[str, object]:
         "kept": message.kept,
     }
     return {name: value for name, value in fields.items() if value or name in ("seq", "content")}
-
-
-def _text(arguments: Mapping[str, object], key: str) -> str:
-    value = arguments.get(key, "")
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _number(arguments: Mapping[str, object], key: str, default: int) -> int:
-    value = arguments.get(key)
-    return value if isinstance(value, int) and value >= 0 else default

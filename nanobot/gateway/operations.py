@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from nanobot.bus.journal import Committed, InboxEntry, Journal, QueueRow, TurnRow
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import Operation
-from nanobot.commands import text_argument
+from nanobot.commands import number_argument, optional_text, text_argument
 from nanobot.errors import UnknownSession
 from nanobot.gateway.waterfall import waterfall
 from nanobot.messages import Message
@@ -127,10 +127,9 @@ class Operations:
         `failed`, `stopped`, `running`), from before the turn with the id `before`, where these are
         given; with `more`, older ones are left. They are kept for 30 days."""
         session, outcome, before = (
-            value if isinstance(value := arguments.get(key), str) else ""
-            for key in ("session", "outcome", "before")
+            optional_text(arguments, key) for key in ("session", "outcome", "before")
         )
-        limit = min(_number(arguments, "limit") or _TURNS, _MOST_TURNS)
+        limit = min(number_argument(arguments, "limit") or _TURNS, _MOST_TURNS)
         turns = await self._journal.turns(
             session=session, state=outcome, before=before, limit=limit + 1
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec.structs import asdict
 
 from nanobot.channel import Operation
+from nanobot.commands import number_argument, optional_text
 from nanobot.io import storage_errors
 from nanobot.logs import LEVELS, LOG_FILE, LogLine, LogReader
 from nanobot.security.audit import FILE, Record, newest_records
@@ -32,8 +33,8 @@ class Records:
     async def audit(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Records, the newest first: `limit` after the newest `offset`, of one `tool` and one
         `session` where these are given; with `more`, older ones are left."""
-        tool, session = _text(arguments, "tool"), _text(arguments, "session")
-        offset, limit = _number(arguments, "offset", 0), _limit(arguments)
+        tool, session = optional_text(arguments, "tool"), optional_text(arguments, "session")
+        offset, limit = number_argument(arguments, "offset"), _limit(arguments)
 
         def holds(record: Record) -> bool:
             return tool in ("", record.get("tool")) and session in ("", record.get("session"))
@@ -51,9 +52,9 @@ class Records:
         """The newest `limit` lines of the log from `level` on, of one `turn` where it is given; or
         with `after`, the `position` of an earlier answer, what was added since. The oldest first.
         """
-        level, turn = _text(arguments, "level"), _text(arguments, "turn")
+        level, turn = optional_text(arguments, "level"), optional_text(arguments, "turn")
         least = LEVELS.index(level) if level in LEVELS else 0
-        after, limit = _text(arguments, "after"), _limit(arguments)
+        after, limit = optional_text(arguments, "after"), _limit(arguments)
 
         def is_wanted(line: LogLine) -> bool:
             return LEVELS.index(line.level) >= least and turn in ("", line.turn)
@@ -69,15 +70,5 @@ class Records:
         return {"lines": [asdict(line) for line in lines], "position": position}
 
 
-def _text(arguments: Mapping[str, object], key: str) -> str:
-    value = arguments.get(key)
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _number(arguments: Mapping[str, object], key: str, default: int) -> int:
-    value = arguments.get(key)
-    return value if isinstance(value, int) and value >= 0 else default
-
-
 def _limit(arguments: Mapping[str, object]) -> int:
-    return min(max(1, _number(arguments, "limit", _DEFAULT)), _MOST)
+    return min(max(1, number_argument(arguments, "limit", _DEFAULT)), _MOST)
