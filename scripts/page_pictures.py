@@ -74,10 +74,13 @@ def main() -> None:
         chat = page.url
         page.locator("#list a").first.wait_for()
         page.screenshot(path=PICTURES / "web-chat.png")
-        for name in ("memory", "activity", "figures", "settings"):
-            answer = page.goto(f"{chat.partition('/chat')[0]}/{name}")
-            if answer is not None and answer.ok:
-                page.screenshot(path=PICTURES / f"web-{name}.png")
+        page.locator('.item a[href^="/activity/turn"]').last.click()
+        page.get_by_role("heading", level=1).wait_for()
+        page.screenshot(path=PICTURES / "web-turn.png")
+        page.get_by_role("link", name="Memory", exact=True).click()
+        page.get_by_text("Ana, and her birthday").click()
+        page.get_by_role("heading", level=1).wait_for()
+        page.screenshot(path=PICTURES / "web-memory.png")
         page.set_viewport_size({"width": 390, "height": 844})
         page.emulate_media(color_scheme="dark")
         page.goto(chat)
