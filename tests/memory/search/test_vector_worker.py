@@ -96,7 +96,7 @@ async def test_a_search_goes_on_by_words(
 ) -> None:
     home = Home(tmp_path / "home")
     home.say("cli:direct", said(1, "our puppy is called Oscar"))
-    worker = VectorWorker(FakeClock(), script(tmp_path, text), seconds=0.01)
+    worker = VectorWorker(FakeClock(), script(tmp_path, text), seconds=0.01, patience=0.01)
     index = home.index(embedder=LocalEmbedder(worker), worker=worker)
     await index.refresh()
     await index.embed()
