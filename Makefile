@@ -57,6 +57,7 @@ bench: $(VENV)/.dev
 
 clean:
 	rm -rf $(BRIDGE)/dist $(BRIDGE)/node_modules .node
+	rm -rf .mcp-servers .node-clients .speech
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # Standard input belongs to the chat, so nothing here may read it; progress goes to standard error.
