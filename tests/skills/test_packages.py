@@ -142,7 +142,9 @@ def test_too_many_files_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no archive", b"\x1f\x8bno", b"PK\x03\x04", zipped({"SKILL.md": SKILL})[:60]]
+    "content",
+    [b"", b"no archive", b"\x1f\x8bno", b"PK\x03\x04", zipped({"SKILL.md": SKILL})[:60]],
+    ids=["nothing", "words", "gzip", "zip", "cut off"],  # that one has the time in it
 )
 def test_what_is_no_archive_is_said(content: bytes, tmp_path: Path) -> None:
     assert "is no archive that can be read" in refused(content, tmp_path)
