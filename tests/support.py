@@ -32,7 +32,7 @@ sysconfig.get_path = cache(sysconfig.get_path)  # type: ignore[assignment]
 
 ENDINGS = (TURN_STOPPED, TURN_FAILED)
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Real seconds after which a test that waits for ever fails."""
 
 

@@ -183,7 +183,7 @@ class Arming(Generic[CallT]):
 
 T = TypeVar("T")
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds of real time after which a wait of a test's fails, so that a broken test ends."""
 
 

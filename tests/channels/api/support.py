@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -102,7 +103,7 @@ class Api:
                     async with session.get(f"{self.base_url}/models"):
                         return
                 except aiohttp.ClientConnectionError:
-                    continue
+                    await asyncio.sleep(0.02)  # the processor is for the one that starts
 
     def client(self, key: str = "") -> AsyncOpenAI:
         """OpenAI's own client, which never asks twice by itself."""

@@ -80,8 +80,6 @@ BACKLOG = 120
 """More than the 100 that the server hands out at once. Each costs some milliseconds of two servers'
 time; the thousands are in the bench."""
 
-PATIENCE = 60.0
-
 
 async def test_what_came_while_it_was_down_is_answered_in_order(
     tmp_path: Path, telegram: FakeTelegram
@@ -92,9 +90,7 @@ async def test_what_came_while_it_was_down_is_answered_in_order(
     people = {"allow_from": [str(chat) for chat in chats]}
     model = ScriptedModel(author=repeat)
     async with talking(tmp_path, telegram, model, settings=people, NANOBOT_AGENT__ON_BUSY=QUEUE):
-        await telegram.wait_for(
-            lambda: len(telegram.called("sendMessage")) >= BACKLOG, patience=PATIENCE
-        )
+        await telegram.wait_for(lambda: len(telegram.called("sendMessage")) >= BACKLOG)
         for offset, chat in enumerate(chats):
             expected = [f"re: message {number}" for number in range(offset, BACKLOG, 20)]
             assert await telegram.received(len(expected), chat) == expected

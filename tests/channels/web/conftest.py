@@ -1,13 +1,15 @@
-"""A real Chromium for the tests of the page: one process for all of them."""
+"""A real Chromium for the tests of the page: one process, and one that drives it, for all of them
+in a worker. The driver takes a second to start; it belongs to a loop, which these tests share."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
 _QUIET = (
@@ -15,6 +17,13 @@ _QUIET = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-extensions", "--remote-debugging-port=0",
 )  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Whoever looks with the browser does so in its loop."""
+    for item in items:
+        if "_driven" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest.fixture(scope="session")
@@ -41,11 +50,15 @@ def chromium() -> Iterator[str]:
             process.stderr.close()
 
 
-@pytest.fixture
-async def browser(chromium: str) -> AsyncIterator[Browser]:
-    """The browser; each context in it is a person's of its own."""
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def _driven(chromium: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.connect_over_cdp(chromium)
-        yield browser
-        for context in browser.contexts[1:]:
-            await context.close()
+        yield await playwright.chromium.connect_over_cdp(chromium)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def browser(_driven: Browser) -> AsyncIterator[Browser]:
+    """The browser; each context in it is a person's of its own."""
+    yield _driven
+    for context in _driven.contexts[1:]:
+        await context.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,8 @@ async def test_the_log_follows(tmp_path: Path, browser: Browser) -> None:
         assert await violations(page) == []
         put("info", f"after {HOSTILE}")
         await expect(shown).to_contain_text("after")
-        await expect(shown.locator(".line")).to_have_count(2)
+        put_here = shown.locator(".line").filter(has_text=re.compile("before|after"))
+        await expect(put_here).to_have_count(2)  # a slow machine is said beside them
 
 
 @pytest.mark.parametrize(

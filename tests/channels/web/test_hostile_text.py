@@ -60,7 +60,8 @@ def test_any_text_becomes_allowed_elements_only(text: str) -> None:
 
 
 def _lines(texts: Sequence[str]) -> Iterator[dict[str, object]]:
-    """A conversation that has each text in each place."""
+    """A conversation that has each text as what a person and the model say, as the name of a file
+    and in the arguments of a tool; each tenth is what the tool answers as well."""
     at = datetime(2026, 11, 1, tzinfo=UTC)
     times = {"created_at": at.isoformat(), "updated_at": at.isoformat()}
     yield {"_type": "metadata", "key": "cli:hostile", **times, "metadata": {"title": OWN[0]}}
@@ -71,7 +72,8 @@ def _lines(texts: Sequence[str]) -> Iterator[dict[str, object]]:
         said = {"content": text, "timestamp": time}
         yield {**said, "role": "user", "seq": seq + 1, "media": [text]}
         yield {**said, "role": "assistant", "seq": seq + 2, "tool_calls": [call]}
-        yield {**said, "role": "tool", "seq": seq + 3, "tool_call_id": f"c{number}"}
+        if number % 10 == 0 or number < len(OWN):
+            yield {**said, "role": "tool", "seq": seq + 3, "tool_call_id": f"c{number}"}
 
 
 _LOAD_ALL = """async () => {
