@@ -43,6 +43,7 @@ BENCHES = (
     Bench("turns"),
     Bench("flat"),
     Bench("http"),
+    Bench("web"),
     Bench("background", quick=("--turns", "20")),
     Bench("burst"),
     Bench("sessions"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import islice
 
 from nanobot.bus.events import Address
 from nanobot.channel import Operation
@@ -28,6 +29,8 @@ from nanobot.text import one_line
 
 _MOST = 200
 """Conversations, or messages, of one answer."""
+_AGE_SECONDS = 5.0
+"""How long a page need not know what another process, or a person, did to the files."""
 _TITLE = 80
 """Characters of a title."""
 _NAMED = 10
@@ -127,8 +130,15 @@ class Conversations:
         ]
 
     def _list(self, scope: str, query: str, offset: int, limit: int) -> dict[str, object]:
+        infos = self._sessions.list_sessions(holding=query, within=_AGE_SECONDS)
+        if not scope and not query:  # of ten thousand only those that are shown are looked at
+            shown = list(islice(infos, offset, offset + limit))
+            total = self._sessions.count() if len(shown) == limit else offset + len(shown)
+            of = self._scopes.of_session
+            listed = [_listed(one, of(one.key, one.metadata)) for one in shown]
+            return {"total": total, "conversations": listed}
         chosen, total = [], 0
-        for info in self._sessions.list_sessions():
+        for info in infos:
             whose = self._scopes.of_session(info.key, info.metadata)
             if (scope and whose != scope) or (query and query not in _searched(info)):
                 continue

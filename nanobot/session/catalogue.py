@@ -56,6 +56,8 @@ a row goes, or goes by another key.
 """
 
 _INFO = Decoder(SessionInfo)
+_LAST_OF_ONE_ESCAPE = "\uffff"
+"""What is after it, JSON in ASCII writes as two halves."""
 
 T = TypeVar("T")
 _Row = tuple[str, str, str, str | None, float | None, bool, str | None]
@@ -99,12 +101,17 @@ class SessionCatalogue:
         """The names of the live files, which cost less than a look."""
         return [name for name in _listed(self.folder) if _is_session(name)]
 
-    def sessions(self, *, sealed: bool = False) -> Iterator[SessionInfo]:
+    def sessions(
+        self, *, sealed: bool = False, holding: str = "", within: float = 0.0
+    ) -> Iterator[SessionInfo]:
         """All of them, the one used last first; with `sealed` only those of which something before
-        the newest epoch is not consolidated."""
+        the newest epoch is not consolidated. Those whose row does not hold the words `holding`,
+        which are casefolded, are left out. `within` is as for `changes`."""
         chosen = "is_sealed" if sealed else "info IS NOT NULL"
         query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC"  # noqa: S608
-        rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall())
+        rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall(), within)
+        if holding.isprintable() and max(holding, default="") <= _LAST_OF_ONE_ESCAPE:
+            rows = [row for row in rows if holding in _unescaped(row[1]).casefold()]
         return (
             replace(_decoded(info), place=f"{self.folder}/{_name_of(place)}")
             for place, info in paced(rows)
@@ -120,7 +127,12 @@ class SessionCatalogue:
         blank = (
             "UPDATE file SET states = '', said = NULL, is_sealed = 0, info = NULL WHERE place = ?"
         )
-        self._run(lambda db: db.execute(blank, (_place_of(path.name),)), None)
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(blank, (_place_of(path.name),))
+            self._looked = float("-inf")
+
+        self._run(work, None)
 
     def _run(self, work: Callable[[sqlite3.Connection], T], within: float | None = 0.0) -> T:
         """What `work` gives after a look, without one where `within` is None. A database that
@@ -321,6 +333,11 @@ def _name_of(place: str) -> str:
 def _encoded(info: SessionInfo) -> str:
     """As JSON in ASCII, which holds half an emoji too."""
     return json.dumps(to_builtins(info))
+
+
+def _unescaped(text: str) -> str:
+    """The texts that a row holds, and a little around them: much quicker than decoding it."""
+    return text.encode("ascii").decode("unicode_escape") if "\\" in text else text
 
 
 def _decoded(text: str) -> SessionInfo:

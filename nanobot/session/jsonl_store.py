@@ -273,6 +273,9 @@ class JsonlStore:
         self._clock, self._disk, self._index = clock, files or FileOps(), SeqIndex()
         self._writer = Writer(self._disk, clock, gather)
         self._files: dict[str, SessionFile] = {}
+        self._changes = 0
+        self._listed = -1
+        """How many changes of its own were in the files when the catalogue looked last."""
 
     async def read(self, key: str) -> Contents | None:
         file, now = self._file(key), self._clock.now()
@@ -308,6 +311,7 @@ class JsonlStore:
         self._file(key).stale = True
 
     def append(self, key: str, lines: str) -> asyncio.Future[None]:
+        self._changes += 1
         return self._writer.append(self._file(key), lines.encode())
 
     async def restore(self, key: str, lines: str) -> None:
@@ -371,11 +375,19 @@ class JsonlStore:
             raise StorageError.of(path, error) from error
         return found.metadata or {} if found else {}
 
-    def sessions(self, *, sealed: bool = False) -> Iterator[SessionInfo]:
+    def sessions(
+        self, *, sealed: bool = False, holding: str = "", within: float = 0.0
+    ) -> Iterator[SessionInfo]:
+        changes = self._changes  # before it is seen what waits
         waiting = {file.key: file for file in self._writer.waiting()}
         # Before the catalogue looks: else a new one may be in neither.
         new = [] if sealed else [f for f in waiting.values() if state_of(f.path) is None]
-        stored, now = self._catalogue.sessions(sealed=sealed), self._clock.now()
+        is_known = not waiting and changes == self._listed
+        stored = self._catalogue.sessions(
+            sealed=sealed, holding=holding, within=within if is_known else 0.0
+        )
+        self._listed = -1 if waiting else changes
+        now = self._clock.now()
         keys = {file.key for file in new}
         return chain(
             (

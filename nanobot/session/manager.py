@@ -111,14 +111,18 @@ class SessionManager:
         """The sessions that could not be read when they were needed last, and why."""
         return self._unreadable
 
-    def list_sessions(self, *, sealed: bool = False) -> Iterator[SessionInfo]:
+    def list_sessions(
+        self, *, sealed: bool = False, holding: str = "", within: float = 0.0
+    ) -> Iterator[SessionInfo]:
         """All sessions, the one used last first; also new ones that are not durable yet. With
-        `sealed` only those of which something before the newest epoch is not consolidated.
+        `sealed` only those of which something before the newest epoch is not consolidated; with
+        the casefolded words `holding`, some that do not hold them may be left out. What another
+        process or a person changed less than `within` seconds ago may be missing.
 
         Blocks before it returns, the longer the more of them changed since the last time; may be
         called from any thread.
         """
-        return self._store.sessions(sealed=sealed)
+        return self._store.sessions(sealed=sealed, holding=holding, within=within)
 
     def count(self) -> int:
         """How many sessions there are. Blocks."""

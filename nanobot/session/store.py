@@ -104,10 +104,14 @@ class SessionStore(Protocol):
         """The small facts that are stored of a conversation, if any; also those that are not
         durable yet. Raises `StorageError`."""
 
-    def sessions(self, *, sealed: bool = False) -> Iterator[SessionInfo]:
+    def sessions(
+        self, *, sealed: bool = False, holding: str = "", within: float = 0.0
+    ) -> Iterator[SessionInfo]:
         """All conversations, the one used last first; also one of which nothing is durable yet.
         With `sealed` only those of which something before the newest epoch is not consolidated.
-        Blocks before it returns, not while it is iterated over."""
+        Some that do not hold the casefolded words `holding`, as they are stored, may be left out.
+        What others than this store changed less than `within` seconds ago may be missing.
+        Blocks before it returns; each is worked out when it is asked for."""
 
     def count(self) -> int:
         """How many conversations there are."""

@@ -126,7 +126,9 @@ class MemorySessions:
         header = self._header(key)
         return header.metadata or {} if header else {}
 
-    def sessions(self, *, sealed: bool = False) -> Iterator[SessionInfo]:
+    def sessions(
+        self, *, sealed: bool = False, holding: str = "", within: float = 0.0
+    ) -> Iterator[SessionInfo]:
         infos = [self._info(key) for key in self.lines]
         found = [one for one in infos if one.last_consolidated < one.epoch_seq or not sealed]
         return iter(sorted(found, key=lambda info: info.updated_at, reverse=True))

@@ -1,0 +1,214 @@
+"""How quickly the page answers at a home that was used for years, and what its first view weighs.
+
+The home has 10,000 conversations, one of 15,000 messages, 5,000 turns and 1,200 versions of memory.
+The gateway is a process of its own, and somebody signs in over HTTP. Times are medians of 20
+requests, wall clock, from the first byte sent to the last one read; CPU is the gateway's in them,
+which does not depend on what else the machine does. Bytes are those of bodies and headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import os
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from bench.common import START, median, write_session
+from bench.reporting import report
+from bench.startup import NANOBOT, cpu_seconds, running_gateway
+from nanobot.bus.journal import Completion
+from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.cli.client import Client
+from nanobot.clock import SystemClock
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.version import Change
+from nanobot.security.paths import Root
+
+CHATS, MESSAGES, TURNS, VERSIONS = 10_000, 15_000, 5_000, 1_200
+ROUNDS = 20
+_LONG, _FACTS, _SETTLED = "web:0123456789ab", 300, 5.0
+_WANTED = "<= 150"
+PAGES: Mapping[str, str] = {
+    "chat": "/chat",
+    "chat, the second page of the list": "/chat/list?offset=40",
+    "chat, a search in the list": "/chat/list?q=chat-77",
+    "chat, the long conversation": f"/chat?c={_LONG}",
+    "chat, an older piece of it": f"/chat/older?c={_LONG}&before=7000",
+    "chat, a search in it": f"/chat/find?c={_LONG}&q=message+1234",
+    "chat, first bytes of its stream": f"/live?c={_LONG}&after={MESSAGES}",
+    "memory": "/memory",
+    "memory, a fact": "/memory/fact?id={fact}",
+    "memory, versions": "/memory/versions",
+    "memory, old versions": "/memory/versions?offset=1000",
+    "memory, what an old one changed": "/memory/version?n=600",
+    "memory, a search": "/memory/search?q=weather",
+    "activity": "/activity",
+    "activity, a turn": f"/activity/turn?id=turn-{TURNS - 10}",
+    "activity, tools": "/activity/tools",
+    "activity, the log": "/activity/log",
+    "figures": "/figures",
+    "figures of a year": "/figures?days=365",
+    "jobs": "/jobs",
+    "people": "/people",
+    "health": "/health",
+    "settings": "/settings",
+}
+"""What is opened, and where."""
+
+
+class _Then(SystemClock):
+    """A clock that is set by whoever fills a home."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        """What it was set to."""
+        return self.at
+
+
+def fill(home: Path) -> None:
+    """Write years of use into an empty home."""
+    for number in range(CHATS - 1):
+        write_session(home, f"telegram:chat-{number}", 4, 0)
+    write_session(home, _LONG, MESSAGES, MESSAGES - 100)
+    asyncio.run(_write_turns(home))
+    _write_versions(home)
+
+
+async def _write_turns(home: Path) -> None:
+    """Over the last 29 days, every tenth in the long conversation."""
+    clock = _Then(SystemClock().now() - timedelta(days=29))
+    (home / "state").mkdir(exist_ok=True)
+    journal = SqliteJournal(home / "state" / "journal.db", clock)
+    await journal.open()
+    ended = []
+    for number in range(TURNS):
+        key = _LONG if number % 10 == 0 else f"telegram:chat-{number % 200}"
+        clock.at += timedelta(days=28) / TURNS
+        used = f'"prompt_tokens":{4000 + number % 900},"cached_tokens":3000,"completion_tokens":90'
+        first = MESSAGES - 2 * TURNS // 10 + number // 5 if key == _LONG else 1
+        told = f'"model":"bench","milliseconds":{900 + number % 700},"first_seq":{first},{used}'
+        journal.claim(f"turn-{number}", key, (), at_once=True)
+        done = Completion(f"turn-{number}", key, (), "done", report=f"{{{told}}}")
+        ended.append(asyncio.ensure_future(journal.complete(done)))
+        await asyncio.sleep(0)
+    await asyncio.gather(*ended)
+    await journal.close()
+
+
+def _write_versions(home: Path) -> None:
+    """Facts that are learned, and then changed one after the other."""
+    path = home / "workspace" / "memory" / "MEMORY.md"
+    path.parent.mkdir(parents=True)
+    facts = [f"- Fact {number} about the weather, work and cooking." for number in range(_FACTS)]
+    clock = _Then(START)
+    versions = GitStore(home / "state", Root(home / "workspace"), clock)
+    before = None
+    for number in range(VERSIONS):
+        clock.at += timedelta(hours=3)
+        facts[number % _FACTS] = f"- Fact {number}, as it was learned on {clock.at:%d %B}."
+        after = "\n".join(["# Memory", "", "## Life", "", *facts, ""]).encode()
+        change = Change("dream", f"learned fact {number}")
+        versions.write(
+            "memory/MEMORY.md", before, after, change, lambda text=after: _put(path, text)
+        )
+        before = after
+
+
+def _put(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+class Visit:
+    """Somebody who signed in at the page of the gateway `pid`, with one connection."""
+
+    def __init__(self, home: Path, pid: int) -> None:
+        with contextlib.closing(Client(home)) as client:
+            data = client.ask("web.link", {})
+        assert isinstance(data, dict)
+        link = urlsplit(str(data["url"]))
+        self._pid, self._cookie = pid, ""
+        self._connection = http.client.HTTPConnection(str(link.hostname), link.port, timeout=60)
+        answer = self._asked(f"{link.path}?{link.query}")
+        answer.read()
+        self._cookie = str(answer.headers["Set-Cookie"]).partition(";")[0]
+
+    def get(self, path: str) -> tuple[str, int]:
+        """A page, and what it takes on the wire. Of a stream only the beginning is read."""
+        answer = self._asked(path)
+        if answer.status != http.HTTPStatus.OK:
+            raise RuntimeError(f"{path}: {answer.status} {answer.read()[:200]!r}")
+        head = sum(len(name) + len(value) + 4 for name, value in answer.headers.items())
+        if "event-stream" not in answer.headers.get("Content-Type", ""):
+            body = answer.read()
+            return body.decode(), head + len(body)
+        lines, first = [], b"data: " if "?" in path else b"retry: "
+        while not lines or not lines[-1].startswith(first):
+            lines.append(answer.readline())
+        self._connection.close()
+        return "", head + sum(map(len, lines))
+
+    def timed(self, path: str) -> tuple[float, float, int]:
+        """Median milliseconds, the gateway's CPU in them, and the size of a page."""
+        _, size = self.get(path)
+        took, before = list[float](), cpu_seconds(self._pid)
+        for _ in range(ROUNDS):
+            started = time.perf_counter()
+            self.get(path)
+            took.append((time.perf_counter() - started) * 1000)
+        used = (cpu_seconds(self._pid) - before) / ROUNDS * 1000
+        return median(took), used, size
+
+    def _asked(self, path: str) -> http.client.HTTPResponse:
+        headers = {"Accept": "text/html", "Cookie": self._cookie}
+        self._connection.request("GET", path, headers=headers)
+        return self._connection.getresponse()
+
+
+def first_view(visit: Visit) -> tuple[int, int]:
+    """Requests and bytes of the first page, with all that it loads and its stream."""
+    html, size = visit.get("/chat")
+    loaded = {*re.findall(r'(?:href|src)="(/static/[^"]+)"', html), "/live"}
+    return 1 + len(loaded), size + sum(visit.get(one)[1] for one in loaded)
+
+
+def measure(home: Path) -> Iterator[tuple[str, object]]:
+    """All figures of a filled home."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    own = f"http:\n  port: {port}\nchannels:\n  web:\n    enabled: true\n"
+    (home / "config.yaml").write_text(own)
+    environ = {**os.environ, "NANOBOT_HOME": str(home)}
+    with running_gateway(environ, NANOBOT) as (pid, _):
+        time.sleep(_SETTLED)  # what is done once after a start
+        visit = Visit(home, pid)
+        requests, size = first_view(visit)
+        yield "first view [requests] (target <= 10)", requests
+        yield "first view [kB] (target <= 80)", size / 1000
+        facts = re.findall(r"/memory/fact\?[^\"]*id=([^\"&]+)", visit.get("/memory")[0])
+        for name, path in PAGES.items():
+            took, used, size = visit.timed(path.replace("{fact}", quote(facts[0])))
+            yield f"{name} [ms] (target {_WANTED})", took
+            yield f"{name}, CPU [ms] (target {_WANTED})", used
+            yield f"{name} [kB]", size / 1000
+
+
+def main() -> None:
+    """Run and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        fill(Path(folder))
+        report("web", dict(measure(Path(folder))))
+
+
+if __name__ == "__main__":
+    main()
