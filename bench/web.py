@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -118,9 +119,7 @@ def _write_versions(home: Path) -> None:
         facts[number % _FACTS] = f"- Fact {number}, as it was learned on {clock.at:%d %B}."
         after = "\n".join(["# Memory", "", "## Life", "", *facts, ""]).encode()
         change = Change("dream", f"learned fact {number}")
-        versions.write(
-            "memory/MEMORY.md", before, after, change, lambda text=after: _put(path, text)
-        )
+        versions.write("memory/MEMORY.md", before, after, change, partial(_put, path, after))
         before = after
 
 
@@ -151,7 +150,7 @@ class Visit:
         if "event-stream" not in answer.headers.get("Content-Type", ""):
             body = answer.read()
             return body.decode(), head + len(body)
-        lines, first = [], b"data: " if "?" in path else b"retry: "
+        lines, first = list[bytes](), b"data: " if "?" in path else b"retry: "
         while not lines or not lines[-1].startswith(first):
             lines.append(answer.readline())
         self._connection.close()
