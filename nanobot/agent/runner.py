@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from loguru import logger
@@ -66,7 +67,16 @@ class Hooks:
     """Shows on `screen` what happens in conversations with a person, and calls all `others`."""
 
     def __init__(self, screen: Screen | None = None, others: Sequence[AgentHook] = ()) -> None:
-        self._screen, self._others = screen, others
+        self._screen, self._others = screen, list(others)
+
+    @contextmanager
+    def following(self, hook: AgentHook) -> Iterator[None]:
+        """Call one more, while inside."""
+        self._others.append(hook)
+        try:
+            yield
+        finally:
+            self._others.remove(hook)
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
         """Tell all of them, and keep each one's failure to itself."""

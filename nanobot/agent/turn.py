@@ -413,7 +413,8 @@ class Turns:
                         }
                     ),
                     reason=reason,
-                    is_final=inbound.by_program,  # which was told, and asks again or not
+                    # A program was told, and asks again or not.
+                    given_up=inbound.by_program and state == "failed",
                 )
                 committed = await self._commit(session, completion)
             except BaseException:

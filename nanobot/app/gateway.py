@@ -84,12 +84,10 @@ class Gateway:
             notifier=base.notifier,
             quiesce=base.processes.quiesce,
         )
-        self._feed = feed = Feed()
-        self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools, self._announce)
         typed_keys, turn_metrics = TypedKeys(base, memory.service), TurnMetrics()
-        overseeing = [one for one in base.outlets.values() if isinstance(one, Overseeing)]
-        feeds = (feed,) if overseeing else ()
-        hook = Hooks(base.screen, (turn_metrics, typed_keys, *feeds, *hooks))
+        hook = Hooks(base.screen, (turn_metrics, typed_keys, *hooks))
+        self._feed = feed = Feed(hook)
+        self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools, self._announce)
         self._agent = agent = Agent(base, models, memory, toolbox, hook)
         self._platforms = platforms = Platforms(base, toolbox)
         upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.send)
@@ -105,8 +103,9 @@ class Gateway:
         operations |= Records(settings.home / "logs").table()
         restarting = Restarting(self.request_restart, lambda: len(agent.turns.running))
         operations |= recorded(restarting.table(), toolbox.audit)
-        for channel in overseeing:
-            operations |= recorded(channel.oversee(feed), toolbox.audit)
+        for channel in base.outlets.values():
+            if isinstance(channel, Overseeing):
+                operations |= recorded(channel.oversee(feed), toolbox.audit)
         feed.operations = operations
         self._control = ControlServer(base.stores.state, operations, base.cli.chat)
         jobs = build_routines(base, memory, toolbox, agent)

@@ -105,8 +105,8 @@ class Completion(Struct, frozen=True):
 
     `lines` are the session file's new lines; `republish` are messages to be handled again, after
     which the failed ones of `replaces_turn` need no decision any more; `report` is JSON text about
-    the turn for `nanobot turn show`, empty for commands. `is_final`: failed messages are given up,
-    and need no decision.
+    the turn for `nanobot turn show`, empty for commands. `given_up`: the turn failed, but no person
+    has to decide about its messages, which count as stopped.
     """
 
     turn_id: str
@@ -119,12 +119,7 @@ class Completion(Struct, frozen=True):
     replaces_turn: str = ""
     report: str = ""
     reason: str = ""
-    is_final: bool = False
-
-    @property
-    def message_state(self) -> Literal["done", "failed", "stopped"]:
-        """What becomes of the messages."""
-        return "stopped" if self.is_final and self.state == "failed" else self.state
+    given_up: bool = False
 
 
 class Committed(Struct, frozen=True):

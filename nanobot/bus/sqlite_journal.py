@@ -252,12 +252,13 @@ class SqliteJournal:
     @_transaction
     def complete(self, db: sqlite3.Connection, completion: Completion) -> Committed:
         done, now = completion, self._clock.now()
+        state = "stopped" if done.given_up else done.state
         for entry_id in done.entry_ids:
             execute(
                 db,
                 "UPDATE inbox SET state = ?, reason = ?, payload = iif(?, payload, NULL)"
                 " WHERE id = ?",
-                *(done.message_state, done.reason, done.message_state == "failed", entry_id),
+                *(state, done.reason, state == "failed", entry_id),
             )
         if done.report:
             running = "SELECT 1 FROM turn WHERE id = ? AND state = 'running'"

@@ -32,7 +32,7 @@ from nanobot.bus.journal_file import FORMAT, documents_set_aside, inspect_journa
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.command import field, record, records, size
-from nanobot.cli.onboard.candidate import ModelCandidate, answer, is_near
+from nanobot.cli.modelcheck import try_models
 from nanobot.cli.service import lingers, me
 from nanobot.cli.status import of_gateway
 from nanobot.cli.unit import UnitPlace, home_in, program_in
@@ -220,80 +220,9 @@ def _unit(place: UnitPlace, home: Path, program: Path) -> Finding:
     return Finding("ok", f"{name} starts {program}")
 
 
-_PROBE_SECONDS = 8.0
-_QUESTION = "This is a test. Answer with the one word: ready"
-
-
 def check_model(case: CheckContext) -> Iterator[Finding]:
-    """The main model, then its fallbacks; without a fallback the agent still works."""
-    model = case.settings.model
-    if model.provider == "offline":
-        hint = "`nanobot onboard` sets one up; or set model.name and model.api_key."
-        yield Finding("warn", "only the small built-in one", hint)
-        return
-    main = ModelCandidate(model.name, model.base_url, model.api_key.get_secret_value())
-    yield from _answers(case, main)
-    yield from _window(case, main)
-    for other in model.fallbacks:
-        wanted = ModelCandidate(other.name, other.base_url, other.api_key.get_secret_value())
-        for found in _answers(case, wanted):
-            state = "warn" if found.state == "fail" else found.state
-            yield replace(found, state=state, text=f"fallback {other.name}: {found.text}")
-
-
-def _answers(case: CheckContext, model: ModelCandidate) -> Iterator[Finding]:
-    try:
-        yield asyncio.run(_served(model))
-        if case.ask_model:
-            yield asyncio.run(_answering(case, model))
-    except NanobotError as error:
-        yield Finding("fail", str(error), error.hint)
-
-
-async def _served(model: ModelCandidate) -> Finding:
-    from nanobot.providers.discovery import served_models
-
-    names = await served_models(model.base_url, model.key, seconds=_PROBE_SECONDS)
-    if not names or not model.name or model.name in names:
-        named = model.name or next(iter(names), "the one it serves")
-        return Finding("ok", f"{named}; its server answers")
-    from nanobot.providers.catalogue import similar_names
-
-    meant = similar_names(model.name, names)
-    offers = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-    hint = f"Did you mean {' or '.join(meant)}? " if meant else ""
-    return Finding("warn", f"the server does not list {model.name}", f"{hint}It offers {offers}.")
-
-
-async def _answering(case: CheckContext, model: ModelCandidate) -> Finding:
-    reply, took = await answer(model, case.clock, _QUESTION)
-    said = " ".join(reply.text.split())[:40]
-    tokens = f"{reply.usage.prompt} tokens in, {reply.usage.completion} out"
-    if not said:
-        return Finding("fail", f"its answer is empty ({tokens})", "Try another model.")
-    return Finding("ok", f"it answers “{said}” after {took:.1f} s ({tokens})")
-
-
-def _window(case: CheckContext, model: ModelCandidate) -> Iterator[Finding]:
-    """Whether the server takes as much as the settings say, and whether that is enough to talk."""
-    from nanobot.config.model import SMALL_WINDOW
-    from nanobot.providers.discovery import detect_window
-
-    if not is_near(model.base_url):
-        return
-    asking = detect_window(model.base_url, model.name, model.key, seconds=_PROBE_SECONDS)
-    window = asyncio.run(asking)
-    set_here = case.settings.model.context_window
-    hint = f"{window.to_raise} Then set model.context_window." if window.to_raise else ""
-    if 0 < window.now < set_here:
-        text = (
-            f"{window.server or 'its server'} takes {window.now:,} tokens and model.context_window"
-            f" is {set_here:,}: the rest is cut off silently, and nanobot forgets"
-        )
-        yield Finding("warn", text, hint or f"Set model.context_window: {window.now}.")
-    elif set_here < SMALL_WINDOW:
-        text = f"a window of {set_here:,} tokens: nanobot works with few tools and forgets quickly"
-        yield Finding("warn", text, hint or f"Give it {SMALL_WINDOW:,} or more.")
+    """The main model and its fallbacks."""
+    yield from try_models(case.settings.model, case.clock, ask=case.ask_model)
 
 
 _SANDBOXES = "docs/security.md, “Which sandbox, and how to get it”, says what to do."

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from nanobot.agent.runner import TurnEvent
+from msgspec import Struct
+
+from nanobot.agent.runner import Hooks, TurnEvent
 from nanobot.bus.events import (
     Address,
     ApprovalAsked,
@@ -21,10 +23,11 @@ from nanobot.tooling import TurnContext
 
 
 class Feed:
-    """Implements `nanobot.channel.Overview`, and `AgentHook` to learn what happens."""
+    """Implements `nanobot.channel.Overview`. What happens in turns is learned from `hooks`."""
 
-    def __init__(self) -> None:
+    def __init__(self, hooks: Hooks) -> None:
         self.operations: Mapping[str, Operation] = {}
+        self._hooks = hooks
         self._watchers: list[Callable[[Happening], None]] = []
 
     @contextmanager
@@ -32,14 +35,23 @@ class Feed:
         """See `Overview`."""
         self._watchers.append(watcher)
         try:
-            yield
+            with self._hooks.following(_Turns(watcher)):
+                yield
         finally:
             self._watchers.remove(watcher)
 
+    def publish(self, session_key: str, event: ApprovalAsked | ApprovalClosed) -> None:
+        """Pass on what is no event of a turn's own: a question, and its end."""
+        for watcher in tuple(self._watchers):
+            watcher(Happening(session_key, event))
+
+
+class _Turns(Struct, frozen=True):
+    """Passes what happens in turns on to one who watches."""
+
+    watcher: Callable[[Happening], None]
+
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
-        """Pass an event on to all who watch."""
-        if not self._watchers:
-            return
         if caller is not None:
             key = caller.session_key
         elif isinstance(event, InboundMessage):
@@ -48,12 +60,4 @@ class Feed:
             return
         else:
             key = Address(event.channel, event.chat_id, event.thread_id).key
-        self._pass(Happening(key, event))
-
-    def publish(self, session_key: str, event: ApprovalAsked | ApprovalClosed) -> None:
-        """Pass on what is no event of a turn's own: a question, and its end."""
-        self._pass(Happening(session_key, event))
-
-    def _pass(self, happening: Happening) -> None:
-        for watcher in tuple(self._watchers):
-            watcher(happening)
+        self.watcher(Happening(key, event))

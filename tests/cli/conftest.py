@@ -21,6 +21,7 @@ from nanobot.channel import Operation
 from nanobot.cli.main import main
 from nanobot.errors import NanobotError
 from nanobot.gateway.control import ControlConnection, ControlServer
+from tests.cli.support import Nanobot
 
 STATUS: Mapping[str, object] = {
     "running": True, "pid": 7, "version": "0.1.0", "home": "/h", "model": "tiny-1",
@@ -250,9 +251,6 @@ def gateway(home: Path) -> Iterator[FakeGateway]:
     fake.start()
     yield fake
     fake.stop()
-
-
-Nanobot = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture

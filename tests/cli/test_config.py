@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
-Nanobot = Callable[..., CompletedProcess[str]]
-PROGRAM = Path(__file__).parents[1] / "tools" / "mcp" / "program.py"
-
-
-class Terminal(io.StringIO):
-    """A keyboard."""
-
-    def isatty(self) -> bool:
-        return True
+from tests.cli.support import MCP_PROGRAM, Nanobot, Terminal
 
 
 @pytest.fixture
@@ -135,11 +124,11 @@ def test_a_server_is_added_looked_at_and_removed(
     folder.mkdir()
     added = here(
         "mcp", "add", "little", "--env", "LANG=de", "--yes", "--json", "--path", str(folder), "--",
-        sys.executable, "-S", "-I", str(PROGRAM), str(folder), "--yes",
+        sys.executable, "-S", "-I", str(MCP_PROGRAM), str(folder), "--yes",
     )  # fmt: skip
     assert json.loads(added.stdout)["diff"] == [
         "+mcp:", "+  servers:", "+    little:", f"+      command: {sys.executable}",
-        "+      args: " + json.dumps(["-S", "-I", str(PROGRAM), str(folder), "--yes"]),
+        "+      args: " + json.dumps(["-S", "-I", str(MCP_PROGRAM), str(folder), "--yes"]),
         "+      env:", "+        LANG: de", f'+      paths: ["{folder}"]',
     ]  # fmt: skip
     unshut = here("config", "set", "mcp.servers.little.sandbox", "false", "--yes")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.cli.main import main
-from tests.cli.conftest import Nanobot
+from tests.cli.support import Nanobot
 from tests.importing.conftest import contents, copied
 
 

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
 from nanobot.cli.update import Installation, bring_up_to_date, find_installation
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import home_lock
+from tests.cli.support import Nanobot, Terminal
 
-Nanobot = Callable[..., CompletedProcess[str]]
 MAKEFILE = (
     ".venv/.installed:\n\t@mkdir -p .venv && cp version .venv/.installed\n"
     ".PHONY: .venv/.installed\n"
 )
-
-
-class Terminal(io.StringIO):
-    """A keyboard."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def git(folder: Path, *words: str) -> str:

@@ -5,22 +5,11 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
-Nanobot = Callable[..., CompletedProcess[str]]
-
-PROGRAM = Path(__file__).parents[1] / "tools" / "mcp" / "program.py"
-
-
-class Terminal(io.StringIO):
-    """A keyboard."""
-
-    def isatty(self) -> bool:
-        return True
+from tests.cli.support import MCP_PROGRAM, Nanobot, Terminal
 
 
 @pytest.fixture
@@ -29,7 +18,7 @@ def little(home: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "little"
     folder.mkdir()
     server = {
-        "command": sys.executable, "args": ["-S", "-I", str(PROGRAM), str(folder)],
+        "command": sys.executable, "args": ["-S", "-I", str(MCP_PROGRAM), str(folder)],
         "sandbox": False, "tools": ["echo", "picture"],
     }  # fmt: skip
     home.mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from nanobot.cli.main import INTERRUPTED
-from tests.cli.conftest import Nanobot
+from tests.cli.support import Nanobot
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram.server import FakeTelegram
 

@@ -7,25 +7,16 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-Nanobot = Callable[..., CompletedProcess[str]]
+from tests.cli.support import Nanobot, Terminal
 
 SKILL = (
     "---\nname: tea\ndescription: How tea is made.\ntriggers: [tea]\n---\n\nBoil water.\x1b[2J\n"
 )
-
-
-class Terminal(io.StringIO):
-    """A keyboard."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

@@ -213,7 +213,8 @@ class MemoryJournal:
     async def complete(self, completion: Completion) -> Committed:
         tables, done = self._tables, completion
         for row in self._rows(done.entry_ids):
-            row.state, row.reason = done.message_state, done.reason
+            row.state = "stopped" if done.given_up else done.state
+            row.reason = done.reason
         if done.report and (turn := tables.turns.get(done.turn_id)):
             if turn.state == "running":
                 told, key = json.loads(done.report), (turn.at.date().isoformat(), turn.session_key)
