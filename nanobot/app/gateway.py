@@ -101,7 +101,7 @@ class Gateway:
         operations |= Doctoring(settings.home).table()
         operations |= Figures(base.stores.journal, prices(settings), base.clock).table()
         operations |= Records(settings.home / "logs").table()
-        restarting = Restarting(self.request_restart, lambda: len(agent.turns.running))
+        restarting = Restarting(self, agent.turns)
         operations |= recorded(restarting.table(), toolbox.audit)
         for channel in base.outlets.values():
             if isinstance(channel, Overseeing):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from nanobot.agent.commands import Restartable
+from nanobot.agent.turn import Turns
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError
 
 
 class Restarting:
-    """`request` restarts nanobot in order, soon; `turns_running` counts what it interrupts."""
+    """Restarts `process`, which interrupts the `turns` that are running."""
 
-    def __init__(self, request: Callable[[], None], turns_running: Callable[[], int]) -> None:
-        self._request, self._turns_running = request, turns_running
+    def __init__(self, process: Restartable, turns: Turns) -> None:
+        self._process, self._turns = process, turns
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as it is called over the socket."""
@@ -20,11 +22,11 @@ class Restarting:
 
     async def restart(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Restart. Raises `NanobotError`, which tells what is under way, unless `sure` is true."""
-        running = self._turns_running()
+        running = len(self._turns.running)
         if arguments.get("sure") is not True:
             hint = "Each gets a moment to end, and goes on afterwards. Say `sure: true`."
             raise NanobotError(
                 f"a restart interrupts what is under way: {running} turns", hint=hint
             )
-        self._request()
+        self._process.request_restart()
         return {"restarting": True, "turns_running": running}
