@@ -3,8 +3,10 @@
 Invariants, checked for every request before a page sees it:
 
 - It comes from this machine, or under the address of a proxy that was declared; the host name was
-  checked by the gateway's server, so no other site can reach this one under a name of its own.
-- Without a session there is the page to sign in, and what that looks like, and nothing else.
+  checked by the gateway's server, so no other site can reach this one under a name of its own. What
+  a proxy passed on under another name is refused: it comes from this machine only by its looks.
+- Without a session there is the page to sign in, and what that looks like, and nothing else; and
+  no more for a person who may not talk to nanobot any more.
 - What changes something comes from a page of this site (`Origin`, `Sec-Fetch-Site`) and carries the
   token of its session.
 - What is not the visitor's own is for the owner only, unless the route says otherwise.
@@ -30,7 +32,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.channel import ChannelHost, Overview
+from nanobot.channel import ChannelHost, Chat, Overview, Sender
 from nanobot.errors import NanobotError
 from nanobot_web.extras import Extras
 from nanobot_web.live import Live
@@ -61,8 +63,11 @@ _HEADERS = {
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _PUBLIC = ("style.css", "icon.svg")
 """Static files that the page to sign in needs."""
+_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
+"""What proxies add to the requests that they pass on."""
 _SHORT = 16
 _MOST_TOLD = 5
+_STREAM = "stream"
 
 Handler = Callable[["Call"], Awaitable[web.StreamResponse]]
 
@@ -143,7 +148,9 @@ class Call:
     def stream(self, content_type: str) -> web.StreamResponse:
         """An answer that is written piece by piece."""
         headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
-        return web.StreamResponse(headers={**self.site.headers(), **headers})
+        response = web.StreamResponse(headers={**self.site.headers(), **headers})
+        self.request[_STREAM] = response
+        return response
 
     def json(self, data: object) -> web.Response:
         """For a script of the page."""
@@ -250,10 +257,14 @@ class Site:
         """One request. Whatever happens, it ends in a status and with the headers of the site."""
         try:
             response = await self._answered(request)
-        except Refused as error:
-            response = self._refusal(request, error.status, error)
-        except NanobotError as error:
-            response = self._refusal(request, 400, error)
+        except Exception as error:
+            begun = request.get(_STREAM)
+            if begun is not None and begun.prepared:  # nothing can be told any more
+                return _broken_off(request, begun, error)
+            if not isinstance(error, NanobotError):
+                raise
+            status = error.status if isinstance(error, Refused) else 400
+            response = self._refusal(request, status, error)
         if not response.prepared:
             for name, value in _HEADERS.items():
                 response.headers.setdefault(name, value)
@@ -281,7 +292,10 @@ class Site:
         route = self._routes.get((method, path))
         if route is None or not (route.everyone or visitor.is_owner):
             raise Refused(404, "There is no such page.")
-        scope = "" if visitor.is_owner else await self._scope_of(visitor.account)
+        scope = ""
+        if not visitor.is_owner:
+            self.expect_welcome(visitor)
+            scope = await self._scope_of(visitor.account)
         call = Call(self, request, visitor, scope)
         if method != "GET":
             await self._check_change(call)
@@ -290,15 +304,26 @@ class Site:
     async def _scope_of(self, account: str) -> str:
         asked = self.overview.operations["conversations.scope"]
         found = await asked({"account": account})
-        return str(found["scope"]) if isinstance(found, dict) else ""
+        scope = found.get("scope") if isinstance(found, dict) else None
+        if not isinstance(scope, str) or not scope:  # which would be everybody's
+            raise Refused(403, "Nothing here is yours.")
+        return scope
+
+    def expect_welcome(self, visitor: Visitor) -> None:
+        """Raises `Refused` for a person who was shut out since they signed in."""
+        sender = Sender(visitor.account)
+        if visitor.is_owner or self.host.admit(sender, Chat(""), addressed=False) == "allowed":
+            return
+        raise Refused(403, "You may not talk to this nanobot any more.")
 
     def _check_way(self, request: web.Request) -> None:
         """Beyond this machine there is encryption, or nothing."""
-        name = urlsplit(f"//{request.host}").hostname or ""
+        name, _ = _name_and_port(request)
         declared = urlsplit(self._options.address).hostname
         if declared is not None and name == declared:
             return
-        if not (_is_local(name) and _is_local(request.remote or "")):
+        passed_on = any(header in request.headers for header in _FORWARDED)
+        if passed_on or not (_is_local(name) and _is_local(request.remote or "")):
             raise Refused(
                 403,
                 "This page is served to this machine only.",
@@ -315,10 +340,13 @@ class Site:
             raise Refused(403, "This did not come from nanobot's own page.")
         token = request.headers.get("X-Form-Token", "")
         if not request.content_type.startswith("multipart/"):
-            sent = await request.post()
+            try:
+                sent = await request.post()
+            except (ValueError, LookupError):  # of an encoding
+                raise Refused(400, "The form is broken.") from None
             call.form = {name: one for name, one in sent.items() if isinstance(one, str)}
             token = token or call.form.get("token", "")
-        if not hmac.compare_digest(token.encode(), call.visitor.token.encode()):
+        if not hmac.compare_digest(token.encode(errors="replace"), call.visitor.token.encode()):
             raise Refused(403, "The page is out of date.", hint="Load it again.")
 
     def _login(self, request: web.Request) -> web.Response:
@@ -359,12 +387,35 @@ class Site:
 
     def _scheme(self, request: web.Request) -> str:
         declared = urlsplit(self._options.address).hostname
-        name = urlsplit(f"//{request.host}").hostname
+        name, _ = _name_and_port(request)
         return "https" if declared is not None and name == declared else "http"
 
     def _cookie(self, request: web.Request) -> str:
-        """Cookies do not tell ports apart, so the name does."""
-        return f"nanobot-{urlsplit(f'//{request.host}').port or self._scheme(request)}"
+        """Cookies do not tell ports apart, so the name does. With encryption no other host of the
+        same domain can set it (`__Host-`)."""
+        scheme = self._scheme(request)
+        name = f"nanobot-{_name_and_port(request)[1] or scheme}"
+        return f"__Host-{name}" if scheme == "https" else name
+
+
+def _name_and_port(request: web.Request) -> tuple[str, int | None]:
+    """Of the host that was asked. Raises `Refused` for what is none."""
+    try:
+        place = urlsplit(f"//{request.host}")
+        return place.hostname or "", place.port
+    except ValueError:
+        raise Refused(400, "There is no such host.") from None
+
+
+def _broken_off(
+    request: web.Request, response: web.StreamResponse, error: Exception
+) -> web.StreamResponse:
+    """End an answer that has begun so that nobody takes it for whole."""
+    if not isinstance(error, ConnectionError):
+        logger.opt(exception=error).warning("web: an answer at {} broke off", request.path)
+    if request.transport is not None:
+        request.transport.close()
+    return response
 
 
 def _is_local(name: str) -> bool:
