@@ -100,6 +100,10 @@ class Exchanges:
             if not self._waiting[key]:
                 del self._waiting[key]
 
+    def waits_alone(self, chat: str, event_id: str) -> bool:
+        """Whether one request at most waits for this event."""
+        return len(self._waiting.get((chat, event_id), ())) <= 1
+
     def show(self, event: Progress) -> None:
         """Pass progress on to those whose request it is about."""
         if isinstance(event, Notice):

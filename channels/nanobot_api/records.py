@@ -132,6 +132,14 @@ class Records:
             for path in self._files.glob(f"{id}-*"):
                 path.unlink(missing_ok=True)
 
+    def give_up(self, id: str) -> None:
+        """The message was not taken: forget the request, unless it has an answer. Best effort."""
+        with self._changing, suppress(OSError, StorageError):
+            record = self.read(id)
+            if record is None or record.answer is None:
+                self.drop_files(id)
+                (self._records / f"{id}.json").unlink(missing_ok=True)
+
     def sweep(self, now: float) -> None:
         """Forget what is too old; `now` is in seconds since the epoch. Best effort."""
         for folder, seconds in ((self._records, KEEP_SECONDS), (self._files, _FILE_SECONDS)):

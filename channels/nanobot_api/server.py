@@ -287,7 +287,11 @@ class Server:
         message = order.message
         try:
             with self._exchanges.waiting(message.chat_id, message.event_id) as exchange:
-                new = await self._host.publish([message])
+                try:
+                    new = await self._host.publish([message])
+                except StorageError:
+                    await self._give_up(order)
+                    raise
                 if not new and (answer := await self._known_answer(order)) is not None:
                     return await self._replay(http, order, answer)
                 return await self._converse(http, order, exchange)
@@ -298,11 +302,20 @@ class Server:
         """The answer to a message that the core did not take, because it has it; None while that
         is being answered. Raises `Problem` where it has it not."""
         if not await self._host.has_received(order.message.chat_id, order.message.event_id):
+            await self._give_up(order)
             raise Problem(
                 429, "Too many requests within a minute.", "rate_limit_exceeded", retry_after=60
             )
         record = await asyncio.to_thread(self.records.read, order.id)
         return record.answer if record else None
+
+    async def _give_up(self, order: _Order) -> None:
+        """Keep nothing of a request whose message was not taken, so that whoever sends too much
+        fills no disk. A repetition leaves what the first one has."""
+        chat, event_id = order.message.chat_id, order.message.event_id
+        alone = self._exchanges.waits_alone(chat, event_id)
+        if alone and not await self._host.has_received(chat, event_id):
+            await asyncio.to_thread(self.records.give_up, order.id)
 
     async def _replay(self, http: web.Request, order: _Order, answer: Answer) -> web.StreamResponse:
         exchange = Exchange()
@@ -434,8 +447,15 @@ def _refusal(problem: Problem) -> web.Response:
 def _refuse_pages(http: web.Request) -> None:
     """No web page of another origin may ask, whatever it knows."""
     origin = http.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc != http.headers.get("Host"):
+    if origin is not None and _host_of(origin) != http.headers.get("Host"):
         raise Problem(403, "Web pages may not use this API.", "origin_refused")
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 async def _read(http: web.Request, most: int) -> bytes | None:

@@ -33,6 +33,8 @@ from nanobot_web.extras import Extra
 
 _MOST_UNREAD = 1_000
 """Events that may wait for a page that does not read."""
+MOST_PAGES = 20
+"""Pages of one browser that are open at once."""
 _MOST_OUTPUT = 4_000
 """Characters of what a running tool prints that are kept, the newest."""
 
@@ -105,6 +107,10 @@ class Live:
             yield follower
         finally:
             self._followers.discard(follower)
+
+    def is_full(self, session: str) -> bool:
+        """Whether a browser has as many pages open as it may."""
+        return sum(one.session == session for one in self._followers) >= MOST_PAGES
 
     def delivered(self, part: OutboundPart, extra: Extra | None) -> None:
         """A part arrived at the page's own chat: its session, or `extra`, has it now."""

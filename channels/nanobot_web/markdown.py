@@ -24,18 +24,25 @@ if TYPE_CHECKING:
     from markdown_it.utils import OptionsDict
 
 _LINKABLE = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
-_MOST = 100_000
-"""Characters beyond which a text is shown as it is: where brackets nest, the parser takes time by
-the square of the length."""
+_MOST = 20_000
+"""Characters beyond which a text is shown as it is: the worst of them take a second or more."""
 _BRACKETS = 1_000
+"""Where brackets nest, the parser takes time by the square of their number."""
+_CELLS = 5_000
+"""Of a table, if each line were a row of the longest one: short rows are filled up."""
 
 
 def to_html(text: str) -> Markup:
     """`text` as HTML that can stand in a page."""
     text = valid_unicode(text)
-    if len(text) > _MOST or text.count("[") > _BRACKETS:
+    if len(text) > _MOST or text.count("[") > _BRACKETS or _cells(text) > _CELLS:
         return Markup('<pre class="plain">{}</pre>').format(text)
     return Markup(_parser().render(text))  # noqa: S704 - made of allowed elements only, see above
+
+
+def _cells(text: str) -> int:
+    lines = text.splitlines()
+    return len(lines) * max((line.count("|") for line in lines), default=0)
 
 
 @cache

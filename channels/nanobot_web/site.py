@@ -67,7 +67,8 @@ _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 """What proxies add to the requests that they pass on."""
 _SHORT = 16
 _MOST_TOLD = 5
-_STREAM = "stream"
+_STREAM = web.RequestKey("stream", web.StreamResponse)
+"""An answer that is written piece by piece, with its request."""
 
 Handler = Callable[["Call"], Awaitable[web.StreamResponse]]
 
@@ -402,9 +403,10 @@ def _name_and_port(request: web.Request) -> tuple[str, int | None]:
     """Of the host that was asked. Raises `Refused` for what is none."""
     try:
         place = urlsplit(f"//{request.host}")
-        return place.hostname or "", place.port
+        name, port = place.hostname or "", place.port
     except ValueError:
         raise Refused(400, "There is no such host.") from None
+    return name, port
 
 
 def _broken_off(

@@ -143,8 +143,9 @@ class Pairing:
         }
 
     async def revoke(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """`id`: `channel:id`."""
-        revoked = await self._revoke(text_argument(arguments, "id"), owners_too=True)
+        """`id`: `channel:id`; with `owners_too` false no owner."""
+        owners_too = arguments.get("owners_too") is not False
+        revoked = await self._revoke(text_argument(arguments, "id"), owners_too=owners_too)
         return {
             **_grant_fields(revoked.grant),
             "still_in": revoked.still_in,

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from aiohttp import web
+from markupsafe import Markup
 from msgspec import Struct
 
 from nanobot.bus.events import Address, InboundMessage, Media
@@ -23,6 +24,7 @@ from nanobot.channel import Chat, Sender
 from nanobot.text import one_line
 from nanobot_web.extras import Extra
 from nanobot_web.live import Event, Follower, queued
+from nanobot_web.markdown import to_html
 from nanobot_web.pages import approvals
 from nanobot_web.pages.files import received
 from nanobot_web.site import Call, Refused, Route
@@ -44,7 +46,7 @@ class Item(Struct):
     """Something to show in a conversation: a message, with the tools that it called, or an extra.
     `at` is its time in ISO format, `mine` says that the person of the conversation said it; `used`
     is what its turn took, with the last message of it; `goes_on`: it follows another of the same
-    turn."""
+    turn. `words` are the text as HTML, where it is not the person's own."""
 
     kind: str
     at: str
@@ -60,6 +62,7 @@ class Item(Struct):
     key: str = ""
     used: str = ""
     goes_on: bool = False
+    words: Markup = Markup()
 
 
 async def _chat(call: Call) -> web.StreamResponse:
@@ -107,6 +110,8 @@ async def _export(call: Call) -> web.StreamResponse:
     """The whole conversation as Markdown."""
     key = call.query("c")
     shown = await _shown(call, key, limit=1)
+    if shown["new"]:
+        raise Refused(404, "There is no such conversation.")
     response = call.stream("text/markdown; charset=utf-8")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", key)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}.md"'
@@ -128,13 +133,13 @@ async def _export(call: Call) -> web.StreamResponse:
 async def _send(call: Call) -> web.StreamResponse:
     """A message of the visitor's: kept when this returns. Raises `NanobotError`, and nothing is
     kept then."""
-    sent = await received(call)
-    key = sent.fields.get("c", "")
-    await _expect_writable(call, key)
-    event, text = sent.fields.get("event", ""), sent.fields.get("text", "").strip()
-    if not _EVENT_ID.fullmatch(event) or not (text or sent.media):
-        raise Refused(400, "There is nothing to send.")
-    await _publish(call, key, text, f"web:{event}", sent.media)
+    async with received(call) as sent:
+        key = sent.fields.get("c", "")
+        await _expect_writable(call, key)
+        event, text = sent.fields.get("event", ""), sent.fields.get("text", "").strip()
+        if not _EVENT_ID.fullmatch(event) or not (text or sent.media):
+            raise Refused(400, "There is nothing to send.")
+        await _publish(call, key, text, f"web:{event}", sent.media)
     return call.json({"ok": True})
 
 
@@ -174,6 +179,8 @@ async def _live(call: Call) -> web.StreamResponse:
     after = int(last) if last.isascii() and last.isdigit() else call.number("after")
     if key:
         await _shown(call, key, limit=1)  # that it may be seen
+    if call.site.live.is_full(call.visitor.session):
+        raise Refused(429, "Too many pages are open in this browser.", hint="Close some.")
     response = call.stream("text/event-stream; charset=utf-8")
     response.headers["X-Accel-Buffering"] = "no"
     await response.prepare(call.request)
@@ -185,6 +192,7 @@ async def _live(call: Call) -> web.StreamResponse:
         if everything:
             await _write(response, *await approvals.waiting(call))
         while (events := await _next(follower)) is not None:
+            call.site.expect_welcome(call.visitor)
             if not events:
                 await response.write(b": still here\n\n")
             for event in events:
@@ -212,7 +220,7 @@ async def _tell(
     """Write an event, and what is new in the session with it; the seq of the newest message."""
     if event["kind"] == "extra":
         extras = await asyncio.to_thread(call.site.extras.of, key)
-        found = [_extra(one) for one in extras if one.key == event["key"]]
+        found = await _worded([_extra(one) for one in extras if one.key == event["key"]])
         html = call.site.render(
             "_items.html", visitor=call.visitor, items=found, key=key, writable=_is_writable(key)
         )
@@ -240,7 +248,7 @@ async def _refresh(call: Call, response: web.StreamResponse, key: str, after: in
     html = call.site.render(
         "_items.html",
         visitor=call.visitor,
-        items=_items(new, await _used(call, key)),
+        items=await _worded(_items(new, await _used(call, key))),
         key=key,
         writable=_is_writable(key),
     )
@@ -281,7 +289,7 @@ async def _shown(call: Call, key: str, **wanted: object) -> dict[str, Any]:
         items = sorted(
             [*items, *(one for one in own if one.at >= first and not before)], key=lambda i: i.at
         )
-    return {**shown, "items": items}
+    return {**shown, "items": await _worded(items)}
 
 
 async def _expect_writable(call: Call, key: str) -> None:
@@ -293,6 +301,17 @@ async def _expect_writable(call: Call, key: str) -> None:
 def _is_writable(key: str) -> bool:
     channel, _, chat = key.partition(":")
     return channel == "web" and _CHAT_ID.fullmatch(chat) is not None
+
+
+async def _worded(items: Sequence[Item]) -> Sequence[Item]:
+    """The same with their words as HTML, which takes a while where these are many."""
+
+    def word() -> None:
+        for one in items:
+            one.words = Markup() if one.mine else to_html(one.text)
+
+    await asyncio.to_thread(word)
+    return items
 
 
 def _items(

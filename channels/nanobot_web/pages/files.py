@@ -1,12 +1,18 @@
-"""Files both ways: uploads go to a folder of the channel until their message is taken in; files of
-conversations are served as downloads, pictures of four kinds as pictures."""
+"""Files both ways: uploads go to a folder of the channel, from where they are taken in with their
+message; files of conversations are served as downloads, pictures of four kinds as pictures.
+
+Nobody fills the disk with uploads: those of a message that is refused go at once, all others after
+a day, and there is only so much room for all of them, beside what is kept free.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from mimetypes import guess_type
 from pathlib import Path
 from urllib.parse import quote
@@ -22,6 +28,10 @@ from nanobot_web.site import Call, Refused, Route
 _MOST_FILES = 10
 _MOST_BYTES = 20_000_000
 _MOST_TEXT = 1_000_000
+_MOST_FIELDS = 20
+_MOST_KEPT = 1_000_000_000
+_KEPT_FREE = 200_000_000
+"""Bytes of all uploads together, and of the disk, whatever else is kept free of it."""
 UPLOADS = "uploads"
 _KEPT_SECONDS = 86_400
 """An upload whose message never came is removed after that time."""
@@ -36,18 +46,33 @@ class Received(Struct, frozen=True):
     media: Sequence[Media]
 
 
-async def received(call: Call) -> Received:
-    """Read a form with files, which are on disk then. Raises `Refused` and `StorageError`."""
+@asynccontextmanager
+async def received(call: Call) -> AsyncIterator[Received]:
+    """Read a form with files, which are on disk while inside, and stay there if that ends well.
+    Raises `Refused` and `StorageError`."""
     if not call.request.content_type.startswith("multipart/"):
-        return Received(call.form, ())
+        yield Received(call.form, ())
+        return
+    folder, media = call.site.host.state_folder, list[Media]()
+    try:
+        yield Received(await _read(call, folder, media), media)
+    except BaseException:
+        for one in media:
+            (folder / UPLOADS / one.ref).unlink(missing_ok=True)
+        raise
+
+
+async def _read(call: Call, folder: Path, media: list[Media]) -> Mapping[str, str]:
+    """The fields of a form; its files are stored and noted in `media`, one by one."""
     fields: dict[str, str] = {}
-    media: list[Media] = []
-    folder = call.site.host.state_folder / UPLOADS
+    now = call.site.host.clock.now().timestamp()
     try:
         async for part in await call.request.multipart():
             if not isinstance(part, BodyPartReader):
                 raise Refused(400, "The form is broken.")
             if part.filename is None:
+                if len(fields) == _MOST_FIELDS:
+                    raise Refused(413, "The form is too large.")
                 fields[part.name or ""] = (await _limited(part, _MOST_TEXT)).decode(
                     "utf-8", "replace"
                 )
@@ -56,10 +81,10 @@ async def received(call: Call) -> Received:
                 raise Refused(413, f"At most {_MOST_FILES} files go with a message.")
             data = await _limited(part, _MOST_BYTES)
             if data:
-                media.append(await asyncio.to_thread(_kept, folder, part.filename, data))
+                media.append(await asyncio.to_thread(_kept, folder, part.filename, data, now))
     except ValueError as error:
         raise Refused(400, "The form is broken.") from error
-    return Received(fields, media)
+    return fields
 
 
 async def _limited(part: BodyPartReader, most: int) -> bytes:
@@ -71,10 +96,16 @@ async def _limited(part: BodyPartReader, most: int) -> bytes:
     return bytes(data)
 
 
-def _kept(folder: Path, name: str, data: bytes) -> Media:
+def _kept(folder: Path, name: str, data: bytes, now: float) -> Media:
+    remove_old_uploads(folder, now)
+    kept, folder = folder, folder / UPLOADS
     mime = guess_type(name)[0] or "application/octet-stream"
     ref = secrets.token_hex(16)
     with storage_errors(folder):
+        used = sum(path.stat().st_size for path in folder.glob("*"))
+        free = shutil.disk_usage(kept).free
+        if used + len(data) > _MOST_KEPT or free - len(data) < _KEPT_FREE:
+            raise Refused(507, "There is no room for files now.", hint="Try it again tomorrow.")
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / ref).write_bytes(data)
     return Media(ref, _kind(mime), mime, one_line(Path(name).name), len(data))

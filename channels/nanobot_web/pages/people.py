@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from nanobot_web.site import Call, Refused, Route
+from nanobot_web.site import Call, Route
 
 _TERMINAL = "cli"
 
@@ -52,14 +52,7 @@ async def _approve(call: Call) -> web.StreamResponse:
 async def _revoke(call: Call) -> web.StreamResponse:
     """Shut somebody out, here as well: their browsers are signed out."""
     address = call.form.get("address", "")
-    for one in (await call.ask("pair.list"))["approved"]:
-        if one["address"] == address and one["owner"]:
-            raise Refused(
-                403,
-                "An owner is not shut out from here.",
-                hint=f"In the terminal: nanobot pair revoke {address}",
-            )
-    if done := await call.change("pair.revoke", id=address):
+    if done := await call.change("pair.revoke", id=address, owners_too=False):
         call.tell(str(done["text"]))
         browsers = (await call.ask("web.list"))["sessions"]
         if any(one["account"] == address for one in browsers):

@@ -231,6 +231,27 @@ async def test_a_person_who_sends_too_much_is_told_so(api: Api) -> None:
     assert answers[2].code == "rate_limit_exceeded"
 
 
+async def test_of_what_was_refused_nothing_stays_on_disk(api: Api) -> None:
+    friend = api.add_key("friend", PERSON)
+    image = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+    content = [{"type": "input_text", "text": "look"}, image]
+    async with api.running(ScriptedModel(author=repeat), NANOBOT_LIMITS__MESSAGES_PER_MINUTE="1"):
+        for number in range(3):
+            text = {"role": "user", "content": [*content, {"type": "input_text", "text": "x"}]}
+            body = {"model": "nanobot", "input": [text], "conversation": f"c{number}"}
+            answer = await api.post("responses", body, key=friend)
+        assert answer.status == 429
+        folder = api.home / "state" / "channels" / "api"
+        assert len(list((folder / "records").iterdir())) == 1
+        assert list((folder / "files").iterdir()) == []
+
+
+async def test_an_origin_that_is_none_is_refused_as_any_other(api: Api) -> None:
+    async with api.running(ScriptedModel()):
+        answer = await api.ask("GET", "models", Origin="http://[::1")
+        assert (answer.status, answer.code) == (403, "origin_refused")
+
+
 async def test_the_same_words_are_not_said_by_an_answer_that_was_shown_before(api: Api) -> None:
     """What a model writes is streamed once, with or without tools between."""
     async with api.running(ScriptedModel(says("A long answer, in pieces."))):

@@ -133,7 +133,9 @@ async def test_what_waits_is_accepted_or_dropped(tmp_path: Path, browser: Browse
 async def test_a_person_sees_and_changes_their_own_memory_and_no_other(tmp_path: Path) -> None:
     _remember(tmp_path, waiting=WAITING)
     theirs = _remember(tmp_path, "people/telegram_7", "- Speaks Finnish\n")
-    async with serving(tmp_path) as web, web.visit("telegram:7") as visit:
+    telegram = {"enabled": False, "token": "1:" + "x" * 35, "allow_from": ["7", "8"]}
+    config = {"channels": {"web": {"enabled": True}, "telegram": telegram}}
+    async with serving(tmp_path, config=config) as web, web.visit("telegram:7") as visit:
         own = await _fact(web, "Finnish", "people/telegram_7")
         foreign = await _fact(web, "Ana")
         status, text = await visit.get("/memory")

@@ -1,0 +1,143 @@
+"""What people who may visit, and those who may not, try against the page."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from aiohttp import FormData
+
+from nanobot_web.markdown import to_html
+from tests.channels.web.support import Visit, Web, serving
+
+_TELEGRAM = {"enabled": False, "token": "1:" + "x" * 35}
+_CHAT = "web:" + "a" * 12
+_MISSING = "web:" + "b" * 12
+
+
+async def _asked(base: str, *lines: bytes) -> bytes:
+    """The head of the answer to a request that no client would send."""
+    host, _, port = base.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"\r\n".join((*lines, b"Connection: close", b"", b"")))
+    answer = await reader.read()
+    writer.close()
+    return answer.partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (b"Host: localhost:abc", b"400"),
+        (b"Host: localhost:99999999", b"400"),
+        (b"Cookie: nanobot-PORT=\xff\xfe", b"401"),
+        (b"X-Forwarded-For: 203.0.113.9", b"403"),
+        (b"Forwarded: for=203.0.113.9", b"403"),
+        (b"X-Real-IP: 203.0.113.9", b"403"),
+        (b"X-Forwarded-Host: bot.example.org", b"403"),
+    ],
+)
+async def test_headers_that_no_browser_here_sends_are_refused(
+    tmp_path: Path, header: bytes, status: bytes
+) -> None:
+    """Among them what a proxy adds under a name that nobody declared: the one that asked it may be
+    anywhere."""
+    async with serving(tmp_path) as web:
+        place = web.base.removeprefix("http://").encode()
+        sent = header.replace(b"PORT", place.partition(b":")[2])
+        host = () if header.startswith(b"Host") else (b"Host: " + place,)
+        answer = await _asked(web.base, b"GET /chat HTTP/1.1", *host, sent)
+        assert answer.split()[1] == status
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"Content-Type": "application/x-www-form-urlencoded; charset=none-such"},
+        {"Content-Type": "application/x-www-form-urlencoded; charset=ascii"},
+    ],
+)
+async def test_a_form_in_no_encoding_is_refused(tmp_path: Path, sent: Mapping[str, str]) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        assert (await visit.post("/chat/press", b"c=\xff", **sent))[0] == 400
+
+
+async def _reads(visit: Visit) -> list[int]:
+    return [(await visit.get(path))[0] for path in ("/chat", "/memory", "/session", "/live")]
+
+
+async def test_who_is_shut_out_has_no_page_either(tmp_path: Path) -> None:
+    """Signed in or not: a session outlasts a restart, a right to talk may not."""
+    config = {"channels": {"web": {"enabled": True}, "telegram": _TELEGRAM}}
+    async with serving(tmp_path, config=config) as web, web.visit("telegram:7") as visit:
+        assert await _reads(visit) == [403] * 4
+        assert (await visit.get("/static/app.js"))[0] == 200
+    allowed = {**config["channels"], "telegram": {**_TELEGRAM, "allow_from": ["7"]}}
+    again = {"channels": allowed}
+    async with serving(tmp_path, config=again) as web, web.visit("telegram:7") as visit:
+        assert (await visit.get("/memory"))[0] == 200
+
+
+async def test_an_export_of_nothing_ends(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        assert (await visit.get(f"/chat/export?c={_MISSING}"))[0] == 404
+
+
+async def test_one_browser_opens_so_many_pages_and_no_more(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit, AsyncExitStack() as stack:
+        statuses = []
+        for _ in range(25):
+            answer = await stack.enter_async_context(visit.opened("/live"))
+            statuses.append(answer.status)
+        assert statuses == [200] * 20 + [429] * 5
+        async with web.visit() as another, another.opened("/live") as answer:
+            assert answer.status == 200
+
+
+def _form(chat: str, event: str, files: int = 1) -> FormData:
+    form = FormData({"c": chat, "event": event, "text": "look"})
+    for number in range(files):
+        form.add_field("files", b"x" * 1000, filename=f"{number}.txt")
+    return form
+
+
+def _uploads(web: Web) -> list[Path]:
+    return list((web.home / "state" / "channels" / "web" / "uploads").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("chat", "event", "files", "status"),
+    [(_CHAT, "no id", 3, 400), ("cli:direct", "a" * 12, 3, 403), (_CHAT, "a" * 12, 11, 413)],
+)
+async def test_files_of_a_message_that_is_refused_do_not_stay(
+    tmp_path: Path, chat: str, event: str, files: int, status: int
+) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        assert (await visit.post("/chat/send", _form(chat, event, files)))[0] == status
+        assert _uploads(web) == []
+
+
+async def test_uploads_of_yesterday_go_when_others_come(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        assert (await visit.post("/chat/send", _form(_CHAT, "a" * 12)))[0] == 200
+        (old,) = _uploads(web)
+        os.utime(old, (1, 1))
+        assert (await visit.post("/chat/send", _form(_CHAT, "b" * 12)))[0] == 200
+        assert old not in _uploads(web)
+
+
+async def test_a_form_has_so_many_fields_and_no_more(tmp_path: Path) -> None:
+    form = FormData({"c": _CHAT, "event": "a" * 12, **{f"f{number}": "x" for number in range(30)}})
+    form.add_field("files", b"x", filename="x.txt")
+    async with serving(tmp_path) as web, web.visit() as visit:
+        assert (await visit.post("/chat/send", form))[0] == 413
+
+
+@pytest.mark.parametrize("columns", [100, 900])
+def test_a_table_that_explodes_is_shown_as_text(columns: int) -> None:
+    table = f"|{'a|' * columns}\n|{'-|' * columns}\n{'|' * 2}\n" + "|\n" * 8000
+    assert to_html(table).startswith('<pre class="plain">')
