@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from mimetypes import guess_type
 from pathlib import Path
 from urllib.parse import quote
@@ -102,7 +102,7 @@ def _kept(folder: Path, name: str, data: bytes, now: float) -> Media:
     mime = guess_type(name)[0] or "application/octet-stream"
     ref = secrets.token_hex(16)
     with storage_errors(folder):
-        used = sum(path.stat().st_size for path in folder.glob("*"))
+        used = sum(map(_size, folder.glob("*")))
         free = shutil.disk_usage(kept).free
         if used + len(data) > _MOST_KEPT or free - len(data) < _KEPT_FREE:
             raise Refused(507, "There is no room for files now.", hint="Try it again tomorrow.")
@@ -125,8 +125,15 @@ def _kind(mime: str) -> MediaKind:
 def remove_old_uploads(folder: Path, now: float) -> None:
     """Remove what was uploaded more than a day ago. Blocks."""
     for path in (folder / UPLOADS).glob("*"):
-        if now - path.stat().st_mtime > _KEPT_SECONDS:
-            path.unlink(missing_ok=True)
+        with suppress(OSError):  # another upload may have removed it
+            if now - path.stat().st_mtime > _KEPT_SECONDS:
+                path.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
 
 
 async def _file(call: Call) -> web.StreamResponse:
