@@ -22,6 +22,7 @@ from nanobot.config.values import plain_values
 from nanobot.validation import Checked, SecretStr, build, fields_of
 from nanobot_api.settings import ApiSettings
 from nanobot_telegram.settings import TelegramSettings
+from nanobot_web.settings import WebSettings
 from nanobot_whatsapp.settings import WhatsAppSettings
 from scripts.pages import BEGIN, END, settings_table, with_current_table
 from tests.config.homes import Home
@@ -62,6 +63,7 @@ def _paths(value: object, *path: str) -> Iterator[tuple[str, ...]]:
         ("telegram", TelegramSettings, {"token": TOKEN}),
         ("whatsapp", WhatsAppSettings, {}),
         ("api", ApiSettings, {}),
+        ("web", WebSettings, {}),
     ],
 )
 def test_the_example_has_every_key_of_a_channel_with_its_default(
