@@ -163,6 +163,22 @@ class Call:
         at = f"{path}?{urlencode(given)}" if given else path
         return web.Response(status=303, headers={"Location": at})
 
+    def pager(self, offset: int, size: int, total: int) -> dict[str, object]:
+        """For the macro `pieces`: where the pieces before and after this one are, which is the
+        address with another offset."""
+        rest = {name: one for name, one in self.request.query.items() if name != "offset"}
+
+        def at(place: int) -> str:
+            return str(self.request.rel_url.with_query({**rest, "offset": str(place)}))
+
+        return {
+            "newer": at(max(0, offset - size)) if offset else "",
+            "older": at(offset + size) if offset + size < total else "",
+            "first": min(offset + 1, total),
+            "last": min(offset + size, total),
+            "total": total,
+        }
+
     def tell(self, text: str) -> None:
         """Have the next page that this visitor opens say what was done."""
         told = self.site.told.get(self.visitor.session, ())

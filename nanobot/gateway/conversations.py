@@ -115,7 +115,7 @@ class Conversations:
 
     def _by_scope(self) -> list[dict[str, object]]:
         found: dict[str, list[SessionInfo]] = {scope: [] for scope in self._scopes.linked}
-        for info in self._sessions.list_sessions():
+        for info in self._sessions.list_sessions(within=_AGE_SECONDS):
             found.setdefault(self._scopes.of_session(info.key, info.metadata), []).append(info)
         return [
             {
@@ -133,7 +133,7 @@ class Conversations:
         infos = self._sessions.list_sessions(holding=query, within=_AGE_SECONDS)
         if not scope and not query:  # of ten thousand only those that are shown are looked at
             shown = list(islice(infos, offset, offset + limit))
-            total = self._sessions.count() if len(shown) == limit else offset + len(shown)
+            total = offset + len(shown) if 0 < len(shown) < limit else self._sessions.count()
             of = self._scopes.of_session
             listed = [_listed(one, of(one.key, one.metadata)) for one in shown]
             return {"total": total, "conversations": listed}

@@ -54,7 +54,7 @@ async def _facts(call: Call) -> web.StreamResponse:
         ],
         names=_NAMES,
         writable=[path for path in found["files"] if path != "memory/retired.md"],
-        pager=_pager(call, offset, _FACTS, found["total"]),
+        pager=call.pager(offset, _FACTS, found["total"]),
         total=found["total"],
     )
 
@@ -167,7 +167,7 @@ async def _versions(call: Call) -> web.StreamResponse:
         scope,
         versions=found["versions"],
         authors=_AUTHORS,
-        pager=_pager(call, offset, _VERSIONS, found["total"]),
+        pager=call.pager(offset, _VERSIONS, found["total"]),
         total=found["total"],
     )
 
@@ -215,7 +215,7 @@ async def _notes(call: Call) -> web.StreamResponse:
         months=found["months"],
         day=found["day"],
         text=found["text"],
-        pager=_pager(call, offset, _DAYS, len(days)),
+        pager=call.pager(offset, _DAYS, len(days)),
     )
 
 
@@ -228,7 +228,7 @@ async def _history(call: Call) -> web.StreamResponse:
         "History",
         scope,
         entries=found["entries"],
-        pager=_pager(call, offset, _ENTRIES, found["total"]),
+        pager=call.pager(offset, _ENTRIES, found["total"]),
     )
 
 
@@ -267,7 +267,7 @@ async def _search(call: Call) -> web.StreamResponse:
         problem=problem,
         roles=_ROLES,
         sources=_SOURCES,
-        pager=_pager(call, skip, _HITS, skip + len(found["hits"]) + found["left"]),
+        pager=call.pager(skip, _HITS, skip + len(found["hits"]) + found["left"]),
     )
 
 
@@ -314,22 +314,6 @@ def _section_of(fact: Mapping[str, Any]) -> str:
 
 def _one_of(text: str, known: Sequence[str]) -> str:
     return text if text in known else ""
-
-
-def _pager(call: Call, offset: int, size: int, total: int) -> dict[str, object]:
-    """Where the pieces before and after this one are: the address with another offset."""
-    rest = {name: one for name, one in call.request.query.items() if name != "offset"}
-
-    def at(place: int) -> str:
-        return str(call.request.rel_url.with_query({**rest, "offset": str(place)}))
-
-    return {
-        "newer": at(max(0, offset - size)) if offset else "",
-        "older": at(offset + size) if offset + size < total else "",
-        "first": min(offset + 1, total),
-        "last": min(offset + size, total),
-        "total": total,
-    }
 
 
 def _diff(text: str) -> Iterator[tuple[str, str]]:

@@ -14,10 +14,13 @@ from aiohttp import web
 from nanobot_web.site import Call, Route
 
 _TERMINAL = "cli"
+_PAGE = 100
+"""Memories in a piece of their list."""
 
 
 async def _people(call: Call) -> web.StreamResponse:
     pairing = await call.ask("pair.list")
+    scopes, offset = await _scopes(call), call.number("offset")
     return call.page(
         "people.html",
         "People",
@@ -25,7 +28,8 @@ async def _people(call: Call) -> web.StreamResponse:
         requests=pairing["requests"],
         approved=pairing["approved"],
         trouble=pairing["trouble"],
-        scopes=await _scopes(call),
+        scopes=scopes[offset : offset + _PAGE],
+        pager=call.pager(offset, _PAGE, len(scopes)),
         browsers=(await call.ask("web.list"))["sessions"],
         terminal=_TERMINAL,
     )

@@ -6,12 +6,14 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.async_api import Browser, expect
 
+from nanobot.session.records import Metadata, encode, stem_of
 from tests.channels.web.looking import DESKTOP, PHONE, looking, violations
 from tests.channels.web.support import Visit, Web, serving
 from tests.doubles.telegram import FakeTelegram
@@ -130,6 +132,21 @@ async def test_whose_memory_is_whose_is_shown(tmp_path: Path) -> None:
         text = (await visit.get("/people"))[1]
         assert "people/telegram_8" in text
         assert "linked: telegram:8, whatsapp:9" in text
+
+
+async def test_many_memories_are_shown_a_hundred_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir()
+    then = datetime(2026, 1, 1, tzinfo=UTC)
+    for number in range(101):
+        key = f"telegram:{number}"
+        path = tmp_path / "sessions" / f"{stem_of(key)}.jsonl"
+        path.write_text(encode(Metadata(key, then, then)))
+    async with serving(tmp_path) as web, web.visit() as visit:
+        shown = [(await visit.get(f"/people?offset={offset}"))[1] for offset in (0, 100)]
+    found = [set(re.findall(r"scope=people/telegram_(\d+)", html)) for html in shown]
+    assert len(found[0] | found[1]) == 101
+    assert not found[0] & found[1]
+    assert 'href="/people?offset=100"' in shown[0]
 
 
 async def test_nobody_but_the_owner_sees_or_changes_people(tmp_path: Path) -> None:
