@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.channels.web.support import Served
 
@@ -59,3 +59,17 @@ async def violations(page: Page) -> list[str]:
         for one in found["violations"]
         for node in one["nodes"]
     ]
+
+
+async def begin_chat(page: Page) -> Locator:
+    """Open a new chat, and wait until its script listens; the field to write in."""
+    await page.get_by_role("link", name="New chat", exact=True).click()
+    await page.wait_for_url("**/chat?c=**")
+    await page.wait_for_load_state("load")
+    return page.get_by_label("Message", exact=True)
+
+
+async def write(page: Page, text: str) -> None:
+    """Write a message and send it."""
+    await page.get_by_label("Message", exact=True).fill(text)
+    await page.get_by_label("Message", exact=True).press("Enter")

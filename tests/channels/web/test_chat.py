@@ -13,7 +13,7 @@ from playwright.async_api import Browser, Download, expect
 from nanobot.testing.model import ScriptedModel, calls, says
 from nanobot.tooling import Arguments, Risk, TurnContext
 from tests.channels.telegram.whole import OWNER
-from tests.channels.web.looking import PHONE, looking, violations
+from tests.channels.web.looking import PHONE, begin_chat, looking, violations, write
 from tests.channels.web.support import free_port, killed_at_the_end, serving
 from tests.doubles.telegram import FakeTelegram
 from tests.support import PATIENCE, Gate, Probe, TextArguments
@@ -39,7 +39,7 @@ async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser:
     model = ScriptedModel(says("**Hello** Ana."), says("Second answer."), says("Again."))
     async with serving(tmp_path, model) as web, looking(browser, web) as page:
         assert await violations(page) == []
-        await page.get_by_role("link", name="New chat", exact=True).click()
+        await begin_chat(page)
         await expect(page.get_by_label("Message", exact=True)).to_be_focused()
         await page.keyboard.type("I am Ana.")
         await page.keyboard.press("Enter")
@@ -47,7 +47,7 @@ async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser:
         await expect(page.locator(".item.assistant strong")).to_have_text("Hello")
         await expect(page.get_by_label("Message", exact=True)).to_have_value("")
         assert await violations(page) == []
-        await page.keyboard.type("one\n")
+        await write(page, "one")
         await expect(page.locator(".item.assistant")).to_have_count(2)
         await page.get_by_label("Actions").click()
         await page.get_by_role("button", name="Undo the last turn").click()
@@ -83,7 +83,7 @@ async def test_a_turn_is_seen_live_in_two_tabs_step_by_step(
         looking(browser, web) as first,
         looking(browser, web, size=PHONE, scheme="dark") as second,
     ):
-        await first.get_by_role("link", name="New chat", exact=True).click()
+        await begin_chat(first)
         await second.goto(first.url)
         await first.get_by_label("Message", exact=True).fill("go")
         await first.get_by_role("button", name="Send", exact=True).click()
@@ -108,8 +108,8 @@ async def test_a_turn_can_be_stopped(tmp_path: Path, browser: Browser) -> None:
         serving(tmp_path, ScriptedModel(says("never"), hold=gate)) as web,
         looking(browser, web) as page,
     ):
-        await page.get_by_role("link", name="New chat", exact=True).click()
-        await page.keyboard.type("think\n")
+        await begin_chat(page)
+        await write(page, "think")
         await gate.reached.wait()
         await page.get_by_role("button", name="Stop").click()
         await expect(page.locator("#now > *")).to_have_count(0)
@@ -123,7 +123,7 @@ async def test_files_go_both_ways(tmp_path: Path, browser: Browser) -> None:
         serving(tmp_path / "home", ScriptedModel(says("I have it."))) as web,
         looking(browser, web) as page,
     ):
-        await page.get_by_role("link", name="New chat", exact=True).click()
+        await begin_chat(page)
         await page.get_by_label("Add files").set_input_files([note])
         await expect(page.get_by_role("button", name="Do not send note.txt")).to_be_visible()
         await page.get_by_role("button", name="Send", exact=True).click()
@@ -141,7 +141,7 @@ async def test_after_the_gateway_was_killed_and_is_back_nothing_is_shown_twice(
     async with contextlib.AsyncExitStack() as kept:
         async with killed_at_the_end(tmp_path, port) as web:
             page = await kept.enter_async_context(looking(browser, web))
-            await page.get_by_role("link", name="New chat", exact=True).click()
+            await begin_chat(page)
             message = page.get_by_label("Message", exact=True)
             await message.fill("one")
             await page.keyboard.press("Enter")
@@ -173,7 +173,7 @@ async def test_a_question_is_answered_in_one_tab_and_gone_in_the_other(
         looking(browser, web, size=PHONE) as second,
     ):
         await second.goto(f"{web.base}/settings")
-        await first.get_by_role("link", name="New chat", exact=True).click()
+        await begin_chat(first)
         await first.get_by_label("Message", exact=True).fill("do it")
         await first.keyboard.press("Enter")
         for page in (first, second):

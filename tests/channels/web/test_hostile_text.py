@@ -15,7 +15,7 @@ from playwright.async_api import Browser, FilePayload, Page, expect
 from selectolax.lexbor import LexborHTMLParser
 
 from nanobot_web.markdown import to_html
-from tests.channels.web.looking import looking
+from tests.channels.web.looking import begin_chat, looking
 from tests.channels.web.support import serving
 
 STRINGS = Path(__file__).parents[4] / "shared" / "data" / "xss-strings.txt"
@@ -116,7 +116,7 @@ async def test_no_text_of_a_conversation_runs(tmp_path: Path, browser: Browser) 
 )
 async def test_no_name_of_a_file_runs(tmp_path: Path, browser: Browser, name: str) -> None:
     async with serving(tmp_path) as web, looking(browser, web) as page:
-        await page.get_by_role("link", name="New chat", exact=True).click()
+        await begin_chat(page)
         sent = FilePayload(name=name, mimeType="text/html", buffer=b"<script>alert(1)</script>")
         await page.get_by_label("Add files").set_input_files([sent])
         await _expect_quiet(page)
