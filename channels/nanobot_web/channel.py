@@ -25,11 +25,10 @@ from nanobot.errors import ChannelOff, NanobotError, SendRefused
 from nanobot_web.settings import WebSettings
 
 if TYPE_CHECKING:
-    from nanobot_web.site import Site
+    from nanobot_web.site import Routes, Site
 
 _NO_LIMIT = 1 << 62
 _FILES = 10
-UPLOADS = "uploads"
 
 
 class WebChannel:
@@ -62,11 +61,16 @@ class WebChannel:
             self._wanted.set()
         await self._wanted.wait()
         assert self._overview is not None
+        from nanobot_web.pages.files import remove_old_uploads
+        from nanobot_web.sessions import Sessions
         from nanobot_web.site import Site
 
         try:
             async with AsyncExitStack() as stack:
-                site = await Site.open(self._options, host, self._overview)
+                folder, days = host.state_folder, self._options.session_days
+                await asyncio.to_thread(remove_old_uploads, folder, host.clock.now().timestamp())
+                sessions = await asyncio.to_thread(Sessions, folder, host.clock, days)
+                site = Site(self._options, host, self._overview, sessions, routes())
                 site.at = await stack.enter_async_context(host.serve_http("/", site.handle))
                 stack.enter_context(site.live.watching())
                 self._site.fill(site)
@@ -99,6 +103,8 @@ class WebChannel:
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """See `Channel`."""
+        from nanobot_web.pages.files import UPLOADS
+
         host = await self._host.wait()
         path = host.state_folder / UPLOADS / Path(media.ref).name
         try:
@@ -144,3 +150,22 @@ class WebChannel:
         if isinstance(site, NanobotError):
             raise NanobotError(f"the page is not served: {site}", hint=site.hint)
         return site
+
+
+def routes() -> Routes:
+    """Those of all pages. Loads them."""
+    from nanobot_web.pages import (
+        activity,
+        approvals,
+        chat,
+        figures,
+        files,
+        health,
+        jobs,
+        memory,
+        people,
+        settings,
+    )
+
+    pages = (activity, approvals, chat, figures, files, health, jobs, memory, people, settings)
+    return {at: route for page in pages for at, route in page.ROUTES.items()}

@@ -15,7 +15,6 @@ Invariants, checked for every request before a page sees it:
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -203,17 +202,20 @@ class Site:
     """The pages of one gateway. `at` is its address on this machine."""
 
     def __init__(
-        self, options: WebSettings, host: ChannelHost, overview: Overview, sessions: Sessions
+        self,
+        options: WebSettings,
+        host: ChannelHost,
+        overview: Overview,
+        sessions: Sessions,
+        routes: Routes,
     ) -> None:
-        from nanobot_web.pages import routes
-
         self._options, self.host, self.overview, self.sessions = options, host, overview, sessions
         self.live = Live(overview)
         self.extras = Extras(host.state_folder, overview)
         self.at = ""
         self.told: dict[str, Sequence[str]] = {}
         """What the next page of a session says, by the session's id."""
-        self._routes = routes()
+        self._routes = routes
         self._jinja = Environment(
             loader=PackageLoader("nanobot_web"),
             autoescape=True,
@@ -223,16 +225,6 @@ class Site:
         )
         self._jinja.filters["markdown"] = to_html
         self._jinja.globals["asset"] = _asset_address
-
-    @classmethod
-    async def open(cls, options: WebSettings, host: ChannelHost, overview: Overview) -> Site:
-        """With the sessions that there are. Raises `StorageError`."""
-        from nanobot_web.pages.files import remove_old_uploads
-
-        folder, clock = host.state_folder, host.clock
-        sessions = await asyncio.to_thread(Sessions, folder, clock, options.session_days)
-        await asyncio.to_thread(remove_old_uploads, folder, clock.now().timestamp())
-        return cls(options, host, overview, sessions)
 
     def new_link(self, account: str) -> dict[str, object]:
         """A link that signs in once as that account, and where a phone reaches it, if it can."""

@@ -25,7 +25,7 @@ from nanobot.text import one_line
 from nanobot_web.extras import Extra
 from nanobot_web.live import Event, Follower, queued
 from nanobot_web.markdown import to_html
-from nanobot_web.pages import approvals
+from nanobot_web.pages.approvals import asked, waiting
 from nanobot_web.pages.files import received
 from nanobot_web.site import Call, Refused, Route
 
@@ -190,7 +190,7 @@ async def _live(call: Call) -> web.StreamResponse:
         if key:
             after = await _refresh(call, response, key, after)
         if everything:
-            await _write(response, *await approvals.waiting(call))
+            await _write(response, *await waiting(call))
         while (events := await _next(follower)) is not None:
             call.site.expect_welcome(call.visitor)
             if not events:
@@ -229,7 +229,7 @@ async def _tell(
         after = await _refresh(call, response, key, after)
     events = [event]
     if event["kind"] == "asked":
-        events = await approvals.asked(call, str(event["code"]))
+        events = await asked(call, str(event["code"]))
     await _write(response, *events)
     return after
 

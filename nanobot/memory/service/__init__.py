@@ -41,7 +41,7 @@ from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import looked_up
 from nanobot.memory.service import views
-from nanobot.memory.service.growth import growth
+from nanobot.memory.service.page import growth
 from nanobot.memory.service.views import FileView, Overview, Report
 from nanobot.memory.sync import SyncResult, sync
 from nanobot.memory.version import Change, Version, scope_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import date
 from typing import Annotated
 
@@ -25,6 +25,7 @@ from nanobot.memory.guard import (
     summary_of_change,
     without_list_mark,
 )
+from nanobot.memory.history import HistoryLog, encode
 from nanobot.memory.importance import (
     Importance,
     importance_mark,
@@ -262,3 +263,16 @@ def _notes_path(name: str) -> str:
         return note_path(date.fromisoformat(name))
     except ValueError:
         raise NanobotError(f"{name[:40]!r} is no day", hint="Write it as 2026-03-10.") from None
+
+
+def growth(histories: Iterable[HistoryLog]) -> list[dict[str, object]]:
+    """How memory grew, by month (`2026-03`): the `entries` of the history, and their `bytes`, that
+    were added in it; the earliest first, without months that have none. Blocks."""
+    entries: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for history in histories:
+        for entry in history.entries():
+            month = f"{entry.timestamp:%Y-%m}"
+            entries[month] = entries.get(month, 0) + 1
+            sizes[month] = sizes.get(month, 0) + len(encode(entry))
+    return [{"month": m, "entries": entries[m], "bytes": sizes[m]} for m in sorted(entries)]

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession, CookieJar
 
 from nanobot.testing.model import ScriptedModel
-from nanobot_web.pages import routes
+from nanobot_web.channel import routes
 from tests.channels.web.support import Visit, Web, serving
 
 
