@@ -88,3 +88,10 @@ def waits(error: str) -> Problem:
 def storage_full(reason: str) -> Problem:
     """Nothing can be stored."""
     return Problem(503, f"Nothing was stored: {reason}.", "storage_unavailable", retry_after=10)
+
+
+def too_late(repeatable: bool) -> Problem:
+    """The answer takes longer than a request waits for it."""
+    hint = " Ask again with the same Idempotency-Key." if repeatable else ""
+    text = f"The answer is not there yet; it is still worked on.{hint}"
+    return Problem(504, text, "timeout", again=repeatable)

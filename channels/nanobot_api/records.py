@@ -48,8 +48,9 @@ class Answer(Struct, frozen=True):
 class Record(Struct, frozen=True):
     """A request, and its answer once there is one. `key` is the name of the key, `chat` where its
     message went, `digest` that of what was asked. `said` is all that was said in a request without
-    a conversation (`alone`) that another one may follow. `created` is in seconds since the
-    epoch."""
+    a conversation (`alone`) that another one may follow. `created` is in seconds since the epoch.
+    `conversation` and `previous` are what the client named. What is not `stored` is there for a
+    repetition only; of what is `deleted` nothing is left but that it was asked."""
 
     version: Literal[1] = 1
     key: str = ""
@@ -59,6 +60,9 @@ class Record(Struct, frozen=True):
     alone: bool = False
     said: tuple[Said, ...] = ()
     answer: Answer | None = None
+    conversation: str = ""
+    previous: str = ""
+    state: Literal["stored", "unstored", "deleted"] = "stored"
 
 
 def record_id(chat: str, event_id: str) -> str:
@@ -100,8 +104,15 @@ class Records:
         """Keep its answer, durably; the first one stays. A request without a record has none."""
         with self._changing:
             record = self.read(id)
-            if record is not None and record.answer is None:
+            if record is not None and record.answer is None and record.state != "deleted":
                 self._file(id).write(replace(record, answer=answer))
+
+    def delete(self, id: str) -> None:
+        """Keep nothing of a request but that it was made: repeated, it must not be done again."""
+        with self._changing:
+            if (record := self.read(id)) is not None:
+                bare = Record(1, record.key, "", record.digest, record.created, state="deleted")
+                self._file(id).write(bare)
 
     def keep_files(self, id: str, files: tuple[Attachment, ...]) -> tuple[Media, ...]:
         """Keep the files of a message until it is answered, durably."""

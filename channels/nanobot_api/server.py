@@ -29,7 +29,7 @@ from nanobot.errors import ExtraMissing, NanobotError, StorageError
 from nanobot_api import shapes
 from nanobot_api.exchanges import Answered, Event, Exchange, Exchanges, Noted, Refused, Wrote
 from nanobot_api.memory import McpEndpoint
-from nanobot_api.problems import Problem, invalid, problem_of, storage_full
+from nanobot_api.problems import Problem, invalid, problem_of, storage_full, too_late
 from nanobot_api.records import (
     FOLLOWED,
     ONCE,
@@ -111,6 +111,8 @@ class Server:
             answer = await handler(http)
         except Problem as problem:
             answer = _refusal(problem)
+        except StorageError as error:
+            answer = _refusal(storage_full(reason_of(error)))
         except (web.HTTPException, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: clients read one shape of errors
@@ -134,7 +136,11 @@ class Server:
         route = routes.get((http.method, place))
         if route is not None:
             return await route()
-        if any(path == place for _, path in routes):
+        kind, _, name = place.partition("/")
+        is_response = kind == "responses" and bool(name)
+        if is_response and http.method in ("GET", "DELETE"):
+            return await self._stored(http.method, key, name)
+        if is_response or any(path == place for _, path in routes):
             raise Problem(405, f"{http.method} is not possible here.", "method_not_allowed")
         raise Problem(404, f"There is nothing at {http.method} {http.path[:100]}.", "not_found")
 
@@ -223,10 +229,7 @@ class Server:
         token = http.headers.get("Idempotency-Key", "")
         async with self._body(http) as body:
             ask = await asyncio.to_thread(parse, body, session)
-            try:
-                return await self._understood(token, key, ask, shape)
-            except StorageError as error:
-                raise storage_full(reason_of(error)) from error
+            return await self._understood(token, key, ask, shape)
 
     async def _understood(
         self, token: str, key: ApiKey, ask: Ask, shape: Callable[[Facts], Shape]
@@ -246,7 +249,11 @@ class Server:
         chat = f"{key.name}:{name}"
         id = record_id(chat, event_id)
         said = (*ask.context, Said("user", ask.text)) if alone and ask.store else ()
-        record = Record(1, key.name, chat, ask.digest, self._now(), alone, said)
+        record = Record(
+            1, key.name, chat, ask.digest, self._now(), alone, said,
+            conversation=ask.conversation, previous=ask.previous,
+            state="stored" if ask.store else "unstored",
+        )  # fmt: skip
         if is_kept(event_id):
             record = await asyncio.to_thread(self.records.begin, id, record)
         if record.digest != ask.digest:
@@ -256,6 +263,8 @@ class Server:
                 "idempotency_key_reused",
                 param="Idempotency-Key",
             )
+        if record.state == "deleted":
+            raise Problem(409, "The response to this Idempotency-Key was deleted.", "deleted")
         files = ask.files if record.answer is None else ()
         media = await asyncio.to_thread(self.records.keep_files, id, files) if files else ()
         facts = Facts(id, record.created, ask.conversation, ask.previous, ask.store, ask.with_usage)
@@ -268,8 +277,8 @@ class Server:
     async def _followed(self, key: ApiKey, previous: str) -> tuple[str, tuple[Said, ...]]:
         """The conversation of an earlier response, and what was said before it began."""
         id = previous.removeprefix("resp_")
-        record = await asyncio.to_thread(self.records.read, id)
-        if record is None or record.key != key.name:
+        record = await self._record_of(key, id)
+        if record is None:
             raise invalid(
                 f"Previous response with id {previous[:100]!r} not found.",
                 "previous_response_id",
@@ -280,23 +289,38 @@ class Server:
         answer = (Said("assistant", record.answer.text),) if record.answer else ()
         return f"resp-{id}", (*record.said, *answer)
 
+    async def _record_of(self, key: ApiKey, id: str) -> Record | None:
+        """That of a response that is stored for a key."""
+        record = await asyncio.to_thread(self.records.read, id)
+        is_there = record is not None and record.key == key.name and record.state == "stored"
+        return record if is_there else None
+
+    async def _stored(self, method: str, key: ApiKey, name: str) -> web.StreamResponse:
+        """Give a response once more, or delete it."""
+        id = name.removeprefix("resp_")
+        record = await self._record_of(key, id)
+        if record is None or id == name:
+            raise Problem(404, f"Response with id {name[:100]!r} not found.", "not_found")
+        if method == "DELETE":
+            await asyncio.to_thread(self.records.delete, id)
+            return web.json_response({"id": name, "object": "response", "deleted": True})
+        facts = Facts(id, record.created, record.conversation, record.previous, store=True)
+        return web.json_response(ResponseShape(facts).kept(record.answer))
+
     async def _serve(self, http: web.Request, order: _Order) -> web.StreamResponse:
         """Publish the message of a request, once, and give its answer."""
         if order.record.answer is not None:
             return await self._replay(http, order, order.record.answer)
         message = order.message
-        try:
-            with self._exchanges.waiting(message.chat_id, message.event_id) as exchange:
-                try:
-                    new = await self._host.publish([message])
-                except StorageError:
-                    await self._give_up(order)
-                    raise
-                if not new and (answer := await self._known_answer(order)) is not None:
-                    return await self._replay(http, order, answer)
-                return await self._converse(http, order, exchange)
-        except StorageError as error:
-            raise storage_full(reason_of(error)) from error
+        with self._exchanges.waiting(message.chat_id, message.event_id) as exchange:
+            try:
+                new = await self._host.publish([message])
+            except StorageError:
+                await self._give_up(order)
+                raise
+            if not new and (answer := await self._known_answer(order)) is not None:
+                return await self._replay(http, order, answer)
+            return await self._converse(http, order, exchange)
 
     async def _known_answer(self, order: _Order) -> Answer | None:
         """The answer to a message that the core did not take, because it has it; None while that
@@ -332,7 +356,7 @@ class Server:
             left = deadline - self._clock.monotonic()
             event = await self._next(exchange, min(left, KEEP_ALIVE_SECONDS)) if left > 0 else None
             if event is None and left <= 0:
-                event = Refused(_too_late(order))
+                event = Refused(too_late(order.message.event_id.startswith(REPEATABLE)))
             if isinstance(event, Answered) and event.answer.error:
                 event = Refused(problem_of(event.answer.error, event.answer.text))
             if isinstance(event, Refused):
@@ -474,10 +498,3 @@ def _just(data: object) -> Callable[[], Awaitable[web.StreamResponse]]:
         return web.json_response(data)
 
     return answer
-
-
-def _too_late(order: _Order) -> Problem:
-    repeatable = order.message.event_id.startswith(REPEATABLE)
-    hint = " Ask again with the same Idempotency-Key." if repeatable else ""
-    text = f"The answer is not there yet; it is still worked on.{hint}"
-    return Problem(504, text, "timeout", again=repeatable)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from nanobot_api.problems import Problem
+from nanobot_api.problems import Problem, problem_of
 from nanobot_api.records import Answer
 from nanobot_api.requests import MODEL
 
@@ -161,6 +161,14 @@ class ResponseShape:
         """See `Shape`."""
         return self._response("completed", [self._message(0, answer.text)], answer)
 
+    def kept(self, answer: Answer | None) -> Json:
+        """The same of a response that is asked for later; it may be worked on, or have failed."""
+        if answer is None:
+            return self._response("in_progress", [])
+        if answer.error:
+            return self._failed(problem_of(answer.error, answer.text))
+        return self.whole(answer)
+
     def begin(self) -> Iterator[bytes]:
         """See `Shape`."""
         yield self._next("response.created", response=self._response("in_progress", []))
@@ -198,10 +206,12 @@ class ResponseShape:
 
     def fail(self, problem: Problem) -> Iterator[bytes]:
         """See `Shape`."""
-        failed = self._response("failed", self._output)
+        yield self._next("response.failed", response=self._failed(problem))
+
+    def _failed(self, problem: Problem) -> Json:
         code = "rate_limit_exceeded" if problem.status == 429 else "server_error"
-        failed["error"] = {"code": code, "message": problem.message}
-        yield self._next("response.failed", response=failed)
+        error = {"code": code, "message": problem.message}
+        return {**self._response("failed", self._output), "error": error}
 
     def _close(self, phase: str) -> Iterator[bytes]:
         if self._open is None:
