@@ -23,6 +23,7 @@ from nanobot.app.base import Base, Models, model_name, prices
 from nanobot.app.memory import MemoryParts
 from nanobot.app.recording import recorded
 from nanobot.app.services import Agent, Platforms, Upkeep, heartbeat_operations
+from nanobot.app.signing_in import SignIns
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.channel import Operation
@@ -86,6 +87,7 @@ def build_operations(
         **upkeep.operations.table(),
         **upkeep.asked.table(),
         **platforms.supervisor.table(),
+        **SignIns(settings, platforms.supervisor, base.clock, base.background).table(),
         "commands": commands,
         "models": served,
     }

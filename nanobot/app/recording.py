@@ -34,6 +34,7 @@ RECORDED: Mapping[str, Sequence[str]] = {
     "cron.run": ("id",),
     "pair.approve": ("address", "owner"),
     "pair.revoke": ("address",),
+    "channels.sign_in": ("name",),
     "queue.retry": ("id",),
     "queue.drop": ("id",),
     "backup.make": (),

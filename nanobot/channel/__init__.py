@@ -264,7 +264,8 @@ class LoginRequest(Struct, frozen=True):
     """What signing in needs: the adapter's own settings (`options`), a folder (0700) for its state,
     and a person to talk to. `number` is a phone number in digits where they want a code to type in
     rather than one to scan. `is_set_up`: the settings are written already, so that nothing has to
-    be said of them. While it lasts nothing else uses the account or the folder."""
+    be said of them. `show_code` takes what there is to scan, where it is drawn elsewhere; without,
+    it is drawn in what is said. While it lasts nothing else uses the account or the folder."""
 
     options: object
     state_folder: Path
@@ -272,6 +273,7 @@ class LoginRequest(Struct, frozen=True):
     clock: Clock
     number: str = ""
     is_set_up: bool = False
+    show_code: Callable[[str], None] | None = None
 
 
 Login = Callable[[LoginRequest], Awaitable[None]]

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from nanobot.channel import Login, LoginRequest
     from nanobot.cli.command import Commands
 
-_RENEW_SECONDS = 10.0
-"""How often the gateway hears that its channel is still needed; see `gateway.channels`."""
-
 
 def add_channels(commands: Commands) -> None:
     """`nanobot channels …`."""
@@ -68,45 +65,27 @@ def login(home: Path, name: str, number: str) -> None:
     import asyncio
 
     from nanobot.app.base import make_home, secret_values
-    from nanobot.channel import LoginRequest
+    from nanobot.app.signing_in import login_of, login_request
     from nanobot.clock import SystemClock
-    from nanobot.config.channels import options_of
     from nanobot.config.load import load_settings
     from nanobot.gateway.lock import home_lock
     from nanobot.logs import log_to_console
     from nanobot.security.redaction import Redactor
 
     settings = load_settings(home)
-    sign_in, options = _login_of(name), options_of(settings.channels, name)
+    sign_in, clock = login_of(name), SystemClock(settings.agent.timezone)
+    request = login_request(settings, name, _say, clock, number=number)
     log_to_console("warning", Redactor(secret_values(settings)), settings.agent.timezone)
     make_home(home)
-    folder = home / "state" / "channels" / name
-    clock = SystemClock(settings.agent.timezone)
-    enabled = name in settings.channels and settings.channels[name].enabled
-    is_set_up = enabled and bool(settings.owner.get(name))
-    request = LoginRequest(options, folder, _say, clock, number, is_set_up)
     with ExitStack() as stack:
         if not stack.enter_context(leased(home, name)):
             stack.enter_context(home_lock(home / "state"))
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        request.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         asyncio.run(_sign_in(sign_in, request))
 
 
 async def _sign_in(sign_in: Login, request: LoginRequest) -> None:
     await sign_in(request)
-
-
-def _login_of(name: str) -> Login:
-    from importlib.metadata import entry_points
-
-    found = {point.name: point for point in entry_points(group="nanobot.channel_logins")}
-    if name not in found:
-        can = ", ".join(sorted(found)) or "none"
-        raise NanobotError(
-            f"the channel {name!r} needs no signing in", hint=f"Channels that need it: {can}."
-        )
-    sign_in: Login = found[name].load()
-    return sign_in
 
 
 @contextmanager
@@ -137,7 +116,9 @@ def leased(home: Path, name: str) -> Iterator[bool]:
 
 
 def _renew(tell_gateway: Callable[[str], None], over: threading.Event) -> None:
-    while not over.wait(_RENEW_SECONDS):
+    from nanobot.app.signing_in import RENEW_SECONDS
+
+    while not over.wait(RENEW_SECONDS):
         with suppress(NanobotError):  # it restarts, say: asked again, it lets go again
             tell_gateway("channels.borrow")
 

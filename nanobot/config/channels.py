@@ -22,6 +22,7 @@ from nanobot.validation import Checked, Invalid, build, suggestion
 
 SETTINGS_GROUP = "nanobot.channel_settings"
 CHANNELS_GROUP = "nanobot.channels"
+LOGINS_GROUP = "nanobot.channel_logins"
 COMMON = ("enabled", "allow_from", "groups", "allow_groups")
 
 
@@ -44,6 +45,11 @@ def adapters() -> Mapping[str, EntryPoint]:
     return _entry_points(tuple(sys.path))[CHANNELS_GROUP]
 
 
+def logins() -> Mapping[str, EntryPoint]:
+    """The channels that a person has to sign in to, each with what does so (a `Login`)."""
+    return _entry_points(tuple(sys.path))[LOGINS_GROUP]
+
+
 @cache
 def _entry_points(_: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoint]]:
     """By group and name, where Python looks on this path. Reads the metadata of every installed
@@ -51,7 +57,7 @@ def _entry_points(_: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoint]]:
     points = entry_points()
     return {
         group: {point.name: point for point in points.select(group=group)}
-        for group in (SETTINGS_GROUP, CHANNELS_GROUP)
+        for group in (SETTINGS_GROUP, CHANNELS_GROUP, LOGINS_GROUP)
     }
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from aiohttp import web
+from markupsafe import Markup
 
-from nanobot_web.site import Call, Route
+from nanobot_web.site import Call, Refused, Route
 
 _TERMINAL = "cli"
 _PAGE = 100
@@ -25,6 +26,7 @@ async def _people(call: Call) -> web.StreamResponse:
         "people.html",
         "People",
         channels=(await call.ask("channels.status"))["channels"],
+        signing_in=(await call.ask("channels.signing_in"))["channels"],
         requests=pairing["requests"],
         approved=pairing["approved"],
         trouble=pairing["trouble"],
@@ -71,8 +73,38 @@ async def _sign_out(call: Call) -> web.StreamResponse:
     return call.back("/people")
 
 
+async def _sign_in(call: Call) -> web.StreamResponse:
+    """Sign in to a channel that wants a code to be scanned for it."""
+    name = call.form.get("channel", "")
+    if await call.change("channels.sign_in", name=name):
+        return call.back("/people/sign-in", channel=name)
+    return call.back("/people")
+
+
+async def _signing_in(call: Call) -> web.StreamResponse:
+    """How that goes, with the code to scan; only what changes, for the script."""
+    channels = (await call.ask("channels.signing_in"))["channels"]
+    name = call.query("channel")
+    if not (now := channels.get(name)):
+        raise Refused(404, "Nobody signs in there.")
+    values = {"now": now, "code": _picture(now["code"]) if now["code"] else ""}
+    if call.query("piece"):
+        return call.part("_sign_in.html", **values)
+    return call.page("sign_in.html", f"Sign in to {name}", channel=name, **values)
+
+
+def _picture(code: str) -> Markup:
+    """A code to scan, dark on white whatever the page's colours are."""
+    import segno
+
+    drawn = segno.make_qr(code, error="l", boost_error=False)
+    return Markup(drawn.svg_inline(scale=5, border=4, light="#fff"))  # noqa: S704 - holds no text
+
+
 ROUTES = {
     ("GET", "/people"): Route(_people),
+    ("GET", "/people/sign-in"): Route(_signing_in),
+    ("POST", "/people/sign-in"): Route(_sign_in),
     ("POST", "/people/approve"): Route(_approve),
     ("POST", "/people/revoke"): Route(_revoke),
     ("POST", "/people/sign-out"): Route(_sign_out),

@@ -341,6 +341,18 @@ function followLog(log) {
   }, 2000);
 }
 
+// --- a piece that is asked for again and again
+
+function poll(place) {
+  let shown = "";
+  setInterval(async () => {
+    const answer = document.hidden ? null : await fetch(place.dataset.poll).catch(() => null);
+    const html = answer?.ok ? await answer.text() : shown;
+    if (html !== shown) place.innerHTML = shown = html;
+  }, 1500);
+}
+
+document.querySelectorAll("[data-poll]").forEach(poll);
 if (at("log")) followLog(at("log"));
 if (conversation) followConversation();
 if (at("compose")) write();

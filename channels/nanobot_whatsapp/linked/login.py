@@ -123,14 +123,20 @@ class _Dialogue:
 
     def _show(self, data: str) -> None:
         """Show a code to scan. Raises `HelperFailed` if it is too long for one."""
-        if not self._asked:
-            self._asked = True
-            self._say(f"{_WHERE}\nScan this; the newest one counts. {_TOO_LARGE}")
+        show_code, is_first = self._request.show_code, not self._asked
+        self._asked = True
         try:
             coloured = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-            self._say(draw_qr(data, coloured=coloured))
+            drawn = draw_qr(data, coloured=coloured)
         except ValueError as error:
             raise HelperFailed("the WhatsApp helper sent what no QR code can hold") from error
+        if show_code is not None:
+            self._say(_WHERE)
+            show_code(data)
+            return
+        if is_first:
+            self._say(f"{_WHERE}\nScan this; the newest one counts. {_TOO_LARGE}")
+        self._say(drawn)
 
     def _ask_to_type(self, code: str) -> None:
         """Show a code to type into the phone."""

@@ -1,0 +1,132 @@
+"""Signing in at a platform that wants a person for it: at a terminal, or on the page.
+
+For the page the gateway itself signs in, once at a time for each channel, on a lease of the channel
+that it renews meanwhile. What there is to scan is kept in memory only, until it was scanned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from nanobot.channel import Login, LoginRequest, Operation
+from nanobot.clock import Clock
+from nanobot.commands import text_argument
+from nanobot.config.channels import logins, options_of
+from nanobot.config.settings import Settings
+from nanobot.errors import NanobotError
+from nanobot.gateway.channels import Supervisor
+from nanobot.tasks import Background
+
+RENEW_SECONDS = 10.0
+"""How often a lease of a channel is renewed; see `gateway.channels`."""
+
+
+def login_of(name: str) -> Login:
+    """What signs in to a channel. Raises `NanobotError` where nothing does."""
+    found = logins()
+    if name not in found:
+        can = ", ".join(sorted(found)) or "none"
+        raise NanobotError(
+            f"the channel {name!r} needs no signing in", hint=f"Channels that need it: {can}."
+        )
+    sign_in: Login = found[name].load()
+    return sign_in
+
+
+def login_request(
+    settings: Settings,
+    name: str,
+    say: Callable[[str], None],
+    clock: Clock,
+    *,
+    number: str = "",
+    show_code: Callable[[str], None] | None = None,
+) -> LoginRequest:
+    """What signing in to a channel needs. Raises `NanobotError` where it is not set up."""
+    enabled = name in settings.channels and settings.channels[name].enabled
+    return LoginRequest(
+        options_of(settings.channels, name),
+        settings.home / "state" / "channels" / name,
+        say,
+        clock,
+        number,
+        enabled and bool(settings.owner.get(name)),
+        show_code,
+    )
+
+
+class _SignIn(Struct):
+    """One that a page shows: what was said last, and what there is to scan now, if anything."""
+
+    state: Literal["waiting", "done", "failed"] = "waiting"
+    text: str = ""
+    code: str = ""
+
+    def say(self, text: str) -> None:
+        self.text, self.code = text, ""
+
+    def show_code(self, code: str) -> None:
+        self.code = code
+
+
+class SignIns:
+    """Those of this gateway, for its page."""
+
+    def __init__(
+        self, settings: Settings, supervisor: Supervisor, clock: Clock, background: Background
+    ) -> None:
+        self._settings, self._supervisor, self._clock = settings, supervisor, clock
+        self._background = background
+        self._known: dict[str, _SignIn] = {}
+
+    def table(self) -> Mapping[str, Operation]:
+        """The operations `channels.sign_in` and `channels.signing_in`."""
+        return {"channels.sign_in": self._begin, "channels.signing_in": self._show}
+
+    async def _show(self, _: Mapping[str, object]) -> dict[str, object]:
+        """The enabled channels that one signs in to, each with how that goes; None: nobody does."""
+        names = [name for name in logins() if name in self._supervisor.states]
+        known = ((name, self._known.get(name)) for name in names)
+        return {"channels": {name: one and asdict(one) for name, one in known}}
+
+    async def _begin(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Sign in to the channel `name`; nothing where that is under way here."""
+        name = text_argument(arguments, "name")
+        sign_in = login_of(name)
+        if not (await self._supervisor.start_lease(_lease(name)))["lent"]:
+            raise NanobotError(f"the channel {name} is not enabled")
+        known = self._known.get(name)
+        if known is None or known.state != "waiting":
+            new = self._known[name] = _SignIn()
+            self._background.start(self._run(name, sign_in, new), name=f"sign in to {name}")
+        return {"name": name}
+
+    async def _run(self, name: str, sign_in: Login, shown: _SignIn) -> None:
+        renewing = self._background.start(self._renew(name), name=f"lease of {name}")
+        try:
+            request = login_request(
+                self._settings, name, shown.say, self._clock, show_code=shown.show_code
+            )
+            await sign_in(request)
+            shown.state = "done"
+        except NanobotError as error:
+            shown.say(error.for_people())
+        finally:
+            shown.code = ""
+            if shown.state == "waiting":
+                shown.state = "failed"
+            renewing.cancel()
+        await self._supervisor.end_lease(_lease(name))  # not at the gateway's end
+
+    async def _renew(self, name: str) -> None:
+        while True:
+            await self._clock.sleep(RENEW_SECONDS)
+            await self._supervisor.start_lease(_lease(name))
+
+
+def _lease(name: str) -> Mapping[str, object]:
+    return {"name": name, "by": "the page"}
