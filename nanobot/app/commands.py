@@ -83,7 +83,7 @@ def build_operations(
         **toolbox.helpers.table(),
         **toolbox.mcp.table(),
         **toolbox.approving.table(),
-        **ConfigOperations(settings, toolbox.audit).table(),
+        **ConfigOperations(settings).table(),
         **upkeep.operations.table(),
         **upkeep.asked.table(),
         **platforms.supervisor.table(),

@@ -35,6 +35,7 @@ RECORDED: Mapping[str, Sequence[str]] = {
     "pair.approve": ("address", "owner"),
     "pair.revoke": ("address",),
     "channels.sign_in": ("name",),
+    "config.apply": ("changed",),
     "queue.retry": ("id",),
     "queue.drop": ("id",),
     "backup.make": (),

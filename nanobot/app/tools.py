@@ -20,8 +20,9 @@ from nanobot.agent.notifier import remind
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.speaking import Speaking, VoiceTool
-from nanobot.app.base import Base, Closable, Models
+from nanobot.app.base import Base, Closable, Models, secret_values
 from nanobot.app.memory import MemoryParts
+from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
 from nanobot.config.values import plain_values
@@ -331,7 +332,18 @@ def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
         _server(name, entry) for name, entry in settings.mcp.servers.items() if entry.enabled
     ]
     state, tell = base.stores.journal.state, base.notifier.warn
-    return McpServers(servers, connections, registry, state, base.clock, tell)
+    added = partial(_added_server, base)
+    return McpServers(servers, connections, registry, state, base.clock, tell, added)
+
+
+def _added_server(base: Base, name: str) -> McpServer | None:
+    """One that config.yaml has now. Raises `NanobotError` where that cannot be used."""
+    settings = load_settings(base.settings.home)
+    entry = settings.mcp.servers.get(name)
+    if entry is None or not entry.enabled:
+        return None
+    base.redactor.add(secret_values(settings))
+    return _server(name, entry)
 
 
 def _server(name: str, entry: McpServerSettings) -> McpServer:

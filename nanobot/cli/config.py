@@ -164,9 +164,11 @@ def _unset(options: argparse.Namespace) -> int:
     return change_config(options, before, ConfigEdit((change_of(options.key, None),)))
 
 
-def change_config(options: argparse.Namespace, before: ExistingFiles, edit: ConfigEdit) -> int:
-    """Show what `edit` changes, ask, and write it; 1 where the answer was no. Raises
-    `NanobotError` for what cannot be."""
+def change_config(
+    options: argparse.Namespace, before: ExistingFiles, edit: ConfigEdit, counts: str = ""
+) -> int:
+    """Show what `edit` changes, ask, and write it; 1 where the answer was no. `counts` says from
+    when on, where that is not the next start. Raises `NanobotError` for what cannot be."""
     from nanobot.app.base import make_home
     from nanobot.config.changing import plan, write
 
@@ -181,7 +183,7 @@ def change_config(options: argparse.Namespace, before: ExistingFiles, edit: Conf
         return 1
     make_home(options.home)
     write(options.home, before, planned.edit)
-    return _report(options, planned, f"Written. {_when(options.home)}\n")
+    return _report(options, planned, f"Written. {counts or _when(options.home)}\n")
 
 
 def _refuse_errors(home: Path, before: ExistingFiles, planned: ConfigPlan) -> None:

@@ -257,10 +257,8 @@ def add_mcp(commands: Commands) -> None:
 
 
 def _add_server(options: argparse.Namespace) -> int:
-    """Writes the server's section, and looks at its tools where no gateway would have to be started
-    again first."""
+    """Writes the server's section, and looks at its tools; a gateway that runs takes it in."""
     from nanobot.cli.config import change_config, expect_no_secret
-    from nanobot.cli.status import of_gateway
     from nanobot.config.changing import ConfigEdit, ExistingFiles
     from nanobot.config.yamltext import ConfigChange, value_at
 
@@ -273,10 +271,9 @@ def _add_server(options: argparse.Namespace) -> int:
     for steps, value in _server_settings(options).items():
         expect_no_secret((*section, *steps), value)
         changes.append(ConfigChange((*section, *steps), value))
-    code = change_config(options, before, ConfigEdit(tuple(changes)))
-    if code or options.json or of_gateway(options.home):
-        return code
-    return _check_server(options)
+    edit, counts = ConfigEdit(tuple(changes)), "Its tools count once you have accepted them."
+    code = change_config(options, before, edit, counts)
+    return code if code or options.json else _check_server(options)
 
 
 def _server_settings(options: argparse.Namespace) -> dict[tuple[str, ...], Setting]:

@@ -19,7 +19,6 @@ from nanobot.commands import text_argument
 from nanobot.config.load import load_with_places
 from nanobot.config.settings import SECTIONS, Settings
 from nanobot.errors import ConfigError, NanobotError
-from nanobot.security.audit import AuditLog
 
 if TYPE_CHECKING:
     from nanobot.config.changing import ConfigEdit, ConfigPlan
@@ -33,14 +32,10 @@ TERMINAL_ONLY = "Change it in the terminal: `nanobot config set {} …`."
 
 
 class ConfigOperations:
-    """The operations named `config.…`, on the files of the home that runs with `running`. What was
-    changed is kept in the audit log."""
+    """The operations named `config.…`, on the files of the home that runs with `running`."""
 
-    def __init__(
-        self, running: Settings, audit: AuditLog, environ: Mapping[str, str] = os.environ
-    ) -> None:
+    def __init__(self, running: Settings, environ: Mapping[str, str] = os.environ) -> None:
         self._home, self._running, self._environ = running.home, running, environ
-        self._audit = audit
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
@@ -93,9 +88,6 @@ class ConfigOperations:
         edit = _edit(arguments)
         planned = await asyncio.to_thread(self._apply, edit, text_argument(arguments, "expected"))
         changed = [".".join(one.path) for one in planned.edit.changes]
-        if changed:
-            record = {"event": "configured", "outcome": "done", "tool": "config.apply"}
-            self._audit.write({**record, "changed": ", ".join(changed)})
         return {"changed": changed, "diff": list(planned.lines), "restart_needed": bool(changed)}
 
     def _apply(self, edit: ConfigEdit, expected: str) -> ConfigPlan:

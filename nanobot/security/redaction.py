@@ -88,10 +88,15 @@ class Redactor:
     """Replaces the secrets it was given, and whatever looks like a well-known key."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        # The longest first: a secret may contain another one.
+        self._secrets: list[str] = []
+        self.add(secrets)
+
+    def add(self, secrets: Iterable[str]) -> None:
+        """Replace these as well from now on."""
         known = {secret for secret in secrets if len(secret) >= _MIN_SECRET}
         written = {form for secret in known for form in _forms(secret)}
-        self._secrets = sorted(written, key=len, reverse=True)
+        # The longest first: a secret may contain another one.
+        self._secrets = sorted({*self._secrets, *written}, key=len, reverse=True)
 
     def redact(self, text: str) -> str:
         """`text` without secrets."""

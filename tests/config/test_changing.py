@@ -15,9 +15,6 @@ from nanobot.config.keys import type_at
 from nanobot.config.load import load_settings
 from nanobot.config.operations import ConfigOperations
 from nanobot.errors import NanobotError
-from nanobot.security.audit import AuditLog, newest_records
-from nanobot.security.redaction import Redactor
-from nanobot.testing import FakeClock
 from tests.config.homes import Home
 
 CONFIG = """\
@@ -45,10 +42,8 @@ class Page:
     """A page that asks a gateway which runs with what stood in the files when it began."""
 
     def __init__(self, home: Home, environ: Mapping[str, str]) -> None:
-        self.audit = home.folder / "audit.jsonl"
-        log = AuditLog(self.audit, Redactor(), FakeClock())
         running = load_settings(home.folder, environ)
-        self._operations = ConfigOperations(running, log, environ).table()
+        self._operations = ConfigOperations(running, environ).table()
 
     def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
         return asyncio.run(self._ask(operation, arguments))
@@ -124,8 +119,6 @@ def test_what_is_applied_is_what_was_planned_and_the_rest_stays(page: Page, home
         "\nagent:\n  max_iterations: 9\n\nlimits:\n  warn_at: 0.5\n"
     )
     assert page.ask("show")["restart_needed"]
-    (record,) = newest_records(page.audit, lambda _: True, 9)
-    assert record["changed"] == "model.name, agent.max_iterations, limits.warn_at"
 
 
 def test_null_takes_a_key_out_and_what_it_says_already_changes_nothing(

@@ -101,7 +101,8 @@ async def _apply(call: Call) -> web.StreamResponse:
         raise Refused(400, "The form is broken.") from None
     expected = call.form.get("hash", "")
     try:
-        await call.ask("config.apply", changes={key: value}, expected=expected)
+        by = f"web:{call.visitor.account}"
+        await call.ask("config.apply", changes={key: value}, expected=expected, by=by)
     except NanobotError as error:
         return await _asked(call, key, error=f"{error} {error.hint}".strip())
     return call.back("/settings", changed=key)

@@ -124,7 +124,8 @@ class ServerState(Struct, frozen=True):
 class McpServers:
     """`servers` have different names. Their tools are offered in `registry`, `store` holds
     their ledger, and `tell` sends the owner a text, once for each name that goes with it; it may
-    raise `StorageError`."""
+    raise `StorageError`. `added` finds one that was set up since; it blocks, and may raise
+    `NanobotError`."""
 
     def __init__(
         self,
@@ -134,14 +135,15 @@ class McpServers:
         store: StateStore,
         clock: Clock,
         tell: Callable[[str, str], Awaitable[None]] | None = None,
+        added: Callable[[str], McpServer | None] | None = None,
     ) -> None:
-        self._tell = tell
-        self._servers = {server.name: server for server in servers}
-        self._registry, self._clock, self._ledger = registry, clock, Ledger(store)
-        self._running = {
-            name: ServerRunner(server, connections, clock, partial(self._listed, name))
-            for name, server in self._servers.items()
-        }
+        self._tell, self._added = tell, added
+        self._connections, self._registry, self._clock = connections, registry, clock
+        self._ledger = Ledger(store)
+        self._servers: dict[str, McpServer] = {}
+        self._running: dict[str, ServerRunner] = {}
+        for server in servers:
+            self._add(server)
         self._listings: dict[str, ToolListing] = {}
         self._saved: Mapping[str, ToolListing] = {}
         self._offered: dict[str, McpTool] = {}
@@ -153,15 +155,22 @@ class McpServers:
         """What is wrong with the state file; empty where nothing is."""
         return self._ledger.problem
 
+    def _add(self, server: McpServer) -> None:
+        name = server.name
+        self._servers[name] = server
+        listed = partial(self._listed, name)
+        self._running[name] = ServerRunner(server, self._connections, self._clock, listed)
+
     def load(self) -> None:
         """Offer the tools that are known. Reads one small file; starts nothing."""
         if self._servers:
             self._saved = self._ledger.load()
-            self._listings = {
+            known = {
                 name: listing
                 for name, listing in self._saved.items()
                 if name in self._servers and listing.identity == self._servers[name].identity
             }
+            self._listings = known | self._listings
             self._offer()
 
     def start(self) -> None:
@@ -209,6 +218,7 @@ class McpServers:
         stands for just that; it is empty where nothing waits. One that was never asked for its
         tools is started."""
         name = text_argument(given, "server")
+        await self._find(name)
         listing = self.state(name).listing or (await self.check(name)).listing or ToolListing("")
         before = {described.name: asdict(described) for described in listing.accepted}
         waiting = [
@@ -231,9 +241,18 @@ class McpServers:
 
     async def check(self, name: str) -> ServerState:
         """Start one now, if it does not run, and see its tools. Raises `NanobotError`."""
+        await self._find(name)
         self.state(name)
         await self._refresh(name)
         return self.state(name)
+
+    async def _find(self, name: str) -> None:
+        """Take in one that was set up since this nanobot began, if there is one of that name."""
+        if name not in self._servers and self._added is not None:
+            server = await asyncio.to_thread(self._added, name)
+            if server is not None and name not in self._servers:
+                self._add(server)
+                self.load()
 
     async def accept(self, name: str, digest: str) -> ServerState:
         """Accept what waits at a server, if it is exactly what `digest` stands for.

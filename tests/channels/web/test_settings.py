@@ -44,8 +44,10 @@ async def test_a_change_is_shown_first_and_written_then(tmp_path: Path, browser:
         assert "on_busy: queue" in (tmp_path / "config.yaml").read_text()
         shown = await web.ask("config.show")
         assert next(k for k in shown["keys"] if k["key"] == "agent.on_busy")["value"] == "queue"
-        record = (tmp_path / "logs" / "audit.jsonl").read_text()
-        assert "agent.on_busy" in record
+        (line,) = (tmp_path / "logs" / "audit.jsonl").read_text().splitlines()[-1:]
+        done = json.loads(line)
+        assert (done["tool"], done["by"]) == ("config.apply", "web:owner")
+        assert done["changed"] == "changed agent.on_busy"
 
 
 async def test_a_key_goes_back_to_its_default(tmp_path: Path, browser: Browser) -> None:
