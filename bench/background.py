@@ -232,7 +232,7 @@ class Work:
 
     async def backup(self) -> None:
         """A backup."""
-        taken = await Upkeep(self._base).operations.take()
+        taken = await Upkeep(self._base).snapshots.take()
         target, order = self._home.with_name("backup.tar.gz"), order_of(self._base.settings)
 
         def told(more: int, total: int) -> None:

@@ -23,6 +23,7 @@ from nanobot.memory.repositories import is_split
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.memory.version import Change, CommitMessage
 from nanobot.security.paths import Root
+from nanobot.upkeep import UNFINISHED
 from nanobot.upkeep.backups import (
     BackupOrder,
     backup_name,
@@ -31,7 +32,6 @@ from nanobot.upkeep.backups import (
     make_backup,
     prune_backups,
 )
-from nanobot.upkeep.contents import UNFINISHED
 from nanobot.upkeep.restoring import restore, verify
 from nanobot.upkeep.snapshot import BackupOperations
 

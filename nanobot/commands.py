@@ -7,7 +7,6 @@ overtaken by commands, except by those that are `ordered`, because they change i
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
@@ -17,6 +16,7 @@ from nanobot.bus.events import Button, InboundMessage
 from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED
 from nanobot.session.session import Session
+from nanobot.text import close_matches
 
 
 def text_argument(arguments: Mapping[str, object], key: str) -> str:
@@ -155,7 +155,7 @@ class CommandRegistry:
         name, arguments = parsed
         if name in self._commands:
             return self._commands[name], arguments
-        near = difflib.get_close_matches(name, self._commands, n=1)
+        near = close_matches(name, self._commands, n=1)
         hint = f"Did you mean /{near[0]}?" if near else "/help lists them all."
         return _saying(name, f"There is no command /{name}. {hint}"), arguments
 

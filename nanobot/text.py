@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +25,14 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 """Control characters, line ends, and what changes the direction of writing."""
 _BRACKETS = str.maketrans("[]\uff3b\uff3d", "()()")
+
+
+def close_matches(word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Those of `known` that somebody who wrote `word` may have meant, at most `n`, the likeliest
+    first; `cutoff` from 0 (anything) to 1."""
+    from difflib import get_close_matches  # only where somebody mistyped
+
+    return get_close_matches(word, list(known), n, cutoff)
 
 
 def valid_unicode(text: str) -> str:

@@ -22,7 +22,7 @@ from nanobot.bus.events import OWNER_ACCOUNT, Media, OutboundPart, Progress, Rec
 from nanobot.channel import ChannelHost, Limits, Operation, Overview
 from nanobot.channel.health import ConnectionSlot
 from nanobot.errors import ChannelOff, NanobotError, SendRefused
-from nanobot_web.settings import WebSettings
+from nanobot_web.settings import SESSIONS_FILE, WebSettings
 
 if TYPE_CHECKING:
     from nanobot_web.site import Routes, Site
@@ -83,6 +83,8 @@ class WebChannel:
             raise ChannelOff(str(error), hint=error.hint) from error
 
     def _has_visitors(self, host: ChannelHost) -> bool:
+        if not (host.state_folder / SESSIONS_FILE).exists():
+            return False
         from nanobot_web.sessions import Sessions
 
         days = self._options.session_days

@@ -22,12 +22,12 @@ from msgspec.structs import replace
 from nanobot.bus.events import OWNER_ACCOUNT
 from nanobot.channel.documents import StateFile
 from nanobot.clock import Clock
+from nanobot_web.settings import SESSIONS_FILE
 
 LINK_SECONDS = 600.0
 _MOST_LINKS, _MOST_SESSIONS = 20, 100
 _SEEN = timedelta(hours=1)
 """How exactly it is kept when a session was last used."""
-_FILE = "sessions.json"
 
 
 class Visitor(Struct, frozen=True):
@@ -75,7 +75,7 @@ class Sessions:
     for a small file, and raise `StorageError`."""
 
     def __init__(self, folder: Path, clock: Clock, days: int) -> None:
-        self._file = StateFile(folder / _FILE, _Stored)
+        self._file = StateFile(folder / SESSIONS_FILE, _Stored)
         self._clock, self._days = clock, timedelta(days=days)
         self._links: dict[str, _Link] = {}
         self._sessions = {one.hash: one for one in self._file.read().sessions}

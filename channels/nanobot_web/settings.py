@@ -9,6 +9,9 @@ from msgspec import Meta
 
 from nanobot.validation import Check, Checked, InvalidValue
 
+SESSIONS_FILE = "sessions.json"
+"""Who is signed in, in the channel's folder; without it nobody is."""
+
 
 def _https(text: str) -> str:
     text = text.strip().rstrip("/")

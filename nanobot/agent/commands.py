@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import Protocol
 
@@ -17,14 +16,16 @@ from nanobot.bus.events import NANOBOT, TERMINAL, Button, Media
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
-from nanobot.providers.discovery import ServedModels
-from nanobot.text import counted, shortened
+from nanobot.providers.served import ServedModels
+from nanobot.text import close_matches, counted, one_line, shortened
 from nanobot.tools.undo import Outcome, UndoLog
 
 _MOST_MODEL_BUTTONS, _MOST_MODELS_LISTED = 8, 40
 _HISTORY_DEFAULT = 10
 _HISTORY_MOST = 100
 _HISTORY_CHARACTERS = 400
+_TITLE = 80
+"""Characters of a title."""
 
 
 StopsWork = Callable[[str], Awaitable[int]]
@@ -40,7 +41,7 @@ class Restartable(Protocol):
 
 
 class ConversationCommands:
-    """`/help /new /stop /status /restart /history /undo /retry /model`.
+    """`/help /new /stop /status /restart /history /title /undo /retry /model`.
 
     `stops` are what `/stop` ends besides, each with the noun for one (`helper`). `status` gives the
     text for `/status`; `served` has the models that can be chosen, and is None where there is only
@@ -80,6 +81,7 @@ class ConversationCommands:
             Command("stop", "Stop what is running", self._stop, immediate=True),
             Command("status", "Show the status", self._status, immediate=True),
             Command("history", "Show the latest messages", self._history, usage="[n]"),
+            Command("title", "Give this conversation a title", _title, "TEXT", ordered=True),
             Command("undo", "Take back the last turn, files included", self._undo, ordered=True),
             Command("retry", "Take back the last turn and run it again", self._retry, ordered=True),
             Command(
@@ -175,7 +177,7 @@ class ConversationCommands:
         if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
             if found := matching_models(served, name):
                 return _choices(f"No model is called {name}.", found, current, part=name)
-            near = " or ".join(get_close_matches(name, served, n=3, cutoff=0.0))
+            near = " or ".join(close_matches(name, served, n=3, cutoff=0.0))
             raise NanobotError(
                 f"The model server does not have {name}. Did you mean {near}? This conversation"
                 f" still uses {current}."
@@ -210,6 +212,14 @@ def _choices(said: str, names: Sequence[str], current: str, *, part: str = "") -
     some = ", ".join(others[:3])
     narrow = "More letters of a name list" if part else "`/model` with a part of a name lists"
     return Answer(f"{said} There are {len(others)} others, such as {some}. {narrow} fewer.")
+
+
+async def _title(call: CommandCall) -> Answer:
+    title = one_line(call.arguments, _TITLE)
+    call.session.set_metadata(title=title or None)
+    return Answer(
+        f"This conversation is called “{title}” now." if title else "It has no title now."
+    )
 
 
 def _help(commands: Sequence[Command], channel: str) -> str:

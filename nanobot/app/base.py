@@ -41,8 +41,8 @@ from nanobot.providers.counter import (
     TokenCounter,
     TokenRatios,
 )
-from nanobot.providers.discovery import ServedModels
 from nanobot.providers.port import Provider
+from nanobot.providers.served import ServedModels
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor

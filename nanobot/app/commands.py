@@ -19,21 +19,18 @@ from loguru import logger
 from nanobot.agent.commands import ConversationCommands, Restartable
 from nanobot.agent.messaging import SendCommand
 from nanobot.agent.runner import TurnEvent
-from nanobot.app.base import Base, Models, model_name, prices
+from nanobot.app.base import Base, Models, model_name
+from nanobot.app.looking import Looking
 from nanobot.app.memory import MemoryParts
 from nanobot.app.recording import recorded
 from nanobot.app.services import Agent, Platforms, Upkeep, heartbeat_operations
-from nanobot.app.signing_in import SignIns
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.channel import Operation
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.config.load import SECRETS_FILE, parse_env_file, update_env_file
-from nanobot.config.operations import ConfigOperations
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
-from nanobot.gateway.conversations import Conversations
-from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.io import replace_file
@@ -41,7 +38,6 @@ from nanobot.memory.keeping import Keeping
 from nanobot.memory.service import MemoryService
 from nanobot.memory.service.commands import ForgetQuestions, MemoryCommands
 from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
-from nanobot.memory.service.page import MemoryPage
 from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
@@ -60,22 +56,9 @@ def build_operations(
     pairing: Pairing,
 ) -> dict[str, Operation]:
     """All of them, each from the capability that owns it."""
-    stores, settings = base.stores, base.settings
-    model, journal = model_name(settings.model), stores.journal
-
-    async def commands(_: Mapping[str, object]) -> list[dict[str, str]]:
-        return [{"name": command.name, "summary": command.summary} for command in base.commands]
-
-    async def served(_: Mapping[str, object]) -> dict[str, object]:
-        names = await models.served.names() if models.served else ()
-        return {"models": list(names), "default": model}
-
     operations: dict[str, Operation] = {
         **status.table(),
-        **Conversations(stores.sessions, base.scopes).table(),
-        **Operations(model, prices(settings), journal, stores.sessions, base.bus).table(),
         **memory.service.table(),
-        **MemoryPage(memory.service.memory, memory.memories.existing_scopes).table(),
         **pairing.table(),
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
@@ -83,13 +66,8 @@ def build_operations(
         **toolbox.helpers.table(),
         **toolbox.mcp.table(),
         **toolbox.approving.table(),
-        **ConfigOperations(settings).table(),
-        **upkeep.operations.table(),
-        **upkeep.asked.table(),
         **platforms.supervisor.table(),
-        **SignIns(settings, platforms.supervisor, base.clock, base.background).table(),
-        "commands": commands,
-        "models": served,
+        **Looking(base, models, memory, platforms, upkeep).table(),
     }
     return recorded(operations, toolbox.audit)
 
@@ -132,8 +110,6 @@ def register_commands(
     ).register(commands)
     toolbox.approving.register(commands)
     SendCommand(base.splitter, base.bus, base.known_chats, base.clock).register(commands)
-
-    Conversations(stores.sessions, scopes).register(commands)
     CronCommand(toolbox.cron, base.clock, runs=base.settings.cron.enabled).register(commands)
 
 

@@ -20,9 +20,8 @@ from concurrent.futures import Future
 from loguru import logger
 
 from nanobot.agent.runner import AgentHook, Hooks, TurnMetrics
-from nanobot.app.base import Base, Closable, Models, Routine, prices
+from nanobot.app.base import Base, Closable, Models, Routine
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
-from nanobot.app.doctoring import Doctoring
 from nanobot.app.memory import MemoryParts
 from nanobot.app.recording import recorded
 from nanobot.app.services import Agent, Monitoring, Platforms, Upkeep, build_routines, clear_backup
@@ -34,10 +33,8 @@ from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.feed import Feed
-from nanobot.gateway.figures import Figures
 from nanobot.gateway.lock import home_lock
 from nanobot.gateway.pairing import Pairing
-from nanobot.gateway.records import Records
 from nanobot.gateway.restarting import Restarting
 from nanobot.providers.port import Provider
 from nanobot.tasks import SWITCH_SECONDS
@@ -98,9 +95,6 @@ class Gateway:
         operations = build_operations(
             base, models, memory, toolbox, platforms, upkeep, status, pairing
         )
-        operations |= Doctoring(settings.home).table()
-        operations |= Figures(base.stores.journal, prices(settings), base.clock).table()
-        operations |= Records(settings.home / "logs").table()
         restarting = Restarting(self, agent.turns)
         operations |= recorded(restarting.table(), toolbox.audit)
         for channel in base.outlets.values():

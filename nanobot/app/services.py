@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,13 +41,13 @@ from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import ConsolidationLimits, PromptGauge
 from nanobot.memory.scopes import OWNER
 from nanobot.tasks import Repeated
-from nanobot.upkeep.asked import AskedBackups
-from nanobot.upkeep.contents import SNAPSHOT
+from nanobot.upkeep import SNAPSHOT
 from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Retention, RetentionLimits
-from nanobot.upkeep.snapshot import BackupOperations
 
 if TYPE_CHECKING:
+    from nanobot.upkeep.asked import AskedBackups
     from nanobot.upkeep.backups import BackupOrder, BackupRoutine
+    from nanobot.upkeep.snapshot import BackupOperations
 
 MAX_MESSAGE_SHARE = 4
 """A single message may take at most one part in so many of the prompt's room."""
@@ -219,25 +219,38 @@ class Upkeep:
 
     def __init__(self, base: Base) -> None:
         settings, clock, home = base.settings, base.clock, base.settings.home
-        kept, journal = settings.retention, base.stores.journal
+        kept, journal, self._base = settings.retention, base.stores.journal, base
         reserve = kept.disk_reserve_megabytes
         self.room = DiskReserve(home, reserve, base.bus, clock, base.notifier.warn)
         limits = RetentionLimits(
             kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days
         )
         retention = Retention(home, limits, clock, partial(journal.find_mentions, MEDIA_NAME))
-        self.operations = BackupOperations(home, journal, clock, live=True)
-        self.asked = AskedBackups(
-            home,
-            settings.backup.folder,
-            partial(order_of, settings),
-            self.operations,
-            base.background,
-            clock,
-        )
-        self.backups = _backups(base, self.operations) if settings.backup.schedule else None
+        self.backups = _backups(base, self.snapshots) if settings.backup.schedule else None
         backups = (self.backups,) if self.backups else ()
         self.routines: tuple[Routine, ...] = (self.room, retention, *backups)
+
+    @cached_property
+    def snapshots(self) -> BackupOperations:
+        """What takes a snapshot of the home while it is in use; one for all who want one."""
+        from nanobot.upkeep.snapshot import BackupOperations
+
+        base = self._base
+        return BackupOperations(base.settings.home, base.stores.journal, base.clock, live=True)
+
+    def asked_backups(self) -> AskedBackups:
+        """Backups that somebody asks for while the gateway runs."""
+        from nanobot.upkeep.asked import AskedBackups
+
+        base, settings = self._base, self._base.settings
+        return AskedBackups(
+            settings.home,
+            settings.backup.folder,
+            partial(order_of, settings),
+            self.snapshots,
+            base.background,
+            base.clock,
+        )
 
 
 def _backups(base: Base, operations: BackupOperations) -> BackupRoutine:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import SplitResult, urlsplit
@@ -271,12 +272,14 @@ Headers = Annotated[Mapping[str, SecretStr], Check(_headers)]
 def parse_schedule(text: str) -> Schedule | None:
     """The schedule that `text` describes, be it in words; None where it describes none."""
     from nanobot.cron.schedule import ScheduleError, parse  # only where one is set
-    from nanobot.cron.words import recurring
 
     try:
-        return recurring(text) or parse(text)
+        return parse(text)
     except ScheduleError:
-        return None
+        from nanobot.cron.words import recurring  # few say it in words
+    with suppress(ScheduleError):
+        return recurring(text)
+    return None
 
 
 def exposed_path_faults(key: str, paths: Iterable[str], home: Path) -> Iterator[Fault]:

@@ -27,7 +27,6 @@ from nanobot.bus.events import Address
 from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
 from nanobot.clock import find_zone
 from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
-from nanobot.cron.words import in_words, longest_prefix, understand
 from nanobot.errors import NanobotError
 from nanobot.text import shortened
 
@@ -179,6 +178,8 @@ def draft_job(
 def split_schedule(text: str) -> tuple[str, str]:
     """The schedule at the beginning of `text`, unchecked, and what follows it: `in 1h 30m`,
     `every day at 8`, `at 2026-12-01 09:00`, or the five fields of a cron expression."""
+    from nanobot.cron.words import longest_prefix
+
     text = text.strip()
     found = _EXPRESSION.match(text) or _TIMED.match(text)
     end = max(found.end() if found else 0, len(longest_prefix(text)))
@@ -196,6 +197,8 @@ def address_of(text: str) -> Address:
 
 
 def _schedule(text: str, now: datetime) -> Schedule:
+    from nanobot.cron.words import understand
+
     schedule = understand(text, now)
     if isinstance(schedule, Every) and schedule.interval < LEAST_INTERVAL:
         raise ScheduleError(text, "runs must be at least a minute apart")
@@ -323,6 +326,8 @@ def resumed(job: Job, now: datetime) -> Job:
 
 def schedule_text(job: Job) -> str:
     """Its schedule in words, with the zone where it has one of its own."""
+    from nanobot.cron.words import in_words
+
     said = in_words(job.schedule)
     return f"{said} ({job.zone})" if job.zone else said
 

@@ -12,27 +12,16 @@ from itertools import islice
 
 from nanobot.bus.events import Address
 from nanobot.channel import Operation
-from nanobot.commands import (
-    Answer,
-    Command,
-    CommandCall,
-    CommandRegistry,
-    number_argument,
-    optional_text,
-    text_argument,
-)
+from nanobot.commands import number_argument, optional_text, text_argument
 from nanobot.memory.scopes import Scopes, chat_of
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.store import SessionInfo
-from nanobot.text import one_line
 
 _MOST = 200
 """Conversations, or messages, of one answer."""
 _AGE_SECONDS = 5.0
 """How long a page need not know what another process, or a person, did to the files."""
-_TITLE = 80
-"""Characters of a title."""
 _NAMED = 10
 """Chats and names that are told of a scope."""
 
@@ -52,12 +41,6 @@ class Conversations:
             "conversations.scope": self.scope,
             "conversations.scopes": self.scopes,
         }
-
-    def register(self, registry: CommandRegistry) -> None:
-        """Add `/title`."""
-        registry.register(
-            Command("title", "Give this conversation a title", _title, "TEXT", ordered=True)
-        )
 
     async def listed(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Conversations, the one used last first: `limit` from `offset` on, of one `scope` and with
@@ -170,14 +153,6 @@ class Conversations:
     def _find(self, key: str, query: str) -> list[Message]:
         spoken = (m for m in self._sessions.read_window(key) if m.role != "tool")
         return [m for m in spoken if query in m.content.casefold()][: -_MOST - 1 : -1]
-
-
-async def _title(call: CommandCall) -> Answer:
-    title = one_line(call.arguments, _TITLE)
-    call.session.set_metadata(title=title or None)
-    return Answer(
-        f"This conversation is called “{title}” now." if title else "It has no title now."
-    )
 
 
 def _titled(metadata: Mapping[str, object]) -> str:

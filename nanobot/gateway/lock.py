@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nanobot.errors import HomeLocked, StorageError
 from nanobot.io import locked, storage_errors
-from nanobot.upkeep.contents import UNFINISHED
+from nanobot.upkeep import UNFINISHED
 
 LOCK_NAME = "gateway.lock"
 

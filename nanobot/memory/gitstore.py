@@ -27,7 +27,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
-from difflib import unified_diff
 from operator import attrgetter
 from pathlib import Path
 
@@ -346,6 +345,8 @@ class GitStore:
 
     def diff(self, number: int) -> str:
         """What a version changed, as a unified diff of all its files."""
+        from difflib import unified_diff
+
         lines: list[str] = []
         for version in self._run(number):
             for path in version.paths:

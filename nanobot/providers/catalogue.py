@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
+from nanobot.text import close_matches
+
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -216,11 +218,9 @@ def similar_names(wanted: str, names: Sequence[str], most: int = _MOST_SIMILAR) 
 
 
 def _similar(wanted: str, names: Sequence[str], most: int) -> Iterator[str]:
-    from difflib import get_close_matches  # only where somebody mistyped
-
     low = {name.lower(): name for name in names}
     text = wanted.lower().rpartition("/")[2]
-    yield from (low[name] for name in get_close_matches(wanted.lower(), low, most, 0.75))
+    yield from (low[name] for name in close_matches(wanted.lower(), low, most, 0.75))
     yield from (low[name] for name in low if text and text in name)
     ends = {name.rpartition("/")[2]: original for name, original in low.items()}
-    yield from (ends[name] for name in get_close_matches(text, ends, most, 0.6))
+    yield from (ends[name] for name in close_matches(text, ends, most, 0.6))

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from urllib.parse import urljoin
 
-from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -106,24 +105,6 @@ def _converses(entry: Mapping[str, object]) -> bool:
         and (not methods or "generateContent" in methods)
         and entry.get("type") != "embeddings"
     )
-
-
-_LIST_SECONDS = 5.0
-
-
-class ServedModels(Struct, frozen=True):
-    """The models of the server that answers conversations."""
-
-    base_url: str
-    api_key: str
-
-    async def names(self) -> tuple[str, ...]:
-        """Their names; none where the server does not say."""
-        try:
-            return await served_models(self.base_url, self.api_key, seconds=_LIST_SECONDS)
-        except ProviderError as error:
-            logger.info("the model server gave no list of its models: {}", error)
-            return ()
 
 
 _SECONDS = 1.0

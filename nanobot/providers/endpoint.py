@@ -28,7 +28,6 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-from nanobot.providers.catalogue import provider_at
 
 
 def parse_json(data: bytes | str) -> object:
@@ -245,6 +244,8 @@ class Endpoint:
     def _hint(self, status: int) -> str:
         """What to do about a status, 0 where there is no connection; empty where that is unknown.
         What is known of this very server goes first."""
+        from nanobot.providers.catalogue import provider_at
+
         known = provider_at(self.base_url)
         if known and (hint := known.hint(status, self.settings, self.model)):
             return hint

@@ -19,7 +19,6 @@ import contextlib
 import os
 from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
@@ -70,6 +69,7 @@ from nanobot.session.records import (
 from nanobot.session.session import Contents
 from nanobot.session.store import Redact, SessionInfo
 from nanobot.tasks import paced
+from nanobot.text import close_matches
 
 _INLINE = 64 * 1024
 """Files up to this many bytes are parsed on the event loop: a thread would cost more."""
@@ -451,7 +451,7 @@ class JsonlStore:
         path, folder = self._file_of(key), self._archive_of(key)
         if not waiting and state_of(path) is None and not folder.is_dir():
             keys = [key_of(name.removesuffix(SUFFIX)) for name in self._catalogue.names()]
-            raise UnknownSession(key, next(iter(get_close_matches(key, keys, 1)), ""))
+            raise UnknownSession(key, next(iter(close_matches(key, keys, 1)), ""))
         stored = records_of(path, folder, first, last, self._index)
         return _joined(stored, waiting, first, last)
 

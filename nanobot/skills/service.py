@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from difflib import unified_diff
 from pathlib import Path
 
 from nanobot.channel import Operation
@@ -229,6 +228,8 @@ class SkillsService:
 def _against(present: Skill, package: Skill) -> list[str]:
     """What differs in a package from the skill that is there: its files, and the text line by
     line."""
+    from difflib import unified_diff
+
     lines = [*differences({file.path: file.digest for file in present.files}, package.files)]
     old, new = (escape_invisible(one.body).splitlines() for one in (present, package))
     changed = list(unified_diff(old, new, lineterm="", n=1))[2:]

@@ -13,7 +13,6 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from copy import copy
-from difflib import get_close_matches
 from pathlib import Path
 
 from loguru import logger
@@ -25,6 +24,7 @@ from nanobot.providers.port import ToolSpec
 from nanobot.security.audit import AuditLog, Value
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
+from nanobot.text import close_matches
 from nanobot.tooling import (
     OWNER,
     Allowed,
@@ -246,7 +246,7 @@ class ToolRegistry:
 
     def _unknown(self, name: str, scope: str) -> ToolError:
         names = [spec.name for spec in self.specs(scope)]
-        near = get_close_matches(name[:80], names, 1)
+        near = close_matches(name[:80], names, 1)
         hint = f"Did you mean {near[0]}? " if near else ""
         known = ", ".join(names) or "none"
         return ToolError(f"no tool named {name[:80]!r}", hint=f"{hint}The tools are: {known}.")

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Protocol
 
 from msgspec import Struct
 
 from nanobot.errors import ToolError
-from nanobot.security.confine import autorun
 from nanobot.security.paths import Place
+from nanobot.text import close_matches
 from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tools.reading import image_type, is_binary, missing
 from nanobot.tools.shell.processes import Processes
@@ -80,7 +79,7 @@ def _why_not_found(text: str, old: str) -> str:
     wanted = old.strip("\n").split("\n")
     anchor = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     compared = [line.strip()[:_MAX_COMPARED_LENGTH] for line in lines[:_MAX_COMPARED]]
-    best = get_close_matches(wanted[anchor].strip()[:_MAX_COMPARED_LENGTH], compared, n=1)
+    best = close_matches(wanted[anchor].strip()[:_MAX_COMPARED_LENGTH], compared, n=1)
     if not best:
         return f"{reason}Nothing like it stands there; read the file again."
     start = max(0, compared.index(best[0]) - anchor)
@@ -189,6 +188,8 @@ class WorkspaceWriter(Struct, frozen=True):
 def runs_by_itself(place: Place) -> bool:
     """Whether it is of `autorun`'s list or in a folder of it, or makes or is in a bare repository.
     Blocks."""
+    from nanobot.security.confine import autorun
+
     folder = Place(place.root, ())
     for name in place.names:
         there = {one for one in autorun.SHAPE if one == name.lower() or folder.child(one).stat()}

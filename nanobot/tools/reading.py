@@ -9,7 +9,6 @@ import asyncio
 import base64
 from collections.abc import Callable
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import FolderEntry, Place
-from nanobot.text import printable
+from nanobot.text import close_matches, printable
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext, line_excerpt
 from nanobot.tooling.registry import MAX_RESULT
 
@@ -141,7 +140,7 @@ def _names_near(place: Place) -> list[str]:
     folder = Place(place.root, place.names[:-1])
     with suppress(StorageError, PathRefused):
         siblings = {entry.name.casefold(): entry.name for entry in folder.entries()}
-        if near := get_close_matches(wanted.casefold(), siblings, 3):
+        if near := close_matches(wanted.casefold(), siblings, 3):
             return [folder.child(siblings[match]).shown for match in near]
     everywhere = Place(place.root, ()).walk_tree(5_000)
     return [found.shown for found, entry in everywhere if entry.name == wanted][:3]

@@ -34,10 +34,10 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked, storage_errors, sync_folder
 from nanobot.tasks import Periodic
 from nanobot.text import expanduser
+from nanobot.upkeep import SNAPSHOT
 from nanobot.upkeep.archive import Progress, encrypting, pack, public_key
 from nanobot.upkeep.contents import (
     BACKUPS,
-    SNAPSHOT,
     WORKSPACE,
     BackupHeader,
     backup_items,

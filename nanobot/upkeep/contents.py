@@ -42,17 +42,12 @@ Part = Literal["together", "apart", "mixed", "out"]
 
 BACKUPS = "backups"
 """The folder in a home where backups go by default."""
-SNAPSHOT = "state/backup"
-"""Where what is taken together stands until it is packed."""
 JOURNAL = "state/journal.db"
 WORKSPACE = "workspace"
 MEDIA = "media"
 _CACHE_TAG = "CACHEDIR.TAG"
 """A folder with this file in it is a cache, says bford.info/cachedir."""
 _CACHE_SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
-
-UNFINISHED = ".restore-under-way.json"
-"""In a home whose entries are changing places with those of a backup (see `restoring`)."""
 
 _MIXED = {"", "logs", "state", "workspace"}
 _MIXED |= {"state/versions", "state/versions/groups", "state/versions/people"}

@@ -37,8 +37,9 @@ from nanobot.memory.history import HISTORY, HistoryLog
 from nanobot.memory.repositories import read_newest, repositories
 from nanobot.security.paths import Root
 from nanobot.session.manager import conversations_in
+from nanobot.upkeep import UNFINISHED
 from nanobot.upkeep.archive import Progress, Unpacked, unpack
-from nanobot.upkeep.contents import BACKUPS, JOURNAL, UNFINISHED
+from nanobot.upkeep.contents import BACKUPS, JOURNAL
 
 STAGING = ".restoring-"
 """How the name of a folder begins that a restore unpacks into."""

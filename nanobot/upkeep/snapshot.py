@@ -33,9 +33,9 @@ from nanobot.channel import Operation
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import locked
+from nanobot.upkeep import SNAPSHOT
 from nanobot.upkeep.contents import (
     JOURNAL,
-    SNAPSHOT,
     BackupItem,
     backup_items,
     may_be_linked,

@@ -1,11 +1,21 @@
-"""While nobody looks, a gateway has loaded nothing of its page, its API and what they stand on."""
+"""While nobody looks, a gateway has loaded nothing of its page, its API and what they stand on;
+when somebody does, it is there."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
+
+from nanobot.app.gateway import Gateway
+from nanobot.channel import Operation, Overview
+from nanobot.config.load import load_settings
+from nanobot.testing.channel import FakeChannel
 
 _IDLE = """
 import asyncio, sys
@@ -22,7 +32,12 @@ ASLEEP = {
     "numpy", "cryptography", "telegram", "prometheus_client", "segno",
     "nanobot_web.site", "nanobot_web.live", "nanobot_web.pages", "nanobot_web.markdown",
     "nanobot_api", "nanobot_telegram", "nanobot_whatsapp",
-    "nanobot.providers.transcription",
+    "nanobot.providers.transcription", "nanobot.providers.discovery", "nanobot.providers.catalogue",
+    "nanobot_web.sessions", "nanobot.memory.service.page", "nanobot.memory.dream.learning",
+    "nanobot.gateway.conversations", "nanobot.gateway.operations", "nanobot.gateway.figures",
+    "nanobot.gateway.records", "nanobot.config.operations", "nanobot.cron.words", "difflib",
+    "nanobot.upkeep.asked", "nanobot.upkeep.snapshot", "nanobot.upkeep.contents",
+    "nanobot.app.doctoring", "nanobot.security.confine.stage", "nanobot.security.confine.autorun",
 }  # fmt: skip
 
 
@@ -35,3 +50,33 @@ def test_an_idle_gateway_has_loaded_nothing_for_those_who_might_look(tmp_path: P
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "nanobot_web.channel" in loaded
     assert not loaded & ASLEEP
+
+
+class _Onlooker(FakeChannel):
+    """Implements `Overseeing`."""
+
+    overview: Overview
+
+    def oversee(self, overview: Overview) -> Mapping[str, Operation]:
+        self.overview = overview
+        return {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "conversations.list", "turns.list", "figures", "audit.list", "memory.facts", "config.show",
+        "backup.snapshot", "backup.list", "models", "commands",
+    ],
+)  # fmt: skip
+async def test_what_is_loaded_at_the_first_call_answers(tmp_path: Path, name: str) -> None:
+    channel = _Onlooker()
+    gateway = Gateway(load_settings(tmp_path, {}), channels=(channel,), chores=False)
+    ready = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(gateway.run(on_ready=ready.set, signals=False))
+        await ready.wait()
+        try:
+            assert await channel.overview.operations[name]({}) is not None
+        finally:
+            gateway.request_stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.memory.dream import Dream
-from nanobot.memory.dream.learning import DreamLimits
+from nanobot.memory.dream.limits import DreamLimits
 from nanobot.memory.dream.state import DreamReport
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories

@@ -32,6 +32,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from loguru import logger
 from msgspec.structs import replace
@@ -46,19 +47,16 @@ from nanobot.errors import (
     WriteConflict,
 )
 from nanobot.memory.digests import digest_path
-from nanobot.memory.dream.learning import (
-    DreamLimits,
-    Planner,
-    RunBudgetSpent,
-    Unintelligible,
-    carry_out,
-)
+from nanobot.memory.dream.limits import DreamLimits, RunBudgetSpent, Unintelligible
 from nanobot.memory.dream.reading import Reader, ReadMessages
 from nanobot.memory.dream.state import DreamPlan, DreamReport, DreamState
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.version import Change
 from nanobot.providers.port import Provider
 from nanobot.tasks import logging_errors
+
+if TYPE_CHECKING:
+    from nanobot.memory.dream.learning import Planner
 
 __all__ = ["Dream", "DreamLimits", "DreamReport", "DreamSchedule"]
 
@@ -184,6 +182,8 @@ class Dream:
 
     async def _learn(self, memory: Memory, report: DreamReport) -> None:
         """Carry out what a crash cut short, then read on to the end, or as far as may be asked."""
+        from nanobot.memory.dream.learning import Planner  # seldom needed, and large
+
         now = self._clock.now()
         reader = Reader(memory, self._read_messages, now)
         run = f"dream {now.isoformat()}"
@@ -287,6 +287,8 @@ class Dream:
         again: bool = False,
     ) -> None:
         """Carry out a plan that is remembered, then move on."""
+        from nanobot.memory.dream.learning import carry_out
+
         await carry_out(memory, plan, report, again=again)
         state = await asyncio.to_thread(
             reader.advance_cursors, self._state.of(memory.scope).after(plan)

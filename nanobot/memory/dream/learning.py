@@ -17,12 +17,12 @@ from functools import partial
 from typing import TypeVar
 
 from loguru import logger
-from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.errors import NanobotError, ToolError, WriteConflict
+from nanobot.errors import ToolError, WriteConflict
 from nanobot.memory.digests import digest_request, digest_text, read_digest
 from nanobot.memory.documents import FACTS
+from nanobot.memory.dream.limits import DreamLimits, RunBudgetSpent, Unintelligible
 from nanobot.memory.dream.phases import (
     MANNER,
     FactCandidate,
@@ -65,24 +65,6 @@ _LATELY = 50
 
 
 T = TypeVar("T")
-
-
-class Unintelligible(NanobotError):
-    """The model does not answer in the form that it is asked for."""
-
-
-class RunBudgetSpent(NanobotError):
-    """A run has asked as much as it may; what is left waits for the next."""
-
-
-class DreamLimits(Struct, frozen=True):
-    """What one run may use. `batch` is entries a question; `max_tokens` counts questions and
-    answers; `model` overrides the configured one."""
-
-    batch: int = 20
-    max_calls: int = 20
-    max_tokens: int = 200_000
-    model: str = ""
 
 
 class Planner:

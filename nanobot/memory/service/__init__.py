@@ -41,7 +41,6 @@ from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import looked_up
 from nanobot.memory.service import views
-from nanobot.memory.service.page import growth
 from nanobot.memory.service.views import FileView, Overview, Report
 from nanobot.memory.sync import SyncResult, sync
 from nanobot.memory.version import Change, Version, scope_of
@@ -150,7 +149,6 @@ class MemoryService:
             "importance": lambda given: self.set_importance(
                 given.level or 0, given.needed("text"), given.scope
             ),
-            "growth": lambda _: self.growth(),
             "sync": lambda given: self.sync(given.needed("remote")),
             "dream": lambda given: self.dream(given.scope),
         }
@@ -210,17 +208,6 @@ class MemoryService:
             return Report.of("\n\n".join(texts) or "There is no history yet.", entries=texts)
 
         return await asyncio.to_thread(read)
-
-    async def growth(self) -> Report:
-        """How much was added to the history of all scopes, by month."""
-
-        def read() -> list[dict[str, object]]:
-            scopes = self._memories.existing_scopes()
-            return growth(self._memories.of(scope).history for scope in scopes)
-
-        months = await asyncio.to_thread(read)
-        lines = (f"{one['month']}: {one['entries']} entries" for one in months)
-        return Report.of("\n".join(lines) or "There is no history yet.", months=months)
 
     async def propose(self, text: str, origin: str, scope: str) -> Report:
         """Let a fact that somebody else worded wait for the person's word; `origin` names who."""

@@ -79,6 +79,7 @@ class MemoryPage:
             "history": self.history,
             "notes": self.notes,
             "scopes": self.scopes,
+            "growth": self.growth,
         }
         return {f"memory.{name}": _by_name(call) for name, call in operations.items()}
 
@@ -170,6 +171,15 @@ class MemoryPage:
         for one in found:
             one["pending"] = len(await self._memory_of(str(one["scope"])).pending.pending())
         return {"scopes": found}
+
+    async def growth(self, _: _Given) -> dict[str, object]:
+        """How memory of all scopes grew, by `months` (`2026-03`): the `entries` of the history, and
+        their `bytes`, that were added in it; the earliest first, without months that have none."""
+
+        def read() -> list[dict[str, object]]:
+            return _growth(self._memory_of(scope).history for scope in self._scopes())
+
+        return {"months": await asyncio.to_thread(read)}
 
 
 def _by_name(operation: Callable[[_Given], Awaitable[dict[str, object]]]) -> Operation:
@@ -265,9 +275,7 @@ def _notes_path(name: str) -> str:
         raise NanobotError(f"{name[:40]!r} is no day", hint="Write it as 2026-03-10.") from None
 
 
-def growth(histories: Iterable[HistoryLog]) -> list[dict[str, object]]:
-    """How memory grew, by month (`2026-03`): the `entries` of the history, and their `bytes`, that
-    were added in it; the earliest first, without months that have none. Blocks."""
+def _growth(histories: Iterable[HistoryLog]) -> list[dict[str, object]]:
     entries: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for history in histories:

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from nanobot.errors import ToolError
 from nanobot.security.confine.seccomp import MACHINES
-from nanobot.security.confine.stage import landlock_lack, landlock_version
 from nanobot.security.sandbox import PATH, Confined, Sandbox, interpreter, program_folders, readable
 
 _PROBE = Path(__file__).parent.parent / "confine" / "probe.py"
@@ -102,6 +101,8 @@ async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ())
             return FoundSandbox(made)
         problems.append(problem)
     if wanted in ("auto", "landlock"):
+        from nanobot.security.confine.stage import landlock_lack, landlock_version
+
         made = Sandbox("landlock", tuple(private))
         problem = landlock_lack(landlock_version()) or await _problem_with(made)
         if not problem:

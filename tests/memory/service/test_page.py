@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.history import HistoryEntry, encode
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.page import MemoryPage
 from nanobot.memory.version import Change
@@ -136,3 +138,19 @@ async def test_notes_and_scopes(owned: Owned) -> None:
         await page.ask("notes", day="../MEMORY")
     await owned.remember("Ada likes blue.")
     assert {"scope": OWNER, "facts": 1, "pending": 0} in (await page.ask("scopes"))["scopes"]
+
+
+async def test_growth_is_what_the_history_took_in_by_month(owned: Owned) -> None:
+    page = Page(owned)
+    assert await page.ask("growth") == {"months": []}
+    history = owned.memories.of(OWNER).history
+    stamps = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 1, 3)]
+    entries = [
+        history.append(HistoryEntry(0, at, "consolidation", "fake:1", 0, 0, "Ada."))
+        for at in stamps
+    ]
+    sizes = [len(encode(entry)) for entry in entries]
+    assert (await page.ask("growth"))["months"] == [
+        {"month": "2026-01", "entries": 2, "bytes": sizes[0] + sizes[1]},
+        {"month": "2026-03", "entries": 1, "bytes": sizes[2]},
+    ]

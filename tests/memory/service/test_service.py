@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.history import HistoryEntry, encode
 from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Query
@@ -407,7 +406,6 @@ async def test_operations_take_and_give_json(owned: Owned) -> None:
         "memory.log": {"version": 1},
         "memory.versions": {"scope": OWNER},
         "memory.pending": {},
-        "memory.growth": {},
         "memory.importance": {"text": "blue", "level": 4},
         "memory.forget_plan": {"text": "blue"},
         "memory.restore": {"version": 2},
@@ -453,18 +451,3 @@ async def test_arguments_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(NanobotError, match="the operation needs"):
         await owned.service.table()[name](arguments)
-
-
-async def test_growth_is_what_the_history_took_in_by_month(owned: Owned) -> None:
-    assert (await owned.service.growth()).data == {"months": []}
-    history = owned.memories.of(OWNER).history
-    stamps = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 1, 3)]
-    entries = [
-        history.append(HistoryEntry(0, at, "consolidation", "fake:1", 0, 0, "Ada."))
-        for at in stamps
-    ]
-    sizes = [len(encode(entry)) for entry in entries]
-    assert (await owned.service.growth()).data["months"] == [
-        {"month": "2026-01", "entries": 2, "bytes": sizes[0] + sizes[1]},
-        {"month": "2026-03", "entries": 1, "bytes": sizes[2]},
-    ]

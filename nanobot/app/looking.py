@@ -1,0 +1,138 @@
+"""The operations of those who look at a nanobot from outside: the page, programs, the command line.
+
+No turn needs them, and most nanobots are seldom looked at. So each capability here is loaded and
+built when one of its operations is called for the first time: a gateway that nobody looks at does
+not hold it in memory, and is ready sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from nanobot.app.base import Base, Models, model_name, prices
+from nanobot.app.memory import MemoryParts
+from nanobot.app.services import Platforms, Upkeep
+from nanobot.channel import Operation
+
+Table = Mapping[str, Operation]
+
+
+def at_first_call(build: Callable[[], Table], *names: str) -> Table:
+    """The operations `names`, which are those of the table that `build` makes at the first call of
+    one of them."""
+
+    @cache
+    def built() -> Table:
+        table = build()
+        assert table.keys() == {*names}
+        return table
+
+    def operation(name: str) -> Operation:
+        async def call(arguments: Mapping[str, object]) -> object:
+            return await built()[name](arguments)
+
+        return call
+
+    return {name: operation(name) for name in names}
+
+
+class Looking:
+    """Those operations of one gateway."""
+
+    def __init__(
+        self,
+        base: Base,
+        models: Models,
+        memory: MemoryParts,
+        platforms: Platforms,
+        upkeep: Upkeep,
+    ) -> None:
+        self._base, self._models, self._memory = base, models, memory
+        self._platforms, self._upkeep = platforms, upkeep
+        self._model, self._prices = model_name(base.settings.model), prices(base.settings)
+
+    def table(self) -> dict[str, Operation]:
+        """All of them by name."""
+        return {
+            **at_first_call(
+                self._conversations, "conversations.list", "conversations.show",
+                "conversations.find", "conversations.scope", "conversations.scopes",
+            ),
+            **at_first_call(
+                self._queue_and_turns, "queue.list", "queue.retry", "queue.drop", "turn.show",
+                "turns.list",
+            ),
+            **at_first_call(self._figures, "figures"),
+            **at_first_call(self._records, "audit.list", "logs.tail"),
+            **at_first_call(
+                self._memory_page, "memory.facts", "memory.fact", "memory.edit", "memory.timeline",
+                "memory.history", "memory.notes", "memory.scopes", "memory.growth",
+            ),
+            **at_first_call(self._config, "config.show", "config.plan", "config.apply"),
+            **at_first_call(self._snapshots, "backup.snapshot"),
+            **at_first_call(self._backups, "backup.list", "backup.make"),
+            **at_first_call(self._doctor, "doctor"),
+            **at_first_call(self._sign_ins, "channels.sign_in", "channels.signing_in"),
+            "commands": self._commands,
+            "models": self._served,
+        }  # fmt: skip
+
+    def _conversations(self) -> Table:
+        from nanobot.gateway.conversations import Conversations
+
+        return Conversations(self._base.stores.sessions, self._base.scopes).table()
+
+    def _queue_and_turns(self) -> Table:
+        from nanobot.gateway.operations import Operations
+
+        stores, bus = self._base.stores, self._base.bus
+        return Operations(self._model, self._prices, stores.journal, stores.sessions, bus).table()
+
+    def _figures(self) -> Table:
+        from nanobot.gateway.figures import Figures
+
+        return Figures(self._base.stores.journal, self._prices, self._base.clock).table()
+
+    def _records(self) -> Table:
+        from nanobot.gateway.records import Records
+
+        return Records(self._base.settings.home / "logs").table()
+
+    def _memory_page(self) -> Table:
+        from nanobot.memory.service.page import MemoryPage
+
+        memory = self._memory
+        return MemoryPage(memory.service.memory, memory.memories.existing_scopes).table()
+
+    def _config(self) -> Table:
+        from nanobot.config.operations import ConfigOperations
+
+        return ConfigOperations(self._base.settings).table()
+
+    def _snapshots(self) -> Table:
+        return self._upkeep.snapshots.table()
+
+    def _backups(self) -> Table:
+        return self._upkeep.asked_backups().table()
+
+    def _doctor(self) -> Table:
+        from nanobot.app.doctoring import Doctoring
+
+        return Doctoring(self._base.settings.home).table()
+
+    def _sign_ins(self) -> Table:
+        from nanobot.app.signing_in import SignIns
+
+        base = self._base
+        supervisor = self._platforms.supervisor
+        return SignIns(base.settings, supervisor, base.clock, base.background).table()
+
+    async def _commands(self, _: Mapping[str, object]) -> list[dict[str, str]]:
+        found = self._base.commands
+        return [{"name": command.name, "summary": command.summary} for command in found]
+
+    async def _served(self, _: Mapping[str, object]) -> dict[str, object]:
+        served = self._models.served
+        names = await served.names() if served else ()
+        return {"models": list(names), "default": self._model}
