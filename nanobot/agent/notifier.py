@@ -96,6 +96,10 @@ class MessageSplitter:
         return split_message(short, replace(limits, caption=0))
 
 
+_AGE_SECONDS = 5.0
+"""How long it need not be known what another process, or a person, did to the conversations."""
+
+
 class KnownChats:
     """The chats that the agent has talked in, on the channels where it can speak up at any time
     (`reachable`); at a terminal (`terminals`) a person has to look. Its methods block."""
@@ -122,9 +126,9 @@ class KnownChats:
             found.append((info.key, name if isinstance(name, str) else names.get(chat, "")))
         return found
 
-    def addresses(self) -> list[str]:
-        """The same without titles."""
-        return [info.key for info in self._used_last(self.reachable)]
+    def addresses(self) -> Iterator[str]:
+        """The same without titles, read as they are asked for."""
+        return (info.key for info in self._used_last(self.reachable))
 
     def scope_of(self, address: str) -> str:
         """Whose chat it is."""
@@ -161,7 +165,7 @@ class KnownChats:
         return (one.key for one in infos if of_session(one.key, one.metadata) == scope)
 
     def _used_last(self, channels: Sequence[str]) -> Iterator[SessionInfo]:
-        infos = self._sessions.list_sessions()
+        infos = self._sessions.list_sessions(within=_AGE_SECONDS)
         return (info for info in infos if info.key.partition(":")[0] in channels)
 
 

@@ -15,9 +15,10 @@ who sees the jobs of all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Struct
@@ -255,13 +256,16 @@ Answered = dict[str, object]
 
 _DEFAULT_CHAT = "cli:direct"
 _LISTED = 20
+_OFFERED = 100
+"""Chats that are offered for a job; another one is written out."""
 
 
 class Chats(Protocol):
     """The chats that a job can speak in, beside the terminal."""
 
-    def addresses(self) -> list[str]:
-        """Those that something can be sent to at any time, the one used last first. May block."""
+    def addresses(self) -> Iterator[str]:
+        """Those that something can be sent to at any time, the one used last first. To go through
+        them may block."""
         ...
 
     def scope_of(self, address: str) -> str:
@@ -287,10 +291,10 @@ class CronOperations:
         return {"cron.list": self.list, "cron.add": self.add, **changes}
 
     async def list(self, _: Request) -> Answered:
-        """No arguments. `chats` are those that a job can speak in."""
+        """No arguments. `chats` are those that a job can speak in, the ones that were used last."""
         now = self._clock.now()
         jobs = [fields_of(job, now) for job in await self._service.jobs(ALL_SCOPES)]
-        chats = await asyncio.to_thread(self._chats.addresses)
+        chats = await asyncio.to_thread(lambda: list(islice(self._chats.addresses(), _OFFERED)))
         return {"jobs": jobs, "chats": chats, "trouble": self._service.problem}
 
     async def add(self, arguments: Request) -> Answered:
@@ -325,11 +329,12 @@ class CronOperations:
 
     def _place(self, chat: str) -> JobPlace:
         """Where a job speaks. Blocks; raises `NanobotError` for a chat that is not known."""
-        known = self._chats.addresses()
         if not chat:
+            known = self._chats.addresses()
             owners = (one for one in known if self._chats.scope_of(one) == OWNER)
             chat = next(owners, _DEFAULT_CHAT)
-        elif chat not in known and address_of(chat).channel != TERMINAL:
-            shown = ", ".join(map(printable, known[:_LISTED])) or "none"
+        elif chat not in self._chats.addresses() and address_of(chat).channel != TERMINAL:
+            some = islice(self._chats.addresses(), _LISTED)
+            shown = ", ".join(map(printable, some)) or "none"
             raise NanobotError(f"there is no chat {printable(chat)}", hint=f"There are: {shown}.")
         return JobPlace(address_of(chat), self._chats.scope_of(chat), "")

@@ -7,7 +7,7 @@ reader that knows the last one can ask for those after it, and gets none twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from nanobot.bus.events import Address
@@ -91,26 +91,35 @@ class Conversations:
         account = text_argument(arguments, "account")
         return {"scope": self._scopes.of_session("web:", {"sender": account})}
 
-    async def scopes(self, _: Mapping[str, object]) -> dict[str, object]:
-        """Each scope that has conversations: how many, in which `chats` and under which `names`
-        (some of each), and the accounts that are `linked` to it."""
-        return {"scopes": await asyncio.to_thread(self._by_scope)}
+    async def scopes(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Those of the scopes `known`, then each other one that is linked or has conversations, the
+        one used last first: `limit` from `offset` on, of `total`. How many conversations each has,
+        in which `chats` and under which `names` (some of each), and the accounts that are `linked`
+        to it."""
+        known = arguments.get("known")
+        first = [one for one in known if isinstance(one, str)] if isinstance(known, list) else []
+        offset = number_argument(arguments, "offset")
+        limit = min(number_argument(arguments, "limit", 50), _MOST)
+        found = await asyncio.to_thread(self._by_scope, first)
+        piece = list(found.items())[offset : offset + limit]
+        return {"scopes": [self._owned(*one) for one in piece], "total": len(found)}
 
-    def _by_scope(self) -> list[dict[str, object]]:
-        found: dict[str, list[SessionInfo]] = {scope: [] for scope in self._scopes.linked}
+    def _by_scope(self, first: Sequence[str]) -> dict[str, list[SessionInfo]]:
+        found: dict[str, list[SessionInfo]] = {one: [] for one in (*first, *self._scopes.linked)}
+        of_session = self._scopes.of_session
         for info in self._sessions.list_sessions(within=_AGE_SECONDS):
-            found.setdefault(self._scopes.of_session(info.key, info.metadata), []).append(info)
-        return [
-            {
-                "scope": scope,
-                "conversations": len(infos),
-                "chats": [info.key for info in infos[:_NAMED]],
-                "names": list(dict.fromkeys(filter(None, map(_name, infos))))[:_NAMED],
-                "linked": list(self._scopes.linked.get(scope, ())),
-                "updated_at": infos[0].updated_at.isoformat() if infos else "",
-            }
-            for scope, infos in found.items()
-        ]
+            found.setdefault(of_session(info.key, info.metadata), []).append(info)
+        return found
+
+    def _owned(self, scope: str, infos: Sequence[SessionInfo]) -> dict[str, object]:
+        return {
+            "scope": scope,
+            "conversations": len(infos),
+            "chats": [info.key for info in infos[:_NAMED]],
+            "names": list(dict.fromkeys(filter(None, map(_name, infos))))[:_NAMED],
+            "linked": list(self._scopes.linked.get(scope, ())),
+            "updated_at": infos[0].updated_at.isoformat() if infos else "",
+        }
 
     def _list(self, scope: str, query: str, offset: int, limit: int) -> dict[str, object]:
         infos = self._sessions.list_sessions(holding=query, within=_AGE_SECONDS)

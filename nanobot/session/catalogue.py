@@ -110,7 +110,7 @@ class SessionCatalogue:
         chosen = "is_sealed" if sealed else "info IS NOT NULL"
         query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC"  # noqa: S608
         rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall(), within)
-        if holding.isprintable() and max(holding, default="") <= _LAST_OF_ONE_ESCAPE:
+        if holding and holding.isprintable() and max(holding) <= _LAST_OF_ONE_ESCAPE:
             rows = [row for row in rows if holding in _unescaped(row[1]).casefold()]
         return (
             replace(_decoded(info), place=f"{self.folder}/{_name_of(place)}")

@@ -325,6 +325,7 @@ _LONGEST = 200
 _EMPTY = "%"
 _HASH_MARK = "%%"
 _UNSAFE = re.compile(rb"[^A-Za-z0-9.@+-]")
+_SAFE = re.compile("[A-Za-z0-9@+-][A-Za-z0-9.@+-]*:[A-Za-z0-9.@+-]*")
 _FOREIGN_UNSAFE = re.compile(r'[<>:"/\\|?*]')
 
 
@@ -339,6 +340,8 @@ def stem_of(key: str) -> str:
     if not key:
         return _EMPTY
     head, colon, tail = key.partition(":")
+    if _SAFE.fullmatch(key) and len(key) <= _LONGEST:  # most are
+        return f"{head}_{tail}"
     stem = _quoted(head) + ("_" if colon else "") + _quoted(tail)
     if stem.startswith("."):
         stem = "%2E" + stem[1:]

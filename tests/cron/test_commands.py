@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,8 +74,8 @@ class Chats:
 
     known: list[str] = field(default_factory=lambda: ["telegram:-100", "telegram:7:3"])
 
-    def addresses(self) -> list[str]:
-        return self.known
+    def addresses(self) -> Iterator[str]:
+        return iter(self.known)
 
     def scope_of(self, address: str) -> str:
         return "groups/telegram_-100" if "-100" in address else "owner"

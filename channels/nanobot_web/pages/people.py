@@ -21,7 +21,8 @@ _PAGE = 100
 
 async def _people(call: Call) -> web.StreamResponse:
     pairing = await call.ask("pair.list")
-    scopes, offset = await _scopes(call), call.number("offset")
+    offset = call.number("offset")
+    scopes, total = await _scopes(call, offset)
     return call.page(
         "people.html",
         "People",
@@ -30,22 +31,21 @@ async def _people(call: Call) -> web.StreamResponse:
         requests=pairing["requests"],
         approved=pairing["approved"],
         trouble=pairing["trouble"],
-        scopes=scopes[offset : offset + _PAGE],
-        pager=call.pager(offset, _PAGE, len(scopes)),
+        scopes=scopes,
+        pager=call.pager(offset, _PAGE, total),
         browsers=(await call.ask("web.list"))["sessions"],
         terminal=_TERMINAL,
     )
 
 
-async def _scopes(call: Call) -> list[dict[str, Any]]:
-    """Each memory with the accounts and conversations that it belongs to."""
+async def _scopes(call: Call, offset: int) -> tuple[list[dict[str, Any]], int]:
+    """A piece of the memories, each with the accounts and conversations that it belongs to; how
+    many there are."""
     memories = {one["scope"]: one for one in (await call.ask("memory.scopes"))["scopes"]}
-    talks = {one["scope"]: one for one in (await call.ask("conversations.scopes"))["scopes"]}
-    nothing: dict[str, Any] = {"names": [], "chats": [], "linked": [], "conversations": 0}
-    return [
-        {"facts": 0, "pending": 0, **nothing, **talks.get(scope, {}), **memories.get(scope, {})}
-        | {"scope": scope}
-        for scope in dict.fromkeys((*memories, *talks))
+    found = await call.ask("conversations.scopes", known=list(memories), offset=offset, limit=_PAGE)
+    nothing = {"facts": 0, "pending": 0}
+    return [nothing | one | memories.get(one["scope"], {}) for one in found["scopes"]], found[
+        "total"
     ]
 
 
