@@ -345,7 +345,7 @@ class GitStore:
 
     def diff(self, number: int) -> str:
         """What a version changed, as a unified diff of all its files."""
-        from difflib import unified_diff
+        from difflib import unified_diff  # seldom needed
 
         lines: list[str] = []
         for version in self._run(number):
