@@ -85,7 +85,7 @@ class TelegramChannel:
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
         """Take the buttons of a message away; see `nanobot.channel`."""
-        if (live := self._slot.current) is not None:
+        async with self._slot.used() as live:
             await live.outbound.close_choices(part, receipt, outcome)
 
     async def reach(self) -> None:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from nanobot.agent.media import MediaStore
 from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, Notice, OutboundMessage
-from nanobot.bus.journal import Outgoing
+from nanobot.bus.journal import QUESTION, Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import split_message, split_text, utf16_length
 from nanobot.channel import Channel, Chat, Limits, Sender
@@ -46,9 +46,6 @@ from nanobot.session.store import SessionInfo
 from nanobot.tasks import Background
 from nanobot.text import one_line
 from nanobot.tooling import TurnContext
-
-QUESTION = "ask-"
-"""How the names of questions begin in the outbox; the code follows."""
 
 _AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
 

@@ -185,6 +185,8 @@ class Gateway:
         dispatcher.submit(leftovers.parts)
         base.background.start(self._resume(leftovers.entries), name="resume")
         platforms.supervisor.start()
+        withdrawing = dispatcher.withdraw_questions(leftovers.parts)
+        base.background.start(withdrawing, name="withdraw questions")
         await self._control.start()
         base.awaited_background.start(self._agent.consolidator.recover(), name="recover memory")
         if self._chores:

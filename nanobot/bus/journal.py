@@ -27,6 +27,9 @@ from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart
 KEEP_DAYS = 30
 """How long ended messages are known, so that duplicates are recognised."""
 
+QUESTION = "ask-"
+"""How the names of questions to the owner begin in the outbox; the code follows."""
+
 Redact = Callable[[str], str]
 """Gives back a stored text (JSON, lines of JSON, or plain) as it may stay."""
 
@@ -334,6 +337,12 @@ class Journal(Protocol):
         """The platform accepted it. Returns when that is durable, however long the disk refuses:
         until then nothing more goes to the chat, so that a crash leaves one part in doubt. It
         returns notices of this chat that were refused before, to be sent now."""
+
+    async def open_questions(self) -> Sequence[tuple[OutboundPart, str]]:
+        """The parts of questions that were sent and are not closed, with their platform's ids."""
+
+    def close_question(self, code: str) -> None:
+        """A question waits no more: what it said is kept no longer. Posted."""
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         """It did not go out; try again at `item.next_try_at`. Posted."""

@@ -52,6 +52,7 @@ from nanobot.bus.events import (
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     KEEP_DAYS,
+    QUESTION,
     Committed,
     Completion,
     DayTimes,
@@ -104,6 +105,8 @@ _PART = (
     "id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
     " in_doubt OR state = 'sending', payload"
 )
+_ASKED = f"turn_id GLOB '{QUESTION}*'"
+"""Which rows of the outbox are questions to the owner."""
 _SELECT_PARTS = f"SELECT {_PART} FROM outbox"
 
 
@@ -354,7 +357,8 @@ class SqliteJournal:
         def work(db: sqlite3.Connection) -> tuple[OutboxPart, ...]:
             execute(
                 db,
-                "UPDATE outbox SET state = 'sent', platform_id = ?, payload = NULL WHERE id = ?",
+                "UPDATE outbox SET state = 'sent', platform_id = ?,"
+                f" payload = iif({_ASKED}, payload, NULL) WHERE id = ?",
                 *(platform_id, item.id),
             )
             rows = execute(
@@ -367,6 +371,17 @@ class SqliteJournal:
             return tuple(map(_stored_part, sorted(rows)))
 
         return await self.database.run(work, until_stored=True)
+
+    async def open_questions(self) -> list[tuple[OutboundPart, str]]:
+        rows = await self._run(
+            f"SELECT {_PART}, platform_id FROM outbox WHERE {_ASKED} AND state = 'sent'"
+            " AND payload IS NOT NULL ORDER BY id"
+        )
+        return [(_stored_part(row[:-1]).part, row[-1]) for row in rows]
+
+    def close_question(self, code: str) -> None:
+        query = "UPDATE outbox SET payload = NULL WHERE turn_id = ? AND state = 'sent'"
+        self._post(query, f"{QUESTION}{code}")
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._post(

@@ -14,10 +14,9 @@ from random import Random
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.agent.notifier import QUESTION
 from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.events import ApprovalClosed, OutboundPart, Receipt
-from nanobot.bus.journal import Journal, OutboxPart
+from nanobot.bus.journal import QUESTION, Journal, OutboxPart
 from nanobot.channel import Channel, ClosesChoices, Reachable
 from nanobot.clock import Clock, pause_after
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
@@ -44,8 +43,8 @@ Voiced = Callable[[OutboundPart], Awaitable[OutboundPart | None]]
 class Dispatcher:
     """Delivers the outbox: per chat in order, with retries, each part until the platform has it.
     `rng` spreads the retries of many chats. What is to be spoken is left out without `voiced`. What
-    a question became is remembered until it is closed, so that its buttons can be taken away;
-    nothing waits for that."""
+    a question became is remembered until it is closed, over a crash too, so that its buttons can be
+    taken away; nothing waits for that."""
 
     def __init__(
         self,
@@ -73,10 +72,19 @@ class Dispatcher:
     def close_question(self, closed: ApprovalClosed) -> None:
         """Take the buttons of a question away where it was asked, once it is delivered, and say how
         it ended. Best effort."""
-        channel = self._channels.get(closed.channel)
-        if channel is not None and isinstance(channel, ClosesChoices):
-            work = self._close(channel, closed)
-            self._closing.start(work, name=f"close a question in {closed.channel}")
+        self._closing.start(self._close(closed), name=f"close a question in {closed.channel}")
+
+    async def withdraw_questions(self, pending: Sequence[OutboxPart]) -> None:
+        """Close the questions of an earlier process, which nobody can answer any more; `pending`
+        is what it had not delivered."""
+        parts = [item.part for item in pending]
+        for part, platform_id in await self._journal.open_questions():
+            self._remember(part, Receipt(platform_id))
+            parts.append(part)
+        for name, part in {part.key.partition("/")[0]: part for part in parts}.items():
+            if name.startswith(QUESTION):
+                place, code = (part.channel, part.chat_id), name.removeprefix(QUESTION)
+                self.close_question(ApprovalClosed(*place, "", code, "withdrawn"))
 
     async def settle_questions(self, grace: float) -> None:
         """Give that so many seconds, while channels still run."""
@@ -120,15 +128,16 @@ class Dispatcher:
             if len(self._questions) > _QUESTIONS:
                 self._questions.popitem(last=False)
 
-    async def _close(self, channel: ClosesChoices, closed: ApprovalClosed) -> None:
+    async def _close(self, closed: ApprovalClosed) -> None:
         await self._lanes.run(f"{closed.channel}:{closed.chat_id}")
+        self._journal.close_question(closed.code)
         delivered = self._questions.pop(f"{QUESTION}{closed.code}", None)
-        if delivered is None:
-            return
-        try:
-            await channel.close_choices(*delivered, str(closed))
-        except Exception as error:  # noqa: BLE001 - the boundary: an old button does no harm
-            logger.warning("{}: the buttons of a question stay: {}", closed.channel, error)
+        channel = self._channels.get(closed.channel)
+        if delivered and channel is not None and isinstance(channel, ClosesChoices):
+            try:
+                await channel.close_choices(*delivered, str(closed))
+            except Exception as error:  # noqa: BLE001 - the boundary: an old button does no harm
+                logger.warning("{}: the buttons of a question stay: {}", closed.channel, error)
 
     async def _attempt(self, item: OutboxPart) -> Receipt:
         """Send a part. One that may have arrived is sent only while its platform can be reached, so

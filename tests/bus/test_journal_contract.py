@@ -522,6 +522,19 @@ async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> No
     assert await used.usage() == UsageTotals()
 
 
+async def test_a_question_that_was_sent_is_known_until_it_is_closed(process: Process) -> None:
+    async with process() as journal:
+        (asked,) = await journal.add_outgoing("ask-A1", reply("May I?"))
+        (other,) = await journal.add_outgoing("tell-1", reply("Hello"))
+        assert await journal.open_questions() == []
+        for part in (asked, other):
+            await journal.mark_sent(part, "p1")
+    async with process() as journal:
+        assert await journal.open_questions() == [(asked.part, "p1")]
+        journal.close_question("A1")
+        assert await journal.open_questions() == []
+
+
 async def test_a_message_of_a_platform_leads_to_its_turn(journal: Journal) -> None:
     first, second, other = await journal.receive("fake", [said(f"m{n}") for n in (1, 2, 3)])
     claim(journal, "t1", first)

@@ -21,6 +21,7 @@ from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart, en
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     KEEP_DAYS,
+    QUESTION,
     Committed,
     Completion,
     DayTimes,
@@ -69,6 +70,7 @@ class Sent(Struct):
     state: str = "pending"
     reason: str = ""
     platform_id: str = ""
+    is_closed: bool = False
 
     @property
     def turn_id(self) -> str:
@@ -303,6 +305,17 @@ class MemoryJournal:
         for row in notices:
             row.state = "pending"
         return tuple(row.item for row in notices)
+
+    async def open_questions(self) -> Sequence[tuple[OutboundPart, str]]:
+        return [
+            (row.item.part, row.platform_id)
+            for row in self._tables.outbox
+            if row.state == "sent" and row.turn_id.startswith(QUESTION) and not row.is_closed
+        ]
+
+    def close_question(self, code: str) -> None:
+        for row in self._tables.outbox:
+            row.is_closed = row.is_closed or row.turn_id == f"{QUESTION}{code}"
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         row = self._part(item.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -150,6 +151,26 @@ async def test_a_question_that_a_stop_withdraws_loses_its_buttons(tmp_path: Path
         await talk.page.say("go on")
         await talk.page.next_with_buttons()
     assert talk.page.closed == {"1": "No longer needed."}
+
+
+async def test_one_that_a_crash_left_behind_loses_its_buttons_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    talk = asked()
+    async with whole(tmp_path / "home", talk):
+        await talk.page.say("go on")
+        await talk.page.next_with_buttons()
+        await talk.page.ask("/status")  # what comes later in a chat is sent when this was stored
+        crashed = shutil.copytree(
+            tmp_path / "home", tmp_path / "crashed", ignore=shutil.ignore_patterns("*.sock")
+        )
+    for later, closed in (("next", {"1": "No longer needed."}), ("after", {})):
+        page, model = Page(), ScriptedModel(author=lambda _: says("done"))
+        async with running(
+            *(crashed, model, page), tools=(talk.tool,), NANOBOT_TOOLS__APPROVAL__SEND="allow"
+        ):
+            await page.answer_to(await page.say("hello", event_id=later))
+        assert page.closed == closed
 
 
 async def test_no_operation_answers_with_another_code_or_in_nobodys_name(tmp_path: Path) -> None:
