@@ -81,23 +81,27 @@ class Outbound:
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver a part; raises one of the `SendError`s, but never `SendUnknown`."""
-        address = self._people.address(part.chat_id)
         text = render(with_choices(part.content, part.buttons))
         files = [_file(media, self._media_path(media)) for media in part.media]
         if len(files) > 1:
             raise SendRefused("WhatsApp takes one file with a message")
         if not files and not text.strip():
             raise SendRefused("there is nothing to send")
-        me = self._link.me
-        if text and me is not None and address in me.ids:
-            text = f"{self._prefix}{text}"
-        to, quote = jid_of(address), self._quote(part)
+        text = self._marked(text, part)
+        to, quote = jid_of(self._people.address(part.chat_id)), self._quote(part)
         if not files:
             return await self._send(sent_id(part), to, text, quote)
         if text and files[0].kind in {"audio", "voice"}:  # WhatsApp shows no words under sound
             await self._send(sent_id(part, "words"), to, text, quote)
             return await self._send(sent_id(part), to, "", None, files[0])
         return await self._send(sent_id(part), to, text, quote, files[0])
+
+    async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
+        """Say below a text that was sent how it ended, in the place of its choices. Phones take
+        that for a quarter of an hour. Raises one of the `SendError`s."""
+        text = self._marked(render(f"{part.content}\n\n{outcome}"), part)
+        to = jid_of(self._people.address(part.chat_id))
+        await self._send(sent_id(part, "closed"), to, text, None, edits=receipt.platform_id)
 
     async def _send(
         self,
@@ -106,8 +110,10 @@ class Outbound:
         text: str,
         quote: Mapping[str, object] | None,
         file: _File | None = None,
+        edits: str = "",
     ) -> Receipt:
         params: dict[str, object] = {"to": to, "id": id, "text": text, "quote": quote}
+        params |= {"edits": edits} if edits else {}
         params["file"] = None if file is None else file.as_params()
         size = 0 if file is None else file.size
         try:
@@ -117,6 +123,12 @@ class Outbound:
             # phone knows its id, so it is tried as often as what failed for another reason.
             raise SendError(str(error)) from error
         return Receipt(id)
+
+    def _marked(self, text: str, part: OutboundPart) -> str:
+        """A text with the prefix that it has in the chat with oneself."""
+        me = self._link.me
+        ours = me is not None and self._people.address(part.chat_id) in me.ids
+        return f"{self._prefix}{text}" if text and ours else text
 
     def _quote(self, part: OutboundPart) -> Mapping[str, object] | None:
         """In a group only: in private everybody sees what an answer is about."""

@@ -115,6 +115,12 @@ class LinkedTransport:
             await connection.until_open()
             return await connection.outbound.send(part)
 
+    async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
+        """Say at a message that was sent how it ended; see `nanobot.channel`."""
+        async with self._slot.used() as connection:
+            await connection.until_open()
+            await connection.outbound.close_choices(part, receipt, outcome)
+
     async def reach(self) -> None:
         """Nothing: a part that is sent again has the same id, so phones show it once."""
 

@@ -228,6 +228,8 @@ const REQUESTS = {
     to: text,
     id: text,
     text,
+    /** The id of a message of ours that this text takes the place of, '' for none. */
+    edits: maybe(text, ''),
     quote: maybe(object({ id: text, sender: text, text, from_me: flag }), null),
     file: maybe(
       object({

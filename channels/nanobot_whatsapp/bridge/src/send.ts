@@ -50,7 +50,7 @@ export class Sender {
   async send(params: SendParams): Promise<ReplyData> {
     await readable(params.file?.path)
     for (const [id, message] of await this.#prepared(params)) {
-      await this.#relay(id, params.to, message)
+      await this.#relay(id, params, message)
     }
     return { id: params.id, at: Math.floor(this.parts.clock.now() / 1000) }
   }
@@ -113,7 +113,8 @@ export class Sender {
       : new RequestFailed('refused', 'this number is not on WhatsApp')
   }
 
-  async #relay(id: string, to: Jid, message: proto.IMessage): Promise<void> {
+  async #relay(id: string, { to, edits }: SendParams, message: proto.IMessage): Promise<void> {
+    const additionalAttributes = edits === '' ? {} : { edit: '1' }
     try {
       this.parts.sent.keep(id, to, message)
     } catch (error) {
@@ -121,7 +122,7 @@ export class Sender {
     }
     try {
       const ack = this.acks.expect(id, ACK_WITHIN)
-      await this.parts.sock.relayMessage(to, message, { messageId: id })
+      await this.parts.sock.relayMessage(to, message, { messageId: id, additionalAttributes })
       accept(await ack)
     } catch (error) {
       if (error instanceof RequestFailed) throw error
@@ -188,10 +189,11 @@ const REFUSED: ReadonlyMap<number, string> = new Map([
  * The messages for one request, as Baileys' content; the last one has the id that was asked for.
  * Sound has no caption on WhatsApp, so that its text goes ahead as a message of its own.
  */
-export function piecesOf({ id, text, file }: SendParams): readonly Piece[] {
+export function piecesOf({ id, to, text, edits, file }: SendParams): readonly Piece[] {
   // Without a preview: Baileys fetches what a text links to where link-preview-js is installed.
   const words = { text, linkPreview: null }
-  if (file === null) return [{ id, content: words }]
+  const edit = edits === '' ? {} : { edit: { remoteJid: to, id: edits, fromMe: true } }
+  if (file === null) return [{ id, content: { ...words, ...edit } }]
   const isSound = file.kind === 'audio' || file.kind === 'voice'
   if (text === '' || !isSound) return [{ id, content: fileContent(file, text) }]
   return [

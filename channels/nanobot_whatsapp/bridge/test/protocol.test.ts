@@ -22,6 +22,7 @@ const REQUESTS: Readonly<Record<string, object>> = {
     to: TO,
     id: '3EB0',
     text: 'hello',
+    edits: '3EA9',
     quote: { id: 'A', sender: TO, text: 'hi', from_me: false },
     file: { path: '/tmp/a.png', kind: 'image', mime: 'image/png', name: 'a.png' },
   },
@@ -38,9 +39,9 @@ for (const [method, params] of Object.entries(REQUESTS)) {
   })
 }
 
-test('a message to send needs neither quote nor file', () => {
+test('a message to send edits, quotes and brings nothing unless it says so', () => {
   const params = { to: TO, id: '3EB0', text: 'hello' }
-  const request = { method: 'send', params: { ...params, quote: null, file: null } }
+  const request = { method: 'send', params: { ...params, edits: '', quote: null, file: null } }
   const line = { type: 'request', id: 5, method: 'send', params }
   assert.deepEqual(parsed(line), { type: 'request', id: 5, request })
 })

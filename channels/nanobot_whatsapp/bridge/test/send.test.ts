@@ -15,7 +15,7 @@ const GROUP = '120363000000000001@g.us'
 const HOST = 'https://mmg.whatsapp.net'
 
 function params(changes: Partial<SendParams>): SendParams {
-  return { to: ANN, id: 'B1', text: 'hi', quote: null, file: null, ...changes }
+  return { to: ANN, id: 'B1', text: 'hi', edits: '', quote: null, file: null, ...changes }
 }
 
 function sound(kind: 'audio' | 'voice'): NonNullable<SendParams['file']> {

@@ -189,3 +189,16 @@ async def test_what_cannot_be_sent_is_refused_and_nothing_of_it_goes_out(wire: W
         with pytest.raises(SendRefused, match=why):
             await wire.outbound.send(refused)
     assert wire.sent == []
+
+
+async def test_how_a_question_ended_is_said_in_its_message(wire: Wire) -> None:
+    buttons = (Button("Approve", "/approve A1"), Button("Deny", "/deny A1"))
+    for chat, mark in ((ANN, ""), (wire.people.chat_of(["15550001111"]), "🤖 ")):
+        question = part("**May I?**", chat, buttons=buttons)
+        receipt = await wire.outbound.send(question)
+        await wire.outbound.close_choices(question, receipt, "Denied, by web:owner.")
+        asked, closed = wire.sent[-2:]
+        assert "edits" not in asked
+        assert closed["edits"] == asked["id"] == receipt.platform_id
+        assert closed["id"] != asked["id"]
+        assert closed["text"] == f"{mark}*May I?*\n\nDenied, by web:owner."

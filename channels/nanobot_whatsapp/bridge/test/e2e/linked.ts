@@ -122,6 +122,14 @@ describe('a linked helper', () => {
     assert.deepEqual([inGroup.text, inGroup.by.toSorted()], ['hi all', ['ann', 'bob', 'me']])
   })
 
+  test('changes what it sent', async () => {
+    const changed = { ...text(ANN, 'B1E', 'hello Ann, once more').params, edits: 'B1' }
+    await daemon.ask({ method: 'send', params: changed })
+    const { edits, text: words, by } = await fake.until('received', ({ id }) => id === 'B1E')
+    assert.deepEqual([edits, words], ['B1', 'hello Ann, once more'])
+    assert.deepEqual(by.toSorted(), ['ann', 'me'])
+  })
+
   test('sends files', async () => {
     const path = join(place.folder, 'report.txt')
     await writeFile(path, FILE)

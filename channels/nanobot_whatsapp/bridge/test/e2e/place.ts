@@ -68,7 +68,7 @@ export function text(
   id: string,
   words: string,
 ): { method: 'send'; params: SendParams } {
-  return { method: 'send', params: { to, id, text: words, quote: null, file: null } }
+  return { method: 'send', params: { to, id, text: words, edits: '', quote: null, file: null } }
 }
 
 type Make = () => Promise<Place>

@@ -79,7 +79,7 @@ export class Delivery {
       by: keys(fresh),
       again: keys(read.filter((reading) => !fresh.includes(reading))),
       unreadable: keys(readings.filter(({ message }) => !message)),
-      ...(read.length ? await this.#words(read) : {}),
+      ...(read.length ? await this.#words(read, stanza.attrs.edit) : {}),
     })
     for (const reading of fresh) this.#confirm(connection, stanza, reading)
   }
@@ -137,12 +137,13 @@ export class Delivery {
     return { person, device, address, message: message?.deviceSentMessage?.message ?? message }
   }
 
-  async #words([first, ...others]) {
+  async #words([first, ...others], edit) {
     const { media, ...said } = describe(first.message)
     for (const { person, message } of others) {
       const same = describe(message).text === said.text
       if (!same) this.#complain(`${first.person.key} and ${person.key} read different things`)
     }
+    if (Boolean(said.edits) !== (edit === '1')) this.#complain('an edit that is not marked as one')
     return { ...said, media: media && (await this.#file(media)) }
   }
 

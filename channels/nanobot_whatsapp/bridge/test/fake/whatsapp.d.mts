@@ -22,6 +22,7 @@ export interface FakeEvent {
   readonly path: string
   readonly mentions: readonly string[]
   readonly quote: { readonly id: string; readonly sender: string } | null
+  readonly edits: string
   readonly media: {
     readonly mime: string
     readonly name: string
