@@ -9,7 +9,7 @@ after the last message that it has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from msgspec import Struct, field
@@ -44,11 +44,13 @@ Event = Mapping[str, object]
 
 class Follower(Struct, eq=False):
     """An open page. `key` is the conversation that it follows, empty for none; `everything`: it is
-    the owner's, and hears of all conversations that something happened there."""
+    the owner's, and hears of all conversations that something happened there. `is_gone` tells that
+    it was closed, which else shows when something is written to it."""
 
     key: str
     everything: bool
     session: str
+    is_gone: Callable[[], bool]
     queue: asyncio.Queue[Event | None] = field(default_factory=lambda: asyncio.Queue(_MOST_UNREAD))
 
     def put(self, event: Event | None) -> None:
@@ -96,9 +98,11 @@ class Live:
         return self._overview.watch(self._happened)
 
     @contextmanager
-    def follow(self, key: str, *, everything: bool, session: str) -> Iterator[Follower]:
+    def follow(
+        self, key: str, *, everything: bool, session: str, is_gone: Callable[[], bool]
+    ) -> Iterator[Follower]:
         """A new page: what is under way comes first."""
-        follower = Follower(key, everything, session)
+        follower = Follower(key, everything, session, is_gone)
         if key in self._under_way:
             for event in self._under_way[key].events():
                 follower.put(event)
@@ -109,7 +113,10 @@ class Live:
             self._followers.discard(follower)
 
     def is_full(self, session: str) -> bool:
-        """Whether a browser has as many pages open as it may."""
+        """Whether a browser has as many pages open as it may. Those that were closed end now."""
+        for gone in [one for one in self._followers if one.is_gone()]:
+            self._followers.discard(gone)
+            gone.put(None)
         return sum(one.session == session for one in self._followers) >= MOST_PAGES
 
     def delivered(self, part: OutboundPart, extra: Extra | None) -> None:

@@ -186,7 +186,12 @@ async def _live(call: Call) -> web.StreamResponse:
     await response.prepare(call.request)
     await response.write(b"retry: 500\n\n")
     everything, session = call.visitor.is_owner, call.visitor.session
-    with call.site.live.follow(key, everything=everything, session=session) as follower:
+    with call.site.live.follow(
+        key,
+        everything=everything,
+        session=session,
+        is_gone=lambda: call.request.transport is None,
+    ) as follower:
         if key:
             after = await _refresh(call, response, key, after)
         if everything:

@@ -98,6 +98,13 @@ async def test_one_browser_opens_so_many_pages_and_no_more(tmp_path: Path) -> No
             assert answer.status == 200
 
 
+async def test_pages_that_were_closed_do_not_count(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        for _ in range(50):
+            async with visit.opened("/live") as answer:
+                assert answer.status == 200
+
+
 def _form(chat: str, event: str, files: int = 1) -> FormData:
     form = FormData({"c": chat, "event": event, "text": "look"})
     for number in range(files):
