@@ -101,6 +101,16 @@ async def test_a_job_of_the_command_line_speaks_where_it_is_told_with_that_chats
     assert f"in {expected[0]}." in str(added["text"])
 
 
+async def test_of_many_chats_the_last_ones_are_offered_and_each_can_be_named(
+    office: Office,
+) -> None:
+    known = [f"telegram:{number}" for number in range(500)]
+    operations = CronOperations(office.service, Chats(known), office.clock)
+    assert (await operations.list({}))["chats"] == known[:100]
+    added = await operations.add({"schedule": "every 1h", "message": "News", "chat": known[-1]})
+    assert added["chat"] == known[-1]
+
+
 async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
     job = await office.add("every 1h", "News", replace(HERE, scope="people/telegram_8"))
     table = CronOperations(office.service, Chats(), office.clock, runs=False).table()
