@@ -36,7 +36,7 @@ class WebChannel:
     start, not only when somebody asks for it."""
 
     name = "web"
-    limits = Limits(caption=_NO_LIMIT, files=_FILES, closing=True)
+    limits = Limits(caption=_NO_LIMIT, files=_FILES, closing=True, voice=True)
 
     def __init__(self, options: WebSettings | None = None, *, enabled: bool = True) -> None:
         self._options = options or WebSettings()

@@ -1,5 +1,5 @@
 """Files both ways: uploads go to a folder of the channel, from where they are taken in with their
-message; files of conversations are served as downloads, pictures of four kinds as pictures.
+message; files of conversations are served as downloads, but for pictures of four kinds and sound.
 
 Nobody fills the disk with uploads: those of a message that is refused go at once, all others after
 a day, and there is only so much room for all of them, beside what is kept free.
@@ -36,6 +36,7 @@ UPLOADS = "uploads"
 _KEPT_SECONDS = 86_400
 """An upload whose message never came is removed after that time."""
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_SHOWN = (*_PICTURES, "audio/ogg", "audio/mpeg")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -141,13 +142,13 @@ async def _file(call: Call) -> web.StreamResponse:
     media = await _named(call)
     path = call.site.host.media_path(media)  # inside the media folder, and no link
     mime = guess_type(media.name or path.name)[0] or ""
-    is_picture = mime in _PICTURES
-    disposition = "inline" if is_picture else "attachment"
+    is_shown = mime in _SHOWN
+    disposition = "inline" if is_shown else "attachment"
     name = quote(one_line(media.name or path.name))
     return web.FileResponse(
         path,
         headers={
-            "Content-Type": mime if is_picture else "application/octet-stream",
+            "Content-Type": mime if is_shown else "application/octet-stream",
             "Content-Disposition": f"{disposition}; filename*=UTF-8''{name}",
             "Content-Security-Policy": "default-src 'none'; sandbox",
             **call.site.headers(besides="Content-Security-Policy"),

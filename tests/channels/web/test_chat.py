@@ -17,6 +17,7 @@ from tests.channels.web.looking import PHONE, begin_chat, looking, violations, w
 from tests.channels.web.support import free_port, killed_at_the_end, serving
 from tests.doubles.telegram import FakeTelegram
 from tests.support import PATIENCE, Gate, Probe, TextArguments
+from tests.voice.support import speaker
 
 ASKING = {"tools": {"approval": {"send": "ask"}}}
 
@@ -132,6 +133,31 @@ async def test_files_go_both_ways(tmp_path: Path, browser: Browser) -> None:
             await page.locator(".item.mine a.file").click()
         assert await saved(download.value) == "milk and bread"
         assert await page.locator("#attached li").count() == 0
+
+
+async def test_a_reply_is_played_where_one_asked_for_it(disk_path: Path, browser: Browser) -> None:
+    config = {"model": {"speech": {"command": speaker(disk_path)}}}
+    model = ScriptedModel(says("Good morning."))
+    async with (
+        serving(disk_path / "home", model, config=config) as web,
+        looking(browser, web) as page,
+    ):
+        await begin_chat(page)
+        await write(page, "/voice on")
+        await expect(page.get_by_text("Replies here are also sent as voice")).to_be_visible()
+        await write(page, "Hello")
+        player = page.locator("audio")
+        await expect(player).to_be_visible()
+        assert await violations(page) == []
+        sound = await page.evaluate(
+            "document.querySelector('audio').src && fetch(document.querySelector('audio').src)"
+            ".then(async a => [a.headers.get('Content-Type'), await a.text()])"
+        )
+        assert (sound[0], "Good morning." in sound[1]) == ("audio/ogg", True)
+        await page.evaluate(
+            "new Promise(end => { const one = document.querySelector('audio');"
+            " one.onerror = one.onloadedmetadata = end; one.preload = 'auto'; one.load(); })"
+        )
 
 
 async def test_after_the_gateway_was_killed_and_is_back_nothing_is_shown_twice(
