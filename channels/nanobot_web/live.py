@@ -150,7 +150,7 @@ class Live:
         if isinstance(event, InboundMessage):
             if event.expects_answer or event.initiator == "person":
                 said = _said(event)
-                self._of(key).said[event.event_id] = said
+                self._of(key).said[event.answered_event] = said
                 self._tell(key, said)
             return
         shown = self._noted(key, event)
@@ -215,7 +215,7 @@ class Live:
 def _said(message: InboundMessage) -> Event:
     return {
         "kind": "said",
-        "event": message.event_id,
+        "event": message.answered_event,
         "text": message.content,
         "files": [file.name or file.kind for file in message.media],
         "name": message.sender_name if message.is_group else "",

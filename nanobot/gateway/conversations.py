@@ -63,12 +63,12 @@ class Conversations:
         last = session.messages[-1].seq if session.messages else session.last_consolidated
         after = number_argument(arguments, "after")
         before = number_argument(arguments, "before", last + 1)
+        messages, more = list[Message](), False
         if first := number_argument(arguments, "first"):
-            messages = await asyncio.to_thread(self._from, key, first, limit)
+            messages, more = await asyncio.to_thread(self._from, key, first, limit), first > 1
         elif last:
-            messages = await asyncio.to_thread(self._window, key, after, before, limit)
-        else:
-            messages = []
+            found = await asyncio.to_thread(self._window, key, after, before, limit + 1)
+            messages, more = found[-limit:], len(found) > limit
         return {
             "key": key,
             "scope": self._scopes.of_session(key, metadata),
@@ -76,7 +76,7 @@ class Conversations:
             "title": _titled(metadata),
             "model": session.metadata.get("model") or "",
             "last": last,
-            "more": bool(messages) and messages[0].seq > after + 1,
+            "more": more,
             "messages": list(map(_shown, messages)),
         }
 

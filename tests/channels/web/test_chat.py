@@ -37,7 +37,7 @@ async def saved(download: Awaitable[Download]) -> str:
 
 
 async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser: Browser) -> None:
-    model = ScriptedModel(says("**Hello** Ana."), says("Second answer."), says("Again."))
+    model = ScriptedModel(says("Hm."), says("**Hello** Ana."), says("Second answer."))
     async with serving(tmp_path, model) as web, looking(browser, web) as page:
         assert await violations(page) == []
         await begin_chat(page)
@@ -45,7 +45,13 @@ async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser:
         await page.keyboard.type("I am Ana.")
         await page.keyboard.press("Enter")
         await expect(page.locator(".item.mine .words")).to_have_text("I am Ana.")
+        await expect(page.locator(".item.assistant")).to_contain_text("Hm.")
+        await page.get_by_label("Actions").click()
+        await page.get_by_role("button", name="Retry the last turn").click()
         await expect(page.locator(".item.assistant strong")).to_have_text("Hello")
+        await expect(page.locator(".item.assistant")).to_have_count(1)
+        await expect(page.locator(".item.mine .words")).to_have_text("I am Ana.")
+        await expect(page.locator("#now > *")).to_have_count(0)
         await expect(page.get_by_label("Message", exact=True)).to_have_value("")
         assert await violations(page) == []
         await write(page, "one")

@@ -1,0 +1,657 @@
+"""Everything that can be done on the pages, done once by each way: with a pointer on a desktop by
+day, and on the keyboard alone on a phone at night. What came of it is looked up elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from nanobot.providers.port import Prompt, Reply
+from nanobot.session.records import Metadata, encode, stem_of
+from nanobot.testing.model import ScriptedModel, calls, says
+from nanobot.tooling import Arguments, Repeatable, Risk, TurnContext
+from nanobot_web.channel import routes
+from tests.channels.web.hand import Hand, buttons_of_templates
+from tests.channels.web.looking import DESKTOP, PHONE, looking
+from tests.channels.web.support import Web, serving
+from tests.doubles.telegram import FakeTelegram
+from tests.support import Gate, Probe
+
+FACTS = (
+    "# Memory\n\n## People\n\n- Ana was born on 3 May\n- Tom works at the harbour\n- Old Birnbaum\n"
+)
+WAITING = (
+    "# Waiting for your word\n"
+    "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: The museum opens at ten\n"
+    "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: The baker is closed on Mondays\n"
+)
+ENTRY = {
+    "cursor": 1, "timestamp": "2026-03-10T14:23:00+01:00", "type": "consolidation",
+    "session": "cli:long", "range": [1, 4], "summary": "[2026-03-10 14:23] We planned it.",
+    "key_facts": ["The trip is in June"], "operations": [], "origin": [],
+}  # fmt: skip
+LONG = 250
+
+
+@dataclass(frozen=True)
+class Switch(Probe):
+    """What the owner is asked about, and can allow for longer."""
+
+    name: str = "switch"
+
+    async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
+        return Risk("mcp", "switch the light", "on, exactly")
+
+    async def repeatable(self, arguments: Arguments, caller: TurnContext) -> Repeatable:
+        return Repeatable("mcp:home/light", "as it is", "each call of light", f"tool:{self.name}")
+
+
+def _answer(prompt: Prompt) -> Reply:
+    """What the model says to what was said last."""
+    last = prompt.messages[-1]
+    if last.role == "tool":
+        return says("It is **done**.")
+    for word, reply in {
+        "probe": calls("probe", text="one"),
+        "light": calls("switch", text="on"),
+        "remind": calls("cron", action="remind", when="tomorrow 9:00", message="Call Ana"),
+        "helper": calls("spawn", task="look around", label="Scout"),
+    }.items():
+        if word in last.text:
+            return reply
+    if "break" in last.text:
+        raise RuntimeError("the model is upset")
+    return says("**Hello** there.")
+
+
+@dataclass
+class Stage:
+    """A nanobot that has something on each page, and somebody's hand on it."""
+
+    web: Web
+    hand: Hand
+    telegram: FakeTelegram
+    gates: dict[str, Gate]
+    switch: Switch
+    files: Path = field(default_factory=Path)
+
+    @property
+    def page(self) -> Page:
+        """What the hand is on."""
+        return self.hand.page
+
+    @property
+    def memory(self) -> Path:
+        """The owner's folder of it."""
+        return self.web.home / "workspace" / "memory"
+
+    async def open(self, at: str) -> None:
+        """Go to an address."""
+        await self.page.goto(f"{self.web.base}{at}")
+
+    async def say(self, text: str) -> None:
+        """Write a message in the chat that is open, and send it."""
+        await self.hand.write("Message", text)
+        await self.hand.button("Send")
+        await expect(self.page.get_by_label("Message", exact=True)).to_have_value("")
+
+    async def expect_text(self, text: str) -> None:
+        """What the page says sooner or later."""
+        await expect(self.page.get_by_text(text).first).to_be_visible()
+
+    def audited(self, operation: str) -> list[dict[str, Any]]:
+        """What the audit log has of an operation, the oldest first."""
+        lines = (self.web.home / "logs" / "audit.jsonl").read_text().splitlines()
+        return [one for line in lines if (one := json.loads(line))["tool"] == operation]
+
+
+def _furnish(home: Path) -> None:
+    """What people had before."""
+    memory, theirs = home / "workspace" / "memory", home / "workspace" / "people" / "telegram_9"
+    for folder in (memory, theirs / "memory", home / "sessions"):
+        folder.mkdir(parents=True)
+    (memory / "MEMORY.md").write_text(FACTS)
+    (memory / "pending.md").write_text(WAITING)
+    (memory / "2026-11-20.md").write_text("# 2026-11-20\n\n- 10:00 the key is under the mat\n")
+    (memory / "history.jsonl").write_text(json.dumps(ENTRY) + "\n")
+    (theirs / "memory" / "MEMORY.md").write_text("- Speaks Finnish\n")
+    (home / "workspace" / "HEARTBEAT.md").write_text("- look after the plants\n")
+    then = datetime(2026, 1, 1, tzinfo=UTC)
+    for number in range(45):
+        key = f"cli:{number}"
+        path = home / "sessions" / f"{stem_of(key)}.jsonl"
+        path.write_text(encode(Metadata(key, then, then + timedelta(days=number))))
+    said = [
+        {"role": "user", "seq": seq, "content": f"sentence {seq}", "timestamp": then.isoformat()}
+        for seq in range(1, LONG + 1)
+    ]
+    lines = [encode(Metadata("cli:long", then, then)), *(json.dumps(one) + "\n" for one in said)]
+    (home / "sessions" / f"{stem_of('cli:long')}.jsonl").write_text("".join(lines))
+
+
+@contextlib.asynccontextmanager
+async def _staged(
+    home: Path, browser: Browser, *, size: Any, scheme: str, keyboard: bool
+) -> AsyncIterator[Stage]:
+    _furnish(home)
+    gates = {"think": Gate(), "look around": Gate()}
+
+    async def held() -> None:
+        for word, gate in gates.items():
+            if word in model.prompts[-1].messages[-1].text:
+                await gate()
+
+    model, switch = ScriptedModel(author=_answer, hold=held), Switch(effects=True)
+    async with FakeTelegram() as telegram:
+        channel = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
+        config = {
+            "owner": {"telegram": ["7"]},
+            "channels": {"telegram": channel, "web": {"enabled": True}},
+            "tools": {"approval": {"mcp": "ask"}},
+            "heartbeat": {"every": "30m"},
+        }
+        async with (
+            serving(home, model, config=config, tools=[Probe(), switch]) as web,
+            looking(browser, web, size=size, scheme=scheme) as page,
+        ):
+            hand = Hand(page, keyboard=keyboard)
+            yield Stage(web, hand, telegram, gates, switch)
+
+
+@pytest.mark.parametrize(
+    ("size", "scheme", "keyboard"),
+    [(DESKTOP, "light", False), (PHONE, "dark", True)],
+    ids=["desktop", "phone"],
+)
+async def test_every_page_and_every_button(
+    tmp_path: Path, browser: Browser, size: Any, scheme: str, keyboard: bool
+) -> None:
+    async with _staged(tmp_path, browser, size=size, scheme=scheme, keyboard=keyboard) as stage:
+        await _conversations(stage)
+        await _a_chat(stage)
+        await _questions(stage)
+        await _facts(stage)
+        await _versions(stage)
+        await _searched(stage)
+        await _jobs(stage)
+        await _people(stage)
+        await _activity(stage)
+        await _figures(stage)
+        await _health(stage)
+        await _settings(stage)
+        assert buttons_of_templates() - stage.hand.pressed == set()
+        assert {*routes()} - stage.hand.asked == set()
+
+
+async def _conversations(stage: Stage) -> None:
+    page, hand = stage.page, stage.hand
+    await stage.open("/")
+    await hand.look()
+    shown = page.locator("#list li")
+    await expect(shown).to_have_count(41)
+    await hand.press(page.locator("[data-more]"))
+    await expect(shown).to_have_count(46)
+    await hand.write("Search conversations", "cli:44")
+    await expect(shown).to_have_count(1)
+    await stage.open("/chat?c=cli:long")
+    await expect(page.get_by_text("it can be read here")).to_be_visible()
+    await hand.look()
+    sentences = page.locator(".item.mine")
+    await expect(sentences).to_have_count(60)
+    await hand.button("Older messages")
+    await expect(sentences).to_have_count(240)
+    await hand.button("Older messages")
+    await expect(sentences).to_have_count(LONG)
+    await page.reload()
+    await hand.press(page.get_by_label("More"))
+    await hand.write("Find in this conversation", "sentence 7")
+    await hand.press(page.locator("#found").get_by_role("link", name=re.compile("sentence 7$")))
+    await expect(page.locator("#m7")).to_contain_text("sentence 7")
+
+
+async def _a_chat(stage: Stage) -> None:
+    page, hand = stage.page, stage.hand
+    note = stage.web.home / "note.txt"
+    note.write_text("milk and bread")
+    await stage.open("/chat?list=1")
+    await hand.follow("New chat")
+    await page.wait_for_url("**/chat?c=**")
+    await page.wait_for_load_state("load")
+    chat = page.url.rpartition("c=")[2].replace("%3A", ":")
+    await hand.attach(str(note))
+    await hand.button("Do not send note.txt")
+    await expect(page.locator("#attached li")).to_have_count(0)
+    await hand.attach(str(note))
+    await stage.say("a probe, please")
+    said = page.locator(".item.assistant")
+    await expect(said.last).to_contain_text("It is done.")
+    async with page.expect_download() as download:
+        await hand.press(page.locator(".item.mine a.file"))
+    path = await (await download.value).path()
+    assert await asyncio.to_thread(path.read_text, "utf-8") == "milk and bread"
+    await hand.press(page.locator(".item .step summary"))
+    await expect(page.get_by_label("What was asked")).to_have_text("text: one")
+    await hand.look()
+
+    await stage.say("hello")
+    await expect(page.locator(".item.mine")).to_have_count(2)
+    await expect(said.last).to_contain_text("Hello there.")
+    await hand.press(page.get_by_label("Actions"))
+    await hand.button("Retry the last turn")
+    await expect(page.locator("#now > *")).to_have_count(0)
+    await expect(page.locator(".item.mine")).to_have_count(2)
+    await expect(said.last).to_contain_text("Hello there.")
+    await hand.press(page.get_by_label("Actions"))
+    await hand.button("Undo the last turn")
+    await expect(page.locator(".item.extra").last).to_contain_text("Took back the last turn")
+    await expect(page.locator(".item.mine")).to_have_count(1)
+    await stage.say("think")
+    await stage.gates["think"].reached.wait()
+    await hand.button("Stop")
+    await expect(page.locator("#now > *")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+
+    await stage.say("remind me")
+    await stage.expect_text("Call Ana")
+    (job,) = (await stage.web.ask("cron.list"))["jobs"]
+    assert job["reminder"]
+    await hand.button("Remove", page.locator("#messages"))
+    await expect(page.locator(".item.extra").last).to_contain_text(job["id"])
+    assert (await stage.web.ask("cron.list"))["jobs"] == []
+
+    await hand.press(page.get_by_label("More"))
+    await hand.write("Title", "About lists")
+    await hand.button("Rename")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("About lists")
+    await hand.press(page.get_by_label("More"))
+    async with page.expect_download() as download:
+        await hand.follow("Export as Markdown")
+    path = await (await download.value).path()
+    exported = await asyncio.to_thread(path.read_text, "utf-8")
+    assert exported.startswith("# About lists\n")
+    assert "It is **done**." in exported
+    shown = await stage.web.ask("conversations.show", key=chat)
+    assert shown["title"] == "About lists"
+    await _notifications(stage)
+
+
+async def _notifications(stage: Stage) -> None:
+    """They say that something came, and nothing of it."""
+    page, hand = stage.page, stage.hand
+    await hand.button("Notify me of replies")
+    await stage.expect_text("The browser does not allow it.")
+    await page.evaluate(_ALLOWED)
+    await hand.button("Notify me of replies")
+    await stage.expect_text("You are notified")
+    await page.keyboard.press("Escape")
+    await stage.say("hello again")
+    await expect(page.locator(".item.assistant").last).to_contain_text("Hello there.")
+    told = await page.evaluate("window.told")
+    assert {(title, given["body"]) for title, given in told} == {
+        ("nanobot", "There is a new message.")
+    }
+
+
+_ALLOWED = """() => {
+    window.told = [];
+    window.Notification = class {
+        static permission = "granted";
+        static requestPermission = async () => "granted";
+        constructor(...given) { window.told.push(given); }
+    };
+    Object.defineProperty(document, "hidden", { get: () => true });
+}"""
+"""A browser that allows notifications, with its page in the background."""
+
+
+async def _questions(stage: Stage) -> None:
+    """All four answers, and taking back what was allowed."""
+    page, hand, called = stage.page, stage.hand, stage.switch.called
+    card, said = page.locator(".approval"), page.locator(".item.assistant")
+
+    async def answered(answer: str, times: int) -> None:
+        before = await page.locator(".item.mine").count()
+        await stage.say("the light")
+        await expect(page.locator(".item.mine")).to_have_count(before)  # held back with its turn
+        if answer:
+            await expect(card.get_by_label("What would be done")).to_have_text("on, exactly")
+            await hand.button(answer, card)
+        await expect(page.locator(".item.mine")).to_have_count(before + 1)
+        await expect(said.last).to_contain_text("It is done.")
+        await expect(card).to_have_count(0)
+        assert len(called) == times
+
+    chat = page.url
+    await answered("Deny", 0)
+    await answered("Approve", 1)
+    for number, (answer, lasts) in enumerate(
+        [("For this chat today", "until midnight"), ("Always", "always")]
+    ):
+        await answered(answer, 2 + 2 * number)
+        await answered("", 3 + 2 * number)
+        await stage.open("/activity")
+        await hand.follow("Approvals")
+        await stage.expect_text("each call of light")
+        await hand.look()
+        (given,) = (await stage.web.ask("approvals.list"))["approvals"]
+        assert lasts in given["lasts"]
+        await hand.button("Take it back")
+        await stage.expect_text("Nothing is: you are asked each time.")
+        assert (await stage.web.ask("approvals.list"))["approvals"] == []
+        await page.goto(chat)
+    done = [(one["outcome"], one["by"]) for one in stage.audited("switch") if "by" in one]
+    assert {by for _, by in done} == {"web:owner"}
+
+
+async def _facts(stage: Stage) -> None:
+    page, hand, file = stage.page, stage.hand, stage.memory / "MEMORY.md"
+
+    async def open_fact(words: str) -> None:
+        await hand.follow("Memory")
+        await hand.press(page.get_by_role("link", name=words))
+
+    await hand.follow("Memory")
+    await hand.look()
+    await hand.choose("Whose", "people/telegram_9 (1)")
+    await hand.button("Show")
+    await stage.expect_text("Speaks Finnish")
+    await open_fact("Ana was born")
+    await stage.expect_text("Version 1")
+    await hand.look()
+    await hand.write("What it says", "Ana was born on 4 May")
+    await hand.button("Save")
+    await stage.expect_text("It says so now: version 2.")
+    assert "- Ana was born on 4 May\n" in file.read_text()
+    await open_fact("Ana was born on 4 May")
+    await hand.choose("Importance", "5")
+    await hand.button("Set")
+    await expect(page.get_by_text("importance 5", exact=True)).to_be_visible()
+    await open_fact("Tom works")
+    await hand.follow("Forget …")
+    await expect(page.get_by_label("What would go")).to_contain_text("1 line")
+    await hand.look()
+    await hand.follow("Keep it")
+    await hand.follow("Forget …")
+    await hand.button("Forget")
+    await stage.expect_text("Forgotten: 1 lines")
+    assert "Tom" not in file.read_text()
+    await open_fact("Old Birnbaum")
+    await hand.follow("Forget …")
+    await hand.follow("Erase it everywhere instead …")
+    await stage.expect_text("This cannot be undone")
+    await hand.look()
+    await hand.button("Erase")
+    await expect(page.locator(".told")).to_be_visible()
+    left = [one for one in stage.web.home.rglob("*") if one.is_file()]
+    assert [one for one in left if b"Birnbaum" in one.read_bytes()] == []
+    await hand.follow("Waiting (2)")
+    await hand.look()
+    museum = page.get_by_role("region").filter(has_text="museum")
+    await hand.button("Remember", museum)
+    await stage.expect_text("It is remembered now.")
+    await hand.button("Drop")
+    await stage.expect_text("Nothing waits.")
+    assert "museum" in file.read_text()
+    assert "baker" not in file.read_text()
+    for name in ("edit", "importance", "forget", "accept", "drop"):
+        assert {one["by"] for one in stage.audited(f"memory.{name}")} == {"web:owner"}, name
+
+
+async def _versions(stage: Stage) -> None:
+    page, hand, file = stage.page, stage.hand, stage.memory / "MEMORY.md"
+    await hand.follow("Facts")
+    await hand.write("What it says", "The cat is called Miso")
+    await hand.write("Section (may be empty)", "Animals")
+    await hand.button("Remember")
+    await stage.expect_text("It says so now")
+    number = (await stage.web.ask("memory.log"))["version"]
+    await hand.follow("Versions")
+    await hand.press(page.get_by_text(f"What changed in version {number}"))
+    await expect(page.locator("ins").last).to_have_text("+- The cat is called Miso")
+    await hand.look()
+    await hand.button(f"Undo version {number}")
+    await stage.expect_text(f"change {number} undone")
+    assert "Miso" not in file.read_text()
+    await hand.button(f"Back to version {number}")
+    await stage.expect_text(f"back to version {number}")
+    assert "Miso" in file.read_text()
+    await hand.press(page.locator(f'a[href*="/memory/version?"][href$="n={number}"]'))
+    await hand.look()
+    await hand.button("Undo")
+    await stage.expect_text(f"change {number} undone")
+    assert "Miso" not in file.read_text()
+    await hand.press(page.locator(f'a[href*="/memory/version?"][href$="n={number}"]'))
+    await hand.button("Back to here")
+    await stage.expect_text(f"back to version {number}")
+    assert "Miso" in file.read_text()
+    assert [one["by"] for one in stage.audited("memory.restore")] == ["web:owner"] * 4
+
+
+async def _searched(stage: Stage) -> None:
+    page, hand = stage.page, stage.hand
+    await hand.follow("Notes")
+    await stage.expect_text("the key is under the mat")
+    await hand.look()
+    await hand.follow("History")
+    await stage.expect_text("The trip is in June")
+    await hand.look()
+    await hand.follow("Search")
+    await hand.write("Search for", "remind")
+    await hand.choose("Said by", "user")
+    await hand.button("Search")
+    await expect(page.locator(".hit").first).to_contain_text("remind me")
+    await hand.look()
+    await hand.write("To", "2020-01-01")
+    await hand.button("Search")
+    await stage.expect_text("Nothing was found")
+
+
+async def _jobs(stage: Stage) -> None:
+    page, hand = stage.page, stage.hand
+    await hand.follow("Jobs")
+    await hand.press(page.get_by_text("HEARTBEAT.md", exact=True))
+    await expect(page.get_by_label("HEARTBEAT.md")).to_contain_text("look after the plants")
+    await hand.look()
+    await hand.write("When", "every day at 8")
+    await hand.choose("What", "Send this text")
+    await hand.write("Text", "Water the plants")
+    await hand.button("Schedule")
+    job = page.get_by_role("listitem").filter(has_text="Water the plants")
+    await expect(job).to_contain_text("Next 20")
+    await hand.button("Pause Water the plants")
+    await expect(job).to_contain_text("paused")
+    (stored,) = (await stage.web.ask("cron.list"))["jobs"]
+    assert (stored["enabled"], stored["reminder"]) == (False, True)
+    await hand.button("Resume Water the plants")
+    await expect(job).not_to_contain_text("paused")
+    await hand.button("Run Water the plants now")
+    await stage.expect_text("runs now")
+    await hand.look()
+    await hand.button("Remove Water the plants")
+    await stage.expect_text("Nothing is scheduled.")
+    assert (await stage.web.ask("cron.list"))["jobs"] == []
+    for word in ("add", "pause", "resume", "run", "remove"):
+        done = stage.audited(f"cron.{word}")[-1]
+        assert (done["by"], done["changed"]) == ("web:owner", f"id {stored['id']}"), word
+    await hand.write("When", "every 2h")
+    await hand.choose("What", "Give the agent this task")
+    await hand.write("Text", "Look at the news")
+    await hand.button("Schedule")
+    await stage.expect_text("every 2h")
+    assert not (await stage.web.ask("cron.list"))["jobs"][0]["reminder"]
+    await _helpers(stage)
+
+
+async def _helpers(stage: Stage) -> None:
+    page, hand = stage.page, stage.hand
+    await stage.open("/chat/new")
+    chat = page.url
+    await stage.say("ask a helper")
+    await stage.gates["look around"].reached.wait()
+    await hand.follow("Jobs")
+    helper = page.get_by_role("listitem").filter(has_text="Scout")
+    await expect(helper).to_contain_text("look around")
+    await hand.look()
+    stage.gates["look around"].opened.set()
+    await hand.press(helper.get_by_role("link"))
+    await page.wait_for_url(chat)
+    await stage.expect_text("Scout")
+    await hand.follow("Jobs")
+    await stage.expect_text("No helper is at work.")
+
+
+async def _people(stage: Stage) -> None:
+    page, hand, telegram = stage.page, stage.hand, stage.telegram
+    for number, name in enumerate(("Eve", "Max"), 100):
+        telegram.person(number, first_name=name)
+        telegram.say("hello", user=number)
+        await telegram.received(1, number)
+    codes = {one["name"]: one["code"] for one in (await stage.web.ask("pair.list"))["requests"]}
+    await hand.follow("People")
+    await expect(page.get_by_role("row").filter(has_text="telegram").first).to_contain_text(
+        "running"
+    )
+    await hand.look()
+    await hand.button("Let Eve in")
+    await stage.expect_text("can talk to me now")
+    await hand.write("A code that somebody gave you", codes["Max"])
+    await hand.button("Let in")
+    await expect(page.get_by_role("button", name="Shut Max out")).to_be_visible()
+    inside = (await stage.web.ask("pair.list"))["approved"]
+    assert {one["address"] for one in inside} == {"telegram:100", "telegram:101"}
+    await hand.look()
+    async with stage.web.visit("telegram:100") as eve, stage.web.visit("telegram:101") as max:
+        await hand.button("Shut Eve out")
+        await expect(page.get_by_role("button", name="Shut Eve out")).to_have_count(0)
+        assert (await eve.get("/memory"))[0] == 401
+        assert (await max.get("/memory"))[0] == 200
+        await page.reload()
+        await hand.press(page.get_by_role("button", name=re.compile("^Sign out telegram:101")))
+        await stage.expect_text("is signed out.")
+        assert (await max.get("/memory"))[0] == 401
+    for operation in ("pair.approve", "pair.revoke", "web.revoke"):
+        assert {one["by"] for one in stage.audited(operation)} == {"web:owner"}, operation
+
+
+async def _activity(stage: Stage) -> None:
+    page, hand = stage.page, stage.hand
+    await hand.follow("Activity")
+    await hand.look()
+    await hand.choose("Outcome", "stopped")
+    await hand.button("Show")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await hand.choose("Outcome", "done")
+    await hand.write("Chat", "web:none")
+    await hand.button("Show")
+    await stage.expect_text("No turns like these")
+    await hand.write("Chat", "")
+    await hand.button("Show")
+    await hand.press(page.locator("tbody th a").last)
+    await expect(page.locator(".waterfall tbody th")).to_contain_text(["model", "tool probe"])
+    await hand.press(page.locator(".step summary"))
+    await expect(page.get_by_label("What was asked")).to_contain_text("one")
+    await hand.look()
+    await hand.follow("What was logged during it")
+    await expect(page.get_by_label("Turn")).not_to_have_value("")
+    await hand.follow("Tool calls")
+    await hand.write("Tool", "cron.add")
+    await hand.button("Show")
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    await hand.look()
+    await hand.follow("Log")
+    await hand.choose("From level", "warning")
+    await hand.button("Show")
+    await expect(page.get_by_label("From level")).to_have_value("warning")
+    await hand.look()
+    async with page.expect_response("**/activity/log/new**"):
+        pass
+    await hand.tick("Follow")
+    await expect(page.get_by_label("Follow")).not_to_be_checked()
+
+
+async def _figures(stage: Stage) -> None:
+    page, hand = stage.page, stage.hand
+    await hand.follow("Figures")
+    for days in (90, 365):
+        await hand.follow(f"{days} days")
+        await page.wait_for_url(f"**days={days}")
+        await hand.press(page.get_by_text("Tokens, cache hits and cost as a table"))
+        await expect(page.locator("details tbody tr").first).to_be_visible()
+        await hand.look()
+
+
+async def _health(stage: Stage) -> None:
+    page, hand, web = stage.page, stage.hand, stage.web
+    await stage.open("/chat/new")
+    await stage.say("break")
+    await expect(page.locator(".item.extra, .item.assistant").last).to_be_visible()
+    await hand.follow("Health")
+    await hand.look()
+    row = page.locator("tr").filter(has_text="break")
+    name = await row.locator("th").inner_text()
+    await hand.button(f"Try {name} again")
+    await stage.expect_text(f"{name} is tried again.")
+    while not (await web.ask("queue.list"))["inbox"]:
+        pass
+    await hand.follow("Health")
+    await hand.button(f"Drop {name}")
+    await stage.expect_text(f"{name} is dropped.")
+    for do in ("retry", "drop"):
+        (done,) = stage.audited(f"queue.{do}")
+        assert (done["by"], done["changed"]) == ("web:owner", f"id {name}")
+    await hand.button("Make one now")
+    await stage.expect_text("A backup is being made.")
+    while (await web.ask("backup.list"))["making"]:
+        pass
+    (made,) = (await web.ask("backup.list"))["backups"]
+    assert (web.home / "backups" / made["name"]).stat().st_size == made["bytes"]
+    await hand.follow("Health")
+    await stage.expect_text(made["name"])
+    await hand.follow("Run all checks")
+    await expect(page.locator("tr", has_text="journal").first).to_contain_text("whole")
+    await hand.look()
+
+
+async def _settings(stage: Stage) -> None:
+    page, hand, file = stage.page, stage.hand, stage.web.home / "config.yaml"
+    await hand.follow("Settings")
+    await hand.look()
+    await hand.write("Search settings", "agent.max_iterations")
+    await hand.button("Search")
+    await hand.follow("agent.max_iterations")
+    await hand.look()
+    await hand.write("New value", "7")
+    await hand.button("Show the change")
+    await expect(page.get_by_label("Difference")).to_contain_text("max_iterations: 7")
+    assert "max_iterations" not in file.read_text()
+    await hand.look()
+    await hand.button("Apply")
+    await stage.expect_text("agent.max_iterations is changed.")
+    assert "max_iterations: 7" in file.read_text()
+    await stage.open("/settings")
+    await hand.tick("Only what is set")
+    await hand.button("Search")
+    await hand.look()
+    await hand.follow("agent.max_iterations")
+    await hand.button("Back to the default …")
+    await hand.button("Apply")
+    await stage.expect_text("agent.max_iterations is changed.")
+    assert "max_iterations" not in file.read_text()
+    assert {one["by"] for one in stage.audited("config.apply")} == {"web:owner"}
+    await hand.follow("Restart …")
+    await hand.look()
+    await hand.follow("Leave it running")
+    await hand.follow("Restart …")
+    await hand.button("Restart now")
+    await stage.expect_text("nanobot is restarting.")
+    assert stage.web.gateway.restart_requested
