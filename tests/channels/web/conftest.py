@@ -56,9 +56,7 @@ async def _driven(chromium: str) -> AsyncIterator[Browser]:
         yield await playwright.chromium.connect_over_cdp(chromium)
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def browser(_driven: Browser) -> AsyncIterator[Browser]:
+@pytest.fixture
+def browser(_driven: Browser) -> Browser:
     """The browser; each context in it is a person's of its own."""
-    yield _driven
-    for context in _driven.contexts[1:]:
-        await context.close()
+    return _driven

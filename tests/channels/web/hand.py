@@ -1,5 +1,5 @@
-"""A person's hand on a page: with a pointer, or on the keyboard alone. It keeps which buttons it
-pressed and what the browser asked for, so that a test can tell what nobody ever touched."""
+"""A person who uses a page on the keyboard alone. They keep which buttons they pressed and what the
+browser asked for, so that a test can tell what nobody ever touched."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import cache
 from importlib.resources import files
 from urllib.parse import urlsplit
 
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, ViewportSize, expect
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from tests.channels.web.looking import violations
+from tests.channels.web.looking import DESKTOP, PHONE, Scheme, violations
 
 _BY_ITSELF = """(one) => {
     const own = one.cloneNode(false), form = one.form?.cloneNode(false);
@@ -26,28 +26,23 @@ _UNREACHABLE = """() =>
 
 
 class Hand:
-    """`size` is the view's; with `keyboard` nothing is clicked, and what is pressed is reached by
-    Tab."""
+    """Nothing is clicked; what is pressed is reached by Tab."""
 
-    def __init__(self, page: Page, *, keyboard: bool) -> None:
-        self.page, self._keyboard = page, keyboard
+    def __init__(self, page: Page) -> None:
+        self.page = page
         self.pressed: set[str] = set()
         """The buttons, as `buttons_of_templates` names them."""
         self.asked: set[tuple[str, str]] = set()
         """Methods and paths of what the browser asked for."""
-        page.context.on(
-            "request", lambda request: self.asked.add((request.method, urlsplit(request.url).path))
-        )
+        page.on("request", lambda request: self._note(request.method, request.url))
+        page.on("download", lambda download: self._note("GET", download.url))
 
     async def press(self, what: Locator) -> None:
         """Press a button, follow a link, unfold what is folded."""
         await what.wait_for()
         self.pressed |= _buttons(await what.evaluate(_BY_ITSELF))
-        if self._keyboard:
-            await self._reach(what)
-            await self.page.keyboard.press("Enter")
-        else:
-            await what.click()
+        await self._reach(what)
+        await self.page.keyboard.press("Enter")
 
     async def button(self, name: str, inside: Locator | None = None) -> None:
         """Press the one button of that name."""
@@ -60,51 +55,47 @@ class Hand:
     async def write(self, label: str, text: str) -> None:
         """Write into an empty or a filled field."""
         field = self.page.get_by_label(label, exact=True)
-        if self._keyboard:
-            await self._reach(field)
-            await self.page.keyboard.press("Control+a")
-            await self.page.keyboard.type(text)
-        else:
-            await field.fill(text)
+        await self._reach(field)
+        await self.page.keyboard.press("Control+a")
+        await self.page.keyboard.type(text)
 
     async def choose(self, label: str, option: str) -> None:
         """Choose what a list offers."""
         field = self.page.get_by_label(label, exact=True)
-        if self._keyboard:
-            await self._reach(field)
-            await self.page.keyboard.press("Home")
-            while await field.evaluate("(one) => one.selectedOptions[0].text") != option:
-                await self.page.keyboard.press("ArrowDown")
-        else:
-            await field.select_option(label=option)
+        await self._reach(field)
+        await self.page.keyboard.press("Home")
+        while await field.evaluate("(one) => one.selectedOptions[0].text") != option:
+            await self.page.keyboard.press("ArrowDown")
 
     async def tick(self, label: str) -> None:
         """Change a box to tick."""
         field = self.page.get_by_label(label, exact=True)
-        if self._keyboard:
-            await self._reach(field)
-            await self.page.keyboard.press("Space")
-        else:
-            await field.click()
+        await self._reach(field)
+        await self.page.keyboard.press("Space")
 
     async def attach(self, path: str) -> None:
         """Choose a file to send."""
         field = self.page.get_by_label("Add files")
         async with self.page.expect_file_chooser() as chosen:
-            if self._keyboard:
-                await self._reach(field)
-                await self.page.keyboard.press("Enter")
-            else:
-                await field.locator("..").click()
+            await self._reach(field)
+            await self.page.keyboard.press("Enter")
         await (await chosen.value).set_files(path)
 
     async def look(self) -> None:
-        """That everybody can read and use what is in view."""
+        """That everybody can read and use what is in view: on a phone at night, and on a desktop by
+        day."""
         page = self.page
-        assert await violations(page) == [], page.url
-        assert await page.evaluate(_UNREACHABLE) == [], page.url
-        wide = await page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
-        assert wide[0] <= wide[1], page.url
+        views: tuple[tuple[ViewportSize, Scheme], ...] = ((DESKTOP, "light"), (PHONE, "dark"))
+        for size, scheme in views:
+            await page.set_viewport_size(size)
+            await page.emulate_media(color_scheme=scheme)
+            assert await violations(page) == [], (page.url, scheme)
+            assert await page.evaluate(_UNREACHABLE) == [], (page.url, scheme)
+            wide = await page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= size["width"], (page.url, scheme)
+
+    def _note(self, method: str, url: str) -> None:
+        self.asked.add((method, urlsplit(url).path))
 
     async def _reach(self, what: Locator) -> None:
         """Come to it from what is before it."""

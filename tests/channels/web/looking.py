@@ -5,28 +5,67 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from importlib.resources import files
-from typing import Any
+from typing import Literal
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect
 
 from tests.channels.web.support import Served
 
-DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+DESKTOP, PHONE = ViewportSize(width=1280, height=800), ViewportSize(width=390, height=844)
+Scheme = Literal["light", "dark"]
 expect.set_options(timeout=20_000)
 _AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
-_RUN = "axe.run(document, {resultTypes: ['violations']})"  # what is right is not listed
+_RUN = "axe.run(document, {resultTypes: ['violations'], preload: false})"
+"""What is right is not listed; there is nothing from elsewhere to load."""
 
 
 @contextlib.asynccontextmanager
 async def looking(
-    browser: Browser, web: Served, *, account: str = "", size: Any = None, scheme: str = "light"
+    browser: Browser,
+    web: Served,
+    *,
+    account: str = "",
+    size: ViewportSize = DESKTOP,
+    scheme: Scheme = "light",
 ) -> AsyncIterator[Page]:
     """A page of somebody who signed in by a link. At the end nothing was asked of another host, no
     script failed and nothing was against the page's policy."""
-    context = await browser.new_context(viewport=size or DESKTOP, color_scheme=scheme)  # type: ignore[arg-type]
-    page = await context.new_page()
-    page.set_default_timeout(15_000)
+    async with _apart(browser) as context:
+        page = await context.new_page()
+        page.set_default_timeout(15_000)
+        await page.set_viewport_size(size)
+        await page.emulate_media(color_scheme=scheme)
+        async with _watched(page, web):
+            await page.goto(await web.link(account))
+            await page.wait_for_url("**/chat**")
+            yield page
+
+
+@contextlib.asynccontextmanager
+async def _apart(browser: Browser) -> AsyncIterator[BrowserContext]:
+    """A context that knows nothing of the others. Making one takes Chromium a second, so it is used
+    again, unless a test failed in it: without its pages and cookies, all that the site leaves."""
+    free = _FREE.setdefault(browser, [])
+    context = free.pop() if free else await browser.new_context()
+    try:
+        yield context
+    except BaseException:
+        await context.close()
+        raise
+    for page in context.pages:
+        await page.close()
+    await context.clear_cookies()
+    free.append(context)
+
+
+_FREE: WeakKeyDictionary[Browser, list[BrowserContext]] = WeakKeyDictionary()
+
+
+@contextlib.asynccontextmanager
+async def _watched(page: Page, web: Served) -> AsyncIterator[None]:
+    """At the end nothing that happened on the page was wrong."""
     wrong: list[str] = []
 
     def asked(url: str) -> None:
@@ -40,13 +79,8 @@ async def looking(
         "console",
         lambda said: wrong.append(said.text) if "Security Policy" in said.text else None,
     )
-    try:
-        await page.goto(await web.link(account))
-        await page.wait_for_url("**/chat**")
-        yield page
-        assert wrong == []
-    finally:
-        await context.close()
+    yield
+    assert wrong == []
 
 
 async def violations(page: Page) -> list[str]:

@@ -10,7 +10,7 @@ from playwright.async_api import Browser, expect
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing.model import ScriptedModel, says
 from nanobot.upkeep.backups import exclusive_backup
-from tests.channels.web.looking import PHONE, looking, violations
+from tests.channels.web.looking import looking, violations
 from tests.channels.web.support import Web, serving
 
 HOSTILE = '<script>alert(1)</script>"\u202e'
@@ -57,20 +57,6 @@ async def test_what_waits_for_nothing_is_told(tmp_path: Path) -> None:
         assert (await visit.post("/health/queue", {"row": "in-1", "do": "list"}))[0] == 400
 
 
-async def test_a_backup_is_made_from_the_page(tmp_path: Path, browser: Browser) -> None:
-    async with serving(tmp_path) as web, looking(browser, web, size=PHONE, scheme="dark") as page:
-        await page.goto(f"{web.base}/health")
-        assert await violations(page) == []
-        await page.get_by_role("button", name="Make one now").click()
-        await expect(page.get_by_text("A backup is being made.")).to_be_visible()
-        while (await web.ask("backup.list"))["making"]:
-            pass
-        (made,) = (await web.ask("backup.list"))["backups"]
-        await page.goto(f"{web.base}/health")
-        await expect(page.get_by_text(made["name"])).to_be_visible()
-        assert (tmp_path / "backups" / made["name"]).stat().st_size == made["bytes"]
-
-
 async def test_a_backup_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     async with serving(tmp_path) as web, web.visit() as visit:
         with exclusive_backup(tmp_path):
@@ -79,17 +65,6 @@ async def test_a_backup_that_cannot_be_made_says_why(tmp_path: Path) -> None:
                 pass
         assert "The last one could not be made: " in (await visit.get("/health"))[1]
         assert (await web.ask("backup.list"))["backups"] == []
-
-
-async def test_the_checks_run_when_somebody_asks(tmp_path: Path, browser: Browser) -> None:
-    async with serving(tmp_path) as web, looking(browser, web) as page:
-        await page.goto(f"{web.base}/health")
-        await page.get_by_role("link", name="Run all checks").click(timeout=60_000)
-        await expect(page.locator("tr", has_text="gateway").first).to_contain_text(
-            "running", timeout=60_000
-        )
-        await expect(page.locator("tr", has_text="journal").first).to_contain_text("whole")
-        assert await violations(page) == []
 
 
 @pytest.mark.parametrize("path", ["/health", "/health/doctor"])

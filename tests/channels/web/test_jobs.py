@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.async_api import Browser, expect
 
-from tests.channels.web.looking import DESKTOP, PHONE, looking, violations
+from tests.channels.web.looking import looking, violations
 from tests.channels.web.support import Visit, serving
 
 HOSTILE = "<script>alert(1)</script> \"'><img src=x onerror=alert(2)> \u202edne"
@@ -20,13 +19,12 @@ def _audited(home: Path, operation: str) -> list[dict[str, Any]]:
     return [one for line in lines if (one := json.loads(line))["tool"] == operation]
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
 async def test_a_job_is_added_paused_resumed_run_and_removed(
-    tmp_path: Path, browser: Browser, size: dict[str, int], scheme: str
+    tmp_path: Path, browser: Browser
 ) -> None:
     async with (
         serving(tmp_path) as web,
-        looking(browser, web, size=size, scheme=scheme) as page,
+        looking(browser, web) as page,
     ):
         await page.get_by_role("link", name="Jobs", exact=True).click()
         assert await violations(page) == []

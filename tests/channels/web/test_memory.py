@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.channels.web.looking import PHONE, looking, violations
+from tests.channels.web.looking import looking, violations
 from tests.channels.web.support import Visit, Web, serving
 
 FACTS = "# Memory\n\n## People\n\n- Ana was born on 3 May\n- Tom works at the harbour\n"
@@ -85,51 +85,6 @@ async def test_a_fact_is_explained_edited_weighed_and_forgotten(
         assert "Tom" not in json.dumps(forgot)
 
 
-async def test_a_change_is_undone_and_all_files_go_back_on_a_phone_by_keyboard(
-    tmp_path: Path, browser: Browser
-) -> None:
-    file = _remember(tmp_path)
-    async with (
-        serving(tmp_path) as web,
-        looking(browser, web, size=PHONE, scheme="dark") as page,
-    ):
-        await page.goto(f"{web.base}/memory")
-        await page.get_by_label("What it says").fill("The cat is called Miso")
-        await page.keyboard.press("Enter")
-        await expect(page.get_by_role("link", name="The cat is called Miso")).to_be_visible()
-        await page.get_by_role("link", name="Versions").focus()
-        await page.keyboard.press("Enter")
-        await page.get_by_text("What changed in version 2").focus()
-        await page.keyboard.press("Enter")
-        await expect(page.locator("ins")).to_have_text("+- The cat is called Miso")
-        assert await violations(page) == []
-        await page.get_by_role("button", name="Undo version 2").focus()
-        await page.keyboard.press("Enter")
-        await expect(page.get_by_text("Done: change 2 undone, as version 3.")).to_be_visible()
-        assert "Miso" not in file.read_text()
-        await page.get_by_role("button", name="Back to version 2").click()
-        await expect(page.get_by_text("Done: back to version 2, as version 4.")).to_be_visible()
-        assert "Miso" in file.read_text()
-        assert [one["by"] for one in _audited(tmp_path, "memory.restore")] == ["web:owner"] * 2
-
-
-async def test_what_waits_is_accepted_or_dropped(tmp_path: Path, browser: Browser) -> None:
-    file = _remember(tmp_path, waiting=WAITING)
-    async with serving(tmp_path) as web, looking(browser, web) as page:
-        await page.goto(f"{web.base}/memory")
-        await page.get_by_role("link", name="Waiting (2)").click()
-        assert await violations(page) == []
-        museum = page.get_by_role("region").filter(has_text="museum")
-        await museum.get_by_role("button", name="Remember").click()
-        await expect(page.get_by_text("It is remembered now.")).to_be_visible()
-        await page.get_by_role("button", name="Drop").click()
-        await expect(page.get_by_text("Nothing waits.")).to_be_visible()
-        assert "museum" in file.read_text()
-        assert "baker" not in file.read_text()
-        for name in ("memory.accept", "memory.drop"):
-            assert [one["by"] for one in _audited(tmp_path, name)] == ["web:owner"]
-
-
 async def test_a_person_sees_and_changes_their_own_memory_and_no_other(tmp_path: Path) -> None:
     _remember(tmp_path, waiting=WAITING)
     theirs = _remember(tmp_path, "people/telegram_7", "- Speaks Finnish\n")
@@ -157,38 +112,6 @@ async def test_a_person_sees_and_changes_their_own_memory_and_no_other(tmp_path:
         assert theirs.read_text() == "- Speaks Finnish and Sami\n"
         (done,) = _audited(tmp_path, "memory.edit")
         assert (done["by"], done["scope"]) == ("web:telegram:7", "people/telegram_7")
-
-
-async def test_the_owner_chooses_a_scope(tmp_path: Path, browser: Browser) -> None:
-    _remember(tmp_path)
-    _remember(tmp_path, "people/telegram_7", "- Speaks Finnish\n")
-    async with serving(tmp_path) as web, looking(browser, web) as page:
-        await page.goto(f"{web.base}/memory")
-        await page.get_by_label("Whose").select_option("people/telegram_7")
-        await page.get_by_role("button", name="Show").click()
-        await expect(page.get_by_role("link", name="Speaks Finnish")).to_be_visible()
-        await expect(page.get_by_text("Ana")).to_have_count(0)
-
-
-async def test_search_shows_hits_in_their_context_with_filters(
-    tmp_path: Path, browser: Browser
-) -> None:
-    async with serving(tmp_path) as web, looking(browser, web) as page:
-        await page.get_by_role("link", name="New chat").first.click()
-        for words in ("The concert begins at eight", "We meet at the fountain"):
-            replies = await page.locator(".item.assistant").count()
-            await page.get_by_label("Message", exact=True).fill(words)
-            await page.keyboard.press("Enter")
-            await expect(page.locator(".item.assistant")).to_have_count(replies + 1)
-        await page.goto(f"{web.base}/memory/search")
-        await page.get_by_label("Search for").fill("concert")
-        await page.get_by_label("Said by").select_option("user")
-        await page.get_by_role("button", name="Search").click()
-        await expect(page.locator(".hit").first).to_contain_text("The concert begins at eight")
-        assert await violations(page) == []
-        await page.get_by_label("To").fill("2020-01-01")
-        await page.get_by_role("button", name="Search").click()
-        await expect(page.get_by_text("Nothing was found")).to_be_visible()
 
 
 async def test_notes_and_history_are_shown(tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.async_api import Browser, expect
 
 from nanobot.session.records import Metadata, encode, stem_of
-from tests.channels.web.looking import DESKTOP, PHONE, looking, violations
+from tests.channels.web.looking import looking, violations
 from tests.channels.web.support import Visit, Web, serving
 from tests.doubles.telegram import FakeTelegram
 
@@ -43,13 +42,10 @@ async def _with_strangers(home: Path, *names: str) -> AsyncIterator[Web]:
             yield web
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
-async def test_somebody_is_let_in_and_shut_out_again(
-    tmp_path: Path, browser: Browser, size: dict[str, int], scheme: str
-) -> None:
+async def test_somebody_is_let_in_and_shut_out_again(tmp_path: Path, browser: Browser) -> None:
     async with (
         _with_strangers(tmp_path, HOSTILE) as web,
-        looking(browser, web, size=size, scheme=scheme) as page,
+        looking(browser, web) as page,
     ):
         await page.get_by_role("link", name="People", exact=True).click()
         await expect(page.get_by_role("row").filter(has_text="telegram")).to_contain_text("running")

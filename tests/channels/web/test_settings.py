@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from nanobot.errors import NanobotError
-from tests.channels.web.looking import PHONE, looking, violations
+from tests.channels.web.looking import looking, violations
 from tests.channels.web.support import Visit, free_port, serving
 
 PREFIX = '"><script>x'
@@ -48,22 +48,6 @@ async def test_a_change_is_shown_first_and_written_then(tmp_path: Path, browser:
         done = json.loads(line)
         assert (done["tool"], done["by"]) == ("config.apply", "web:owner")
         assert done["changed"] == "changed agent.on_busy"
-
-
-async def test_a_key_goes_back_to_its_default(tmp_path: Path, browser: Browser) -> None:
-    config = {"agent": {"max_iterations": 7}}
-    async with (
-        serving(tmp_path, config=config) as web,
-        looking(browser, web, size=PHONE, scheme="dark") as page,
-    ):
-        _as_people_write(tmp_path, "agent:\n  max_iterations: 7\n")
-        await page.goto(f"{web.base}/settings?set=1")
-        assert await violations(page) == []
-        await page.get_by_role("link", name="agent.max_iterations").click()
-        await page.get_by_role("button", name="Back to the default").click()
-        await page.get_by_role("button", name="Apply").click()
-        await expect(page.get_by_text("agent.max_iterations is changed.")).to_be_visible()
-    assert "max_iterations" not in (tmp_path / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize(
