@@ -5,176 +5,29 @@ a desktop by day as well. With a pointer there are tests for each page beside th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import yaml
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, expect
 
-from nanobot.providers.port import Prompt, Reply
-from nanobot.session.records import Metadata, encode, stem_of
-from nanobot.testing.model import ScriptedModel, calls, says
-from nanobot.tooling import Arguments, Repeatable, Risk, TurnContext
 from nanobot_web.channel import routes
-from tests.channels.web.hand import Hand, buttons_of_templates
-from tests.channels.web.looking import PHONE, looking
-from tests.channels.web.support import Web, serving
-from tests.doubles.telegram import FakeTelegram
-from tests.support import Gate, Probe
-
-FACTS = (
-    "# Memory\n\n## People\n\n- Ana was born on 3 May\n- Tom works at the harbour\n- Old Birnbaum\n"
-)
-WAITING = (
-    "# Waiting for your word\n"
-    "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: The museum opens at ten\n"
-    "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: The baker is closed on Mondays\n"
-)
-ENTRY = {
-    "cursor": 1, "timestamp": "2026-03-10T14:23:00+01:00", "type": "consolidation",
-    "session": "cli:long", "range": [1, 4], "summary": "[2026-03-10 14:23] We planned it.",
-    "key_facts": ["The trip is in June"], "operations": [], "origin": [],
-}  # fmt: skip
-LONG = 70
-
-
-@dataclass(frozen=True)
-class Switch(Probe):
-    """What the owner is asked about, and can allow for longer."""
-
-    name: str = "switch"
-
-    async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
-        return Risk("mcp", "switch the light", "on, exactly")
-
-    async def repeatable(self, arguments: Arguments, caller: TurnContext) -> Repeatable:
-        return Repeatable("mcp:home/light", "as it is", "each call of light", f"tool:{self.name}")
-
-
-def _answer(prompt: Prompt) -> Reply:
-    """What the model says to what was said last."""
-    last = prompt.messages[-1]
-    if last.role == "tool":
-        return says("It is **done**.")
-    for word, reply in {
-        "probe": calls("probe", text="one"),
-        "light": calls("switch", text="on"),
-        "remind": calls("cron", action="remind", schedule="tomorrow 9:00", message="Call Ana"),
-        "helper": calls("spawn", task="look around", label="Scout"),
-    }.items():
-        if word in last.text:
-            return reply
-    if "break" in last.text:
-        raise RuntimeError("the model is upset")
-    return says("**Hello** there.")
-
-
-@dataclass
-class Stage:
-    """A nanobot that has something on each page, and somebody's hand on it."""
-
-    web: Web
-    hand: Hand
-    telegram: FakeTelegram
-    gates: dict[str, Gate]
-    switch: Switch
-
-    @property
-    def page(self) -> Page:
-        """What the hand is on."""
-        return self.hand.page
-
-    @property
-    def memory(self) -> Path:
-        """The owner's folder of it."""
-        return self.web.home / "workspace" / "memory"
-
-    async def open(self, at: str) -> None:
-        """Go to an address."""
-        await self.page.goto(f"{self.web.base}{at}")
-
-    async def say(self, text: str) -> None:
-        """Write a message in the chat that is open, and send it."""
-        await self.hand.write("Message", text)
-        await self.hand.button("Send")
-        await expect(self.page.get_by_label("Message", exact=True)).to_have_value("")
-
-    async def expect_text(self, text: str) -> None:
-        """What the page says sooner or later."""
-        await expect(self.page.get_by_text(text).first).to_be_visible()
-
-    def audited(self, operation: str) -> list[dict[str, Any]]:
-        """What the audit log has of an operation, the oldest first."""
-        lines = (self.web.home / "logs" / "audit.jsonl").read_text().splitlines()
-        return [one for line in lines if (one := json.loads(line)).get("tool") == operation]
-
-
-def _furnish(home: Path) -> None:
-    """What people had before."""
-    memory, theirs = home / "workspace" / "memory", home / "workspace" / "people" / "telegram_9"
-    for folder in (memory, theirs / "memory", home / "sessions"):
-        folder.mkdir(parents=True)
-    (memory / "MEMORY.md").write_text(FACTS)
-    (memory / "pending.md").write_text(WAITING)
-    (memory / "2026-11-20.md").write_text("# 2026-11-20\n\n- 10:00 the key is under the mat\n")
-    (memory / "history.jsonl").write_text(json.dumps(ENTRY) + "\n")
-    (theirs / "memory" / "MEMORY.md").write_text("- Speaks Finnish\n")
-    (home / "workspace" / "HEARTBEAT.md").write_text("- look after the plants\n")
-    then = datetime(2026, 1, 1, tzinfo=UTC)
-    for number in range(45):
-        key = f"cli:{number}"
-        path = home / "sessions" / f"{stem_of(key)}.jsonl"
-        path.write_text(encode(Metadata(key, then, then + timedelta(days=number))))
-    said = [
-        {"role": "user", "seq": seq, "content": f"sentence {seq}", "timestamp": then.isoformat()}
-        for seq in range(1, LONG + 1)
-    ]
-    lines = [encode(Metadata("cli:long", then, then)), *(json.dumps(one) + "\n" for one in said)]
-    (home / "sessions" / f"{stem_of('cli:long')}.jsonl").write_text("".join(lines))
-
-
-@contextlib.asynccontextmanager
-async def _staged(home: Path, browser: Browser) -> AsyncIterator[Stage]:
-    _furnish(home)
-    gates = {"think": Gate(), "look around": Gate()}
-
-    async def held() -> None:
-        for word, gate in gates.items():
-            if word in model.prompts[-1].messages[-1].text:
-                await gate()
-
-    model, switch = ScriptedModel(author=_answer, hold=held), Switch(effects=True)
-    async with FakeTelegram() as telegram:
-        channel = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
-        config = {
-            "owner": {"telegram": ["7"]},
-            "channels": {"telegram": channel, "web": {"enabled": True}},
-            "tools": {"approval": {"mcp": "ask"}},
-            "heartbeat": {"every": "30m"},
-        }
-        async with (
-            serving(home, model, config=config, tools=[Probe(), switch]) as web,
-            looking(browser, web, size=PHONE, scheme="dark") as page,
-        ):
-            yield Stage(web, Hand(page), telegram, gates, switch)
+from tests.channels.web.hand import buttons_of_templates
+from tests.channels.web.stage import LONG, NOTIFYING, Stage, staged
 
 
 async def test_every_page_and_every_button(tmp_path: Path, browser: Browser) -> None:
     pressed, asked = set[str](), set[tuple[str, str]]()
     for number, walk in enumerate(_WALKS):
-        async with _staged(tmp_path / str(number), browser) as stage:
+        async with staged(tmp_path / str(number), browser) as stage:
             for step in walk:
                 await step(stage)
             pressed |= stage.hand.pressed
             asked |= stage.hand.asked
-    assert buttons_of_templates() - pressed == set()
-    assert {*routes()} - asked == set()
+    linking = "/people/sign-in"  # needs a WhatsApp that is not linked: test_linking.py
+    assert buttons_of_templates() - pressed == {linking}
+    assert {*routes()} - asked == {("GET", linking), ("POST", linking)}
 
 
 async def _conversations(stage: Stage) -> None:
@@ -272,7 +125,7 @@ async def _notifications(stage: Stage) -> None:
     page, hand = stage.page, stage.hand
     await hand.button("Notify me of replies")
     await stage.expect_text("The browser does not allow it.")
-    await page.evaluate(_ALLOWED)
+    await page.evaluate(NOTIFYING)
     await hand.button("Notify me of replies")
     await stage.expect_text("You are notified")
     await page.keyboard.press("Escape")
@@ -282,18 +135,6 @@ async def _notifications(stage: Stage) -> None:
     assert {(title, given["body"]) for title, given in told} == {
         ("nanobot", "There is a new message.")
     }
-
-
-_ALLOWED = """() => {
-    window.told = [];
-    window.Notification = class {
-        static permission = "granted";
-        static requestPermission = async () => "granted";
-        constructor(...given) { window.told.push(given); }
-    };
-    Object.defineProperty(document, "hidden", { get: () => true });
-}"""
-"""A browser that allows notifications, with its page in the background."""
 
 
 async def _questions(stage: Stage) -> None:

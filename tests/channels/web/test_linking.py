@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, ViewportSize, expect
 
 from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.linked.login import SETTLING_SECONDS
-from tests.channels.web.looking import DESKTOP, PHONE, looking, violations
+from tests.channels.web.looking import DESKTOP, PHONE, Scheme, looking, violations
 from tests.channels.web.support import Web, serving
 from tests.channels.whatsapp.linked import programs
 from tests.channels.whatsapp.linked.programs import BUILDS, NEW_ENOUGH, program
@@ -60,7 +60,7 @@ async def _show_code(page: Page) -> None:
 
 @pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
 async def test_the_code_is_shown_to_the_owner_alone(
-    browser: Browser, size: dict[str, int], scheme: str
+    browser: Browser, size: ViewportSize, scheme: Scheme
 ) -> None:
     async with (
         _unlinked(FakeClock(), [QR]) as web,
