@@ -38,9 +38,8 @@ from nanobot.errors import StorageError, ToolError
 from nanobot.io import locked, storage_errors
 from nanobot.memory.documents import TRACKED
 from nanobot.memory.files import text_of
-from nanobot.memory.git import PACK_EVERY, Commit, Damaged, Repository, blob_id
+from nanobot.memory.git import PACK_EVERY, Damaged, Repository, blob_id
 from nanobot.memory.guard import summary_of_change
-from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import merge
 from nanobot.memory.lines import split as split_lines
 from nanobot.memory.repositories import is_split, repository_of, split
@@ -55,6 +54,7 @@ from nanobot.memory.version import (
     belongs,
     scope_of,
 )
+from nanobot.memory.versionlist import VersionList
 from nanobot.security.paths import Root
 from nanobot.tasks import paced
 
@@ -95,8 +95,7 @@ class GitStore:
         self._lock = threading.RLock()
         self._depth = 0
         self._is_recovered = False
-        self._versions: list[Version] = []
-        self._line_times: dict[str, tuple[str, dict[str, datetime]]] = {}
+        self._list = VersionList(self.repository, prefix)
         self._recorded_at: tuple[str, dict[str, str]] = ("", {})
 
     # Writing
@@ -206,7 +205,6 @@ class GitStore:
             if not self.repository.tip():
                 return 0
             self._settle()
-            self._line_times.clear()
             return self.repository.rewrite(redact_message, redact_content)
 
     @contextmanager
@@ -303,25 +301,7 @@ class GitStore:
         """All of this repository, oldest first. They are read once in a process, and then what is
         new."""
         with self.locked():
-            known, new = self._versions, list[Commit]()
-            last, tip = known[-1].commit if known else "", self.repository.tip()
-            if tip == last:  # it is asked for every text that is read
-                return known
-            for commit in paced(self.repository.chain(tip)):
-                if commit.id == last:
-                    break
-                new.append(commit)
-            else:
-                known = []  # the first time, or another history
-            tree = self.repository.commit(last).tree if known and new else ""
-            self._versions, number = list(known), known[-1].number if known else 0
-            for commit, changed in self.repository.changes(reversed(new), tree):
-                said = CommitMessage.parse(commit.message)
-                number = max(number + 1, said.number)  # it has none where a person committed it
-                blobs = {path: blob for path, blob in changed.items() if belongs(path, self.prefix)}
-                version = Version(number, commit.id, commit.when, said.scope, said.change, blobs)
-                self._versions.append(version)
-            return self._versions
+            return self._list.read()
 
     def at(self, number: int) -> Version | None:
         """The newest version whose number is not above `number`."""
@@ -374,24 +354,13 @@ class GitStore:
             count = min(2 * count, _BATCH)
             yield from reversed(snapshots)
 
-    def line_times(self, path: str) -> dict[str, datetime]:
-        """When each line of the newest version of `path` was written as it stands there, without
-        its importance. It reads back to the version that was the newest when it was asked
-        before."""
-        times, lines, newest = dict[str, datetime](), set[str](), ""
-        known, known_times = self._line_times.get(path, ("", times))
-        for snapshot in self.lineage(path):
-            if not newest:
-                newest, lines = snapshot.version.commit, _lines(snapshot.after)
-            if snapshot.version.commit == known:
-                times |= {line: known_times[line] for line in lines}
-                break
-            times |= dict.fromkeys(lines, snapshot.version.when)
-            lines &= _lines(snapshot.before)
-            if not lines:
-                break
-        self._line_times[path] = newest, times
-        return times
+    def snapshot(self, number: int, path: str) -> VersionSnapshot | None:
+        """What a version made of the file at `path`; None where it changed nothing of that."""
+        with self.locked():
+            version = self.at(number)
+            if version is None or version.number != number or path not in version.blobs:
+                return None
+            return VersionSnapshot(version, *self._texts(number, path))
 
     def applied_cursors(self) -> frozenset[int]:
         """The history entries of the scope on which a version rests."""
@@ -491,10 +460,6 @@ def _undone(text: str, steps: Sequence[tuple[str, str]]) -> tuple[str, tuple[str
             return text, merged.conflicts
         undone = merged.text
     return undone, ()
-
-
-def _lines(text: str) -> set[str]:
-    return {line.strip() for line in split_lines(without_importance(text)) if line.strip()}
 
 
 def _sha(content: bytes | None) -> str:

@@ -32,6 +32,7 @@ from nanobot.memory.gitstore import GitStore
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, apply_operations, split
 from nanobot.memory.taint import mark_of, unconfirmed_in
+from nanobot.memory.touched import LineTimes
 from nanobot.memory.version import Author, Change
 from nanobot.security.paths import Place, Root
 
@@ -89,6 +90,7 @@ class MemoryStore:
         self._prefix = prefix
         self._folder = f"{root.path}/{prefix}"
         self._versions = versions
+        self._written = LineTimes(versions) if versions else None
         self._quiesce = quiesce
         self._writing = asyncio.Lock()
         self._day = date.min
@@ -151,9 +153,9 @@ class MemoryStore:
 
         Without versions nothing is known, and nothing is told of lines not yet in a version.
         """
-        if self._versions is None:
+        if self._written is None:
             return {}
-        written, now = self._versions.line_times(self._prefix + path), self._clock.now()
+        written, now = self._written.of(self._prefix + path), self._clock.now()
         text = without_importance(self._read_now(path))
         lines = {line.strip() for line in split(text)}
         return {line: max(0, (now - written[line]).days) for line in lines if line in written}

@@ -31,6 +31,7 @@ from nanobot.memory.lines import Operation, numbered_blocks, split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.store import day_of, note_path
+from nanobot.memory.touched import Touched, bare, versions_touching
 from nanobot.memory.version import TAGS, Author, Change, Version, VersionSnapshot
 from nanobot.memory.wording import most_similar, share, words
 from nanobot.messages import Message, attributed
@@ -198,7 +199,11 @@ class Explainer:
     def _given(self, memory: Memory, line: FactLine) -> str:
         """Who gave a line the importance that it has, also when it was worded otherwise."""
         mark, now = importance_mark(line.text), line.text.strip()
-        for snapshot in memory.versions.lineage(memory.prefix + line.path):
+
+        def is_wanted(touched: Touched) -> bool:
+            return touched.has_marked(now)
+
+        for snapshot in versions_touching(memory.versions, memory.prefix + line.path, is_wanted):
             before, after = ({one.strip() for one in split(text) if importance_mark(one) == mark}
                              for text in (snapshot.before, snapshot.after))  # fmt: skip
             if now in after and now not in before:
@@ -234,12 +239,14 @@ class Explainer:
         """The versions that worded `line` so, or a wording that it replaced; with `removed` from
         where it was last taken out."""
         wording = without_importance(line).strip()
-        for snapshot in memory.versions.lineage(memory.prefix + path):
-            if not removed and f"\n{wording}\n" in f"\n{snapshot.before}":
-                continue  # the usual case, told without reading all lines: it stood there before
+
+        def is_wanted(touched: Touched) -> bool:
+            return touched.has_taken(wording) if removed else touched.has_brought(wording)
+
+        for snapshot in versions_touching(memory.versions, memory.prefix + path, is_wanted):
             before, after = _lines(snapshot.before), _lines(snapshot.after)
             if removed:
-                gone = (one for one in before - after if _bare(one) == _bare(wording))
+                gone = (one for one in before - after if bare(one) == bare(wording))
                 same = next(gone, "")
                 removed, wording = not same, same or wording
                 continue
@@ -283,7 +290,7 @@ class Explainer:
             return None
         for snapshot in memory.versions.lineage(memory.prefix + PENDING):
             came = _lines(snapshot.after) - _lines(snapshot.before)
-            if any(_bare(waiting.partition(": ")[2]) == _bare(line) for waiting in came):
+            if any(bare(waiting.partition(": ")[2]) == bare(line) for waiting in came):
                 return snapshot.version.change
         return None
 
@@ -463,7 +470,3 @@ def _text(entry: HistoryEntry) -> str:
 
 def _lines(text: str) -> set[str]:
     return {line for raw in split(without_importance(text)) if (line := raw.strip())}
-
-
-def _bare(line: str) -> str:
-    return line.strip().lstrip("-*+ ")

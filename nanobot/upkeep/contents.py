@@ -60,7 +60,7 @@ _LINKED = ("sessions/", "state/memory.git/", "state/versions/", "state/channels/
 _OUT = re.compile(
     r"backups|before-restore-[^/]*|\.restoring-[^/]*|\.restore-under-way\.json"
     r"|state/(backup|backup\.lock|gateway\.(lock|sock)|versions\.lock|voice)"
-    r"|state/(memory|versions/.+)\.git\.(lock|syncing)"
+    r"|state/(memory|versions/.+)\.git(\.(lock|syncing)|/[^/]+\.jsonl)"
     r"|state/(catalogue|index)\.db[^/]*|state/index\.vectors"
     r"|state/journal\.db(-wal|-shm|-journal|\.before-[^/]*)?"
     r"|logs/(?!audit)[^/]*"
@@ -163,7 +163,9 @@ def backup_items(
         folders = []
         for item, readable in _entries(home, path):
             belongs, is_folder = inherited, item.kind == "folder"
-            if inherited == "mixed":
+            if _OUT.fullmatch(item.path):
+                belongs = "out"
+            elif inherited == "mixed":
                 belongs = backup_part(item.path, folder=is_folder, media=media)
             if belongs != part and not (is_folder and belongs == "mixed"):
                 continue

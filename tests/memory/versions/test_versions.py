@@ -426,15 +426,3 @@ def test_after_a_disk_that_refused_the_same_change_can_be_made_again(
     monkeypatch.undo()
     home.edit("- a\n")
     assert home.write("- b\n", Change("agent", "again")) == 2
-
-
-def test_ages_of_lines_are_those_that_a_new_process_finds(home: Home) -> None:
-    texts = ["- tea\n", "- tea\n- jam\n", "- jam\n", "- jam\n- tea\n", "- tea\n- jam\n- rye\n", ""]
-    for text in texts:
-        home.clock.jump(3_600)
-        home.write(text)
-        assert home.store.line_times(FILE) == home.new().line_times(FILE)
-    home.write("- oats\n- rye\n")
-    before = home.store.line_times(FILE)
-    home.store.rewrite(lambda text: text.replace("rye", "***"))
-    assert home.store.line_times(FILE) == home.new().line_times(FILE) != before
