@@ -160,8 +160,9 @@ class Conversations:
             first, span = (first, 4 * span) if found else (first + span, span)
 
     def _find(self, key: str, query: str) -> list[Message]:
-        spoken = (m for m in self._sessions.read_window(key) if m.role != "tool")
-        return [m for m in spoken if query in m.content.casefold()][: -_MOST - 1 : -1]
+        found = self._sessions.read_window(key, holding=query)
+        spoken = [m for m in found if m.role != "tool" and query in m.content.casefold()]
+        return spoken[: -_MOST - 1 : -1]
 
 
 def _titled(metadata: Mapping[str, object]) -> str:

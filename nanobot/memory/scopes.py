@@ -139,8 +139,12 @@ class Scopes:
         return (scope, OWNER) if sees_owner else (scope,)
 
     def _scope_of_person(self, channel: str, sender_id: str) -> str:
-        account = ":".join(account_of(channel, sender_id))
-        names = self._linked.get(account, (account,))
+        channel, sender_id = account_of(channel, sender_id)
+        account = f"{channel}:{sender_id}"
+        names = self._linked.get(account)
+        if names is None:  # the usual case, without a loop: a page asks it of ten thousand
+            is_owner = channel == TERMINAL or self._is_owner(channel, sender_id)
+            return OWNER if is_owner else f"people/{stem_of(account)}"
         for name in names:
             there, _, id = name.partition(":")
             if there == TERMINAL or self._is_owner(there, id):

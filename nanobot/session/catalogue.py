@@ -94,7 +94,7 @@ class SessionCatalogue:
         self._clock, self._path = clock, path
         self._lock = threading.Lock()
         self._memory: sqlite3.Connection | None = None
-        self._looked = float("-inf")
+        self._looked, self._seen, self._now = float("-inf"), object(), object()
         self._refused: set[str] = set()
 
     def names(self) -> list[str]:
@@ -119,8 +119,12 @@ class SessionCatalogue:
 
     def changes(self, mark: str, within: float = 0.0) -> Changes:
         """What changed since an earlier answer gave `mark`. A look not longer ago than `within`
-        seconds will do."""
+        seconds will do, unless something has `expire`d it."""
         return self._run(lambda db: self._changes(db, mark), within)
+
+    def expire(self) -> None:
+        """Let whoever asks next look: this process changed a file. Quick."""
+        self._now = object()
 
     def forget(self, path: Path) -> None:
         """Keep nothing of what was read from a file; the next look reads it again."""
@@ -128,11 +132,8 @@ class SessionCatalogue:
             "UPDATE file SET states = '', said = NULL, is_sealed = 0, info = NULL WHERE place = ?"
         )
 
-        def work(db: sqlite3.Connection) -> None:
-            db.execute(blank, (_place_of(path.name),))
-            self._looked = float("-inf")
-
-        self._run(work, None)
+        self._run(lambda db: db.execute(blank, (_place_of(path.name),)), None)
+        self.expire()
 
     def _run(self, work: Callable[[sqlite3.Connection], T], within: float | None = 0.0) -> T:
         """What `work` gives after a look, without one where `within` is None. A database that
@@ -174,9 +175,9 @@ class SessionCatalogue:
         self._path = None
 
     def _look(self, db: sqlite3.Connection, within: float) -> None:
-        began = self._clock.monotonic()
+        began, now = self._clock.monotonic(), self._now
         is_new = db.execute("SELECT id FROM origin").fetchone() is None
-        if not is_new and within and began - self._looked <= within:
+        if not is_new and within and now is self._seen and began - self._looked <= within:
             return
         known = dict(db.execute("SELECT place, states FROM file"))
         states, refused = self._states()
@@ -193,7 +194,7 @@ class SessionCatalogue:
         if is_new or rows or gone:
             with transaction(db):
                 _store(db, rows, gone, states, self._clock.now())
-        self._refused, self._looked = refused, began
+        self._refused, self._looked, self._seen = refused, began, now
 
     def _states(self) -> tuple[dict[str, str], set[str]]:
         """The states of the files that there are, by the places of their rows, and what kept from

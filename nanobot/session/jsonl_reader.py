@@ -78,21 +78,30 @@ def numbered(
     *,
     end: int | None = None,
     before: int = 0,
+    holding: str = "",
 ) -> Iterator[NumberedLine]:
     """The lines from the offset `start` up to `end`; messages without a number get one in order,
     from the one after `before` on.
 
-    Messages from seq `first` to `last` are wanted: others are passed over unread where that can be
-    told from how nanobot writes them.
+    Messages from seq `first` to `last` that hold the casefolded words `holding` are wanted: others
+    are passed over unread where that can be told from how nanobot writes them.
     """
-    number, bounded = before, first > 1 or last is not None
+    holding = holding if holding.isprintable() and not {'"', "\\"} & {*holding} else ""
+    number, bounded = before, first > 1 or last is not None or holding
     for line, _ in lines_between(descriptor, start, end):
         seq = seq_of(line) if bounded else 0
-        if seq and (seq < first or (last is not None and seq > last)):
+        if seq and (
+            seq < first or (last is not None and seq > last) or not _may_hold(line, holding)
+        ):
             number = seq
             continue
         placed, number = place(line, number)
         yield placed
+
+
+def _may_hold(line: bytes, words: str) -> bool:
+    """Whether these casefolded words, which JSON writes as they are, may stand in a line."""
+    return not words or b"\\u" in line or words in line.decode("utf-8", "replace").casefold()
 
 
 def lines_between(descriptor: int, start: int, end: int | None) -> Iterator[tuple[bytes, int]]:
@@ -201,20 +210,27 @@ class SeqIndex:
         self._blocks = 0
 
     def lines(
-        self, path: Path, descriptor: int, first: int, last: int | None
+        self, path: Path, descriptor: int, first: int, last: int | None, holding: str = ""
     ) -> Iterator[NumberedLine]:
         """The lines of the file at `path`, which is open as `descriptor`, with the messages from
-        seq `first` to `last` and all retractions and marks; others may be among them."""
+        seq `first` to `last` that hold the casefolded words `holding`, and all retractions and
+        marks; others may be among them."""
         state = FileState.of(os.fstat(descriptor))
         if state.size <= _SMALL * self._block:
-            yield from numbered(descriptor, first, last)
+            yield from numbered(descriptor, first, last, holding=holding)
             return
         with self._lock:
             index = self._index_of(path, descriptor, state)
         for block in index.blocks:
             if block.is_wanted(first, last):
                 yield from numbered(
-                    descriptor, first, last, block.start, end=block.end, before=block.before
+                    descriptor,
+                    first,
+                    last,
+                    block.start,
+                    end=block.end,
+                    before=block.before,
+                    holding=holding,
                 )
 
     def _index_of(self, path: Path, descriptor: int, state: FileState) -> _Index:

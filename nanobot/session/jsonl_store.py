@@ -105,10 +105,11 @@ def lines_of(path: Path) -> Iterator[NumberedLine]:
 
 
 def records_of(
-    path: Path, folder: Path, first: int, last: int | None, index: SeqIndex
+    path: Path, folder: Path, first: int, last: int | None, index: SeqIndex, holding: str = ""
 ) -> Iterator[Record]:
     """What the file at `path` and the archive in `folder` say: all messages from seq `first` to
-    `last`, and all retractions and marks that may be of one of them."""
+    `last` that hold the casefolded words `holding`, and perhaps others of them; and all retractions
+    and marks that may be of one of them."""
     with contextlib.ExitStack() as stack:
         live = None
         with storage_errors(path), contextlib.suppress(FileNotFoundError):
@@ -119,12 +120,12 @@ def records_of(
             if segment.last >= first:
                 start = max(first, archived + 1)
                 with storage_errors(segment.path), opened(segment.path) as archive:
-                    lines = index.lines(segment.path, archive, start, last)
+                    lines = index.lines(segment.path, archive, start, last, holding)
                     yield from _between(lines, start, last)
             archived = max(archived, segment.last)
         if live is not None:
             start = max(first, archived + 1)
-            yield from _between(index.lines(path, live, start, last), start, last)
+            yield from _between(index.lines(path, live, start, last, holding), start, last)
 
 
 def _between(lines: Iterable[NumberedLine], first: int, last: int | None) -> Iterator[Record]:
@@ -271,11 +272,8 @@ class JsonlStore:
     ) -> None:
         self._catalogue, self._path = catalogue, catalogue.folder
         self._clock, self._disk, self._index = clock, files or FileOps(), SeqIndex()
-        self._writer = Writer(self._disk, clock, gather)
+        self._writer = Writer(self._disk, clock, catalogue.expire, gather)
         self._files: dict[str, SessionFile] = {}
-        self._changes = 0
-        self._listed = -1
-        """How many changes of its own were in the files when the catalogue looked last."""
 
     async def read(self, key: str) -> Contents | None:
         file, now = self._file(key), self._clock.now()
@@ -311,7 +309,6 @@ class JsonlStore:
         self._file(key).stale = True
 
     def append(self, key: str, lines: str) -> asyncio.Future[None]:
-        self._changes += 1
         return self._writer.append(self._file(key), lines.encode())
 
     async def restore(self, key: str, lines: str) -> None:
@@ -350,12 +347,13 @@ class JsonlStore:
         for segment in segments(self._archive_of(key))[:-1]:
             with storage_errors(segment.path):
                 segment.path.unlink(missing_ok=True)
+        self._catalogue.expire()
 
     def messages(self, key: str, first: int, last: int | None) -> Iterator[Message]:
         return (one for one in self._records(key, first, last) if isinstance(one, Message))
 
-    def window(self, key: str, first: int, last: int | None) -> list[Message]:
-        records = list(self._records(key, first, last))
+    def window(self, key: str, first: int, last: int | None, holding: str = "") -> list[Message]:
+        records = list(self._records(key, first, last, holding))
         gone = [record for record in records if isinstance(record, Retraction)]
         messages = [record for record in records if isinstance(record, Message)]
         left = [one for one in messages if not any(retraction.covers(one) for retraction in gone)]
@@ -378,15 +376,12 @@ class JsonlStore:
     def sessions(
         self, *, sealed: bool = False, holding: str = "", within: float = 0.0
     ) -> Iterator[SessionInfo]:
-        changes = self._changes  # before it is seen what waits
         waiting = {file.key: file for file in self._writer.waiting()}
         # Before the catalogue looks: else a new one may be in neither.
         new = [] if sealed else [f for f in waiting.values() if state_of(f.path) is None]
-        is_known = not waiting and changes == self._listed
         stored = self._catalogue.sessions(
-            sealed=sealed, holding=holding, within=within if is_known else 0.0
+            sealed=sealed, holding=holding, within=0.0 if waiting else within
         )
-        self._listed = -1 if waiting else changes
         now = self._clock.now()
         keys = {file.key for file in new}
         return chain(
@@ -445,14 +440,16 @@ class JsonlStore:
         file = self._files.get(key)
         return self._writer.backlog(file).splitlines() if file else []
 
-    def _records(self, key: str, first: int, last: int | None) -> Iterator[Record]:
+    def _records(
+        self, key: str, first: int, last: int | None, holding: str = ""
+    ) -> Iterator[Record]:
         """What is stored, as `records_of` gives it, and what is not durable yet."""
         waiting = self._waiting(key)
         path, folder = self._file_of(key), self._archive_of(key)
         if not waiting and state_of(path) is None and not folder.is_dir():
             keys = [key_of(name.removesuffix(SUFFIX)) for name in self._catalogue.names()]
             raise UnknownSession(key, next(iter(close_matches(key, keys, 1)), ""))
-        stored = records_of(path, folder, first, last, self._index)
+        stored = records_of(path, folder, first, last, self._index, holding)
         return _joined(stored, waiting, first, last)
 
 

@@ -207,11 +207,14 @@ class _Backlog(Struct):
 
 class Writer:
     """Appends lines to session files in a thread of its own. For `gather` seconds after the first
-    lines came, more may come to share a sync with them. All methods but `backlog` and
-    `waiting` belong to the event loop."""
+    lines came, more may come to share a sync with them. `changed` is called in the thread when a
+    file may have changed. All methods but `backlog` and `waiting` belong to the event loop."""
 
-    def __init__(self, files: FileOps, clock: Clock, gather: float = 0.0) -> None:
+    def __init__(
+        self, files: FileOps, clock: Clock, changed: Callable[[], None], gather: float = 0.0
+    ) -> None:
         self._files, self._clock, self._gather = files, clock, gather
+        self._changed = changed
         self._thread = ThreadPoolExecutor(1, "sessions")
         self._backlogs: dict[SessionFile, _Backlog] = {}
         self._jobs: list[SessionFile] = []
@@ -240,7 +243,7 @@ class Writer:
                 await backlog.gone.wait()
             if self._closing:
                 raise StorageError(file.path, "nanobot is ending")
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
         except OSError as error:
             raise StorageError.of(file.path, error) from error
         finally:
@@ -335,6 +338,12 @@ class Writer:
         self._retry_planned = False
         self.retry()
 
+    def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        finally:
+            self._changed()
+
     def _append(self, batch: Mapping[SessionFile, list[bytes]]) -> dict[SessionFile, StorageError]:
         """Write and sync, in the thread; the files that the disk refused, and why."""
         errors: dict[SessionFile, StorageError] = {}
@@ -348,4 +357,5 @@ class Writer:
             except Exception as error:  # noqa: BLE001 - one file's trouble must not stop the others
                 logger.opt(exception=error).error("session file {} is not written", file.path)
                 errors[file] = StorageError(file.path, str(error) or type(error).__name__)
+        self._changed()
         return errors

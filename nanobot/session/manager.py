@@ -135,10 +135,13 @@ class SessionManager:
         """
         return self._store.messages(key, first, last)
 
-    def read_window(self, key: str, first: int = 1, last: int | None = None) -> list[Message]:
+    def read_window(
+        self, key: str, first: int = 1, last: int | None = None, *, holding: str = ""
+    ) -> list[Message]:
         """Like `read_messages`, without what was retracted (`/undo`, `/discard`, `/forget`), and
-        with the marks to keep."""
-        return self._store.window(key, first, last)
+        with the marks to keep. Some whose text does not hold the casefolded words `holding` may be
+        left out."""
+        return self._store.window(key, first, last, holding)
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         """The small facts that are stored about a session; none where there is none.

@@ -96,9 +96,9 @@ class SessionStore(Protocol):
         those that are not durable yet. Raises `UnknownSession`, naming the nearest key, where there
         is no trace of the conversation."""
 
-    def window(self, key: str, first: int, last: int | None) -> list[Message]:
-        """Those of `messages` that were not retracted, and which of them are marked to keep. Raises
-        as it does."""
+    def window(self, key: str, first: int, last: int | None, holding: str = "") -> list[Message]:
+        """Those of `messages` that were not retracted, and which of them are marked to keep. Some
+        that do not hold the casefolded words `holding` may be left out. Raises as it does."""
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         """The small facts that are stored of a conversation, if any; also those that are not

@@ -116,7 +116,7 @@ class MemorySessions:
             if isinstance(record, Message) and first <= record.seq <= (last or record.seq)
         )
 
-    def window(self, key: str, first: int, last: int | None) -> list[Message]:
+    def window(self, key: str, first: int, last: int | None, holding: str = "") -> list[Message]:
         gone = [record for record in self._records(key) if isinstance(record, Retraction)]
         marks = [record for record in self._records(key) if isinstance(record, Mark)]
         messages = self.messages(key, first, last)

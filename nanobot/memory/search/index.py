@@ -81,12 +81,12 @@ class MemoryIndex:
         self._is_embedding = asyncio.Lock()
         self._closing = threading.Event()
 
-    async def search(self, query: Query) -> SearchResult:
-        """Take in what is new, then find what answers `query`."""
+    async def search(self, query: Query, within: float = 0.0) -> SearchResult:
+        """Take in what is new, then find what answers `query`; `within` is as for `refresh`."""
         today = self._clock.now().date()
         if self._meaning is None:
-            return await self._run(lambda search: search.answer(query, today))
-        asked = await self._run(lambda search: search.matrix_query(query, today))
+            return await self._run(lambda search: search.answer(query, today), within)
+        asked = await self._run(lambda search: search.matrix_query(query, today), within)
         near, words = await asyncio.gather(  # in two processes, so at the same time
             self._meaning.nearest(asked),
             self._run(lambda search: search.by_words(query, today), None),
@@ -104,8 +104,8 @@ class MemoryIndex:
 
     async def refresh(self, within: float = 0.0) -> None:
         """Take in what changed in the files, and overwrite what was taken out; costs next to
-        nothing where nothing changed. What conversations there are may have been looked up `within`
-        so many seconds."""
+        nothing where nothing changed. What others than this process did to conversations `within`
+        so many seconds may be missing."""
         await self._run(lambda search: purge(search.db, self._matrix), within)
 
     async def embed(self) -> None:
