@@ -387,7 +387,7 @@ class Site:
         return response
 
     def _refusal(self, request: web.Request, status: int, error: NanobotError) -> web.Response:
-        if "text/html" not in request.headers.get("Accept", "") or request.method != "GET":
+        if "text/html" not in request.headers.get("Accept", ""):
             data = {"error": str(error), "hint": error.hint}
             return web.Response(
                 status=status, text=json.dumps(data), content_type="application/json"

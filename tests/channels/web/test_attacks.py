@@ -66,6 +66,15 @@ async def test_a_form_in_no_encoding_is_refused(tmp_path: Path, sent: Mapping[st
         assert (await visit.post("/chat/press", b"c=\xff", **sent))[0] == 400
 
 
+async def test_a_form_that_is_refused_is_answered_with_a_page(tmp_path: Path) -> None:
+    """A script gets data."""
+    async with serving(tmp_path) as web, web.visit() as visit:
+        for accept, shown in (("text/html", "<html"), ("application/json", '{"error": "A job')):
+            status, text = await visit.post("/jobs/change", {"do": "eat"}, Accept=accept)
+            assert status == 400
+            assert shown in text
+
+
 async def _reads(visit: Visit) -> list[int]:
     return [(await visit.get(path))[0] for path in ("/chat", "/memory", "/session", "/live")]
 
