@@ -100,16 +100,23 @@ class Conversations:
         first = [one for one in known if isinstance(one, str)] if isinstance(known, list) else []
         offset = number_argument(arguments, "offset")
         limit = min(number_argument(arguments, "limit", 50), _MOST)
-        found = await asyncio.to_thread(self._by_scope, first)
-        piece = list(found.items())[offset : offset + limit]
-        return {"scopes": [self._owned(*one) for one in piece], "total": len(found)}
+        found, total = await asyncio.to_thread(self._by_scope, first, offset, offset + limit)
+        return {"scopes": [self._owned(*one) for one in found.items()], "total": total}
 
-    def _by_scope(self, first: Sequence[str]) -> dict[str, list[SessionInfo]]:
-        found: dict[str, list[SessionInfo]] = {one: [] for one in (*first, *self._scopes.linked)}
+    def _by_scope(
+        self, first: Sequence[str], start: int, end: int
+    ) -> tuple[dict[str, list[SessionInfo]], int]:
+        """The scopes from one place of their list up to another, each with its conversations, and
+        how many there are in all. Nothing is held of the others: there may be ten thousand."""
+        every = dict.fromkeys((*first, *self._scopes.linked))
+        places = {scope: place for place, scope in enumerate(every)}
+        found: dict[str, list[SessionInfo]] = {one: [] for one in list(places)[start:end]}
         of_session = self._scopes.of_session
         for info in self._sessions.list_sessions(within=_AGE_SECONDS):
-            found.setdefault(of_session(info.key, info.metadata), []).append(info)
-        return found
+            scope = of_session(info.key, info.metadata)
+            if start <= places.setdefault(scope, len(places)) < end:
+                found.setdefault(scope, []).append(info)
+        return found, len(places)
 
     def _owned(self, scope: str, infos: Sequence[SessionInfo]) -> dict[str, object]:
         return {
