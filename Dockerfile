@@ -70,7 +70,7 @@ RUN apt-get update \
         $([ "$WITH_WHATSAPP" = 0 ] || echo nodejs) $PACKAGES \
     && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* \
     && useradd --uid 1000 --no-log-init --home-dir /data --shell /usr/sbin/nologin nanobot \
-    && install -d -o nanobot -g nanobot -m 700 /data
+    && install -d -o nanobot -g nanobot -m 700 /data /shared
 COPY --from=packages /opt/nanobot /opt/nanobot
 COPY --from=bridge /bridge /opt/nanobot/app/nanobot_whatsapp/bridge
 COPY --from=nanobot /app /opt/nanobot/app

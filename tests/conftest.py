@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,9 @@ from loguru import logger
 from tests import encodings
 from tests.privileges import without_privileges
 from tests.scratch import scratch
+
+if TYPE_CHECKING:
+    from tests.doubles.postgres import PostgresServer
 
 EXAMPLES = 25
 """Each run tries others, except where a test says that they are always the same."""
@@ -54,6 +58,25 @@ def tmp_path() -> Iterator[Path]:
     """An empty folder, in memory where there is room. pytest's own is on the disk."""
     with scratch() as path:
         yield path
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL of our own, for all tests of a process."""
+    from tests.doubles.postgres import PostgresServer, running_postgres
+
+    if PostgresServer.missing:
+        pytest.skip(PostgresServer.missing)
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def team_database(postgres: PostgresServer) -> Iterator[str]:
+    """The address of a new database with a team's tables."""
+    name = postgres.create_prepared()
+    yield postgres.dsn(name)
+    postgres.drop(name)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.cli.checks import EXTRAS, CheckContext, check_packages
+from nanobot.cli.team import team_settings
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.errors import ExtraMissing, ToolError
@@ -37,6 +38,12 @@ def test_a_backup_without_encryption_says_what_to_install(absent: Absent, tmp_pa
         make_identity(tmp_path / "key", "2026-11-24")
     assert "pip install 'nanobot[backup-encryption]'" in refused.value.hint
     assert not (tmp_path / "key").exists()
+
+
+def test_commands_of_a_team_say_what_to_install(absent: Absent, tmp_path: Path) -> None:
+    absent("psycopg")
+    with pytest.raises(ExtraMissing, match="a team needs an extra, team"):
+        team_settings(tmp_path)
 
 
 def test_metrics_say_what_to_install(absent: Absent) -> None:

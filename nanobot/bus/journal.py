@@ -60,13 +60,14 @@ class MessageTurn(Struct, frozen=True):
 
 class OutboxPart(Struct, frozen=True):
     """A stored part. `next_try_at` is in seconds since the epoch; `in_doubt`: an earlier attempt
-    may have arrived."""
+    may have arrived. `scope`: whose lease it belongs to, in a team."""
 
     id: int
     part: OutboundPart
     attempts: int = 0
     next_try_at: float = 0.0
     in_doubt: bool = False
+    scope: str = ""
 
 
 class Step(Struct, frozen=True):
@@ -86,6 +87,7 @@ class InboxEntry(Struct, frozen=True):
     `previous_turn` is the failed turn that was made of it before, when a person wants it run again;
     `outages` counts how often in a row this process found no model for it. `received_at` is since
     when the wait for its model counts, in seconds since the epoch; 0: from when it is first needed.
+    `scope`: whose lease it belongs to, in a team.
     """
 
     id: int
@@ -101,6 +103,7 @@ class InboxEntry(Struct, frozen=True):
     previous_turn: str = ""
     outages: int = 0
     received_at: float = 0.0
+    scope: str = ""
 
 
 class Completion(Struct, frozen=True):
@@ -246,7 +249,11 @@ class Spent(Struct, frozen=True):
 
 class Journal(Protocol):
     """Messages on their way in, turns under way, replies on their way out; at the end what people
-    ask of it, and what is counted beside turns."""
+    ask of it, and what is counted beside turns.
+
+    `scopes`: where several processes share the store, what concerns these scopes of memory; None is
+    all of them. A store of one process has no scopes in its rows and may take it for None.
+    """
 
     @property
     def has_died(self) -> bool:
@@ -315,10 +322,15 @@ class Journal(Protocol):
     async def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> None:
         """The model is out: these wait until `not_before` (seconds since the epoch)."""
 
-    async def release(self) -> None:
+    async def may_act(self) -> None:
+        """Return when this process may do what cannot be undone, such as an effect of a tool or a
+        request to a platform: at once where it has the home to itself. A worker of a team that lost
+        touch waits here until it is sure that no other has taken over."""
+
+    async def release(self, scopes: Collection[str] | None = None) -> None:
         """A clean end: turns under way resume at the next start and no attempt is counted."""
 
-    async def leftovers(self) -> Leftovers:
+    async def leftovers(self, scopes: Collection[str] | None = None) -> Leftovers:
         """What there is to do after a start; counts attempts, so call it once."""
 
     async def resolve_button(
@@ -358,7 +370,9 @@ class Journal(Protocol):
     async def remove_helper(self, helper_id: str) -> None:
         """Its report is stored, or not wanted."""
 
-    async def lost_helpers(self) -> list[tuple[str, InboundMessage]]:
+    async def lost_helpers(
+        self, scopes: Collection[str] | None = None
+    ) -> list[tuple[str, InboundMessage]]:
         """The helpers of an earlier process, each with the message that reports its loss."""
 
     async def counts(self) -> QueueCounts:

@@ -25,9 +25,9 @@ from pathlib import Path
 from loguru import logger
 from msgspec import Struct, field
 
-from nanobot.bus.events import InboundMessage, decode_inbound
 from nanobot.bus.journal import QueueCounts, Redact
 from nanobot.bus.journal_looking import USED
+from nanobot.bus.rows import KEYS, NOTICES, OPEN_MESSAGES, OPEN_PARTS, TEXTS, decode_helper
 from nanobot.bus.sqlite import Schema, check_file, open_file, opened_read_only, storable
 from nanobot.bus.state import DOCUMENTS, InvalidDocument, Stored, versioned_object
 from nanobot.errors import StorageError, WriteConflict
@@ -307,17 +307,6 @@ class SqliteState:
                 raise StorageError("state/journal.db", str(error)) from error
 
 
-NOTICE = "undelivered-"
-
-NOTICES = f"{NOTICE}%"
-"""The turn ids of notices that a part could not be delivered, as a pattern for LIKE."""
-
-OPEN_MESSAGES = "state IN ('received', 'working', 'failed')"
-WAITING_MESSAGES = f"{OPEN_MESSAGES} AND state != 'failed'"
-OPEN_PARTS = "state IN ('pending', 'sending', 'dead')"
-"""The conditions of the indexes of open rows. SQLite uses such an index only where a query has its
-condition word for word; without it, it reads all rows of the last `KEEP_DAYS`."""
-
 UNDELIVERED = f"{OPEN_PARTS} AND (state != 'dead' OR turn_id NOT LIKE '{NOTICES}')"
 """Which rows of the outbox are under way or wait for a decision."""
 
@@ -420,37 +409,11 @@ def fail_open_work(path: Path) -> int:
         raise StorageError(path, str(error)) from error
 
 
-def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
-    """What is to be said of a helper; None where it cannot be read."""
-    try:
-        return decode_inbound(if_lost)
-    except ValueError as error:
-        logger.warning("the notice about lost helper {} cannot be read: {}", helper_id, error)
-        return None
-
-
-TEXTS = (
-    ("inbox", "payload"),
-    ("inbox", "reason"),
-    ("turn", "report"),
-    ("step", "payload"),
-    ("prompt", "text"),
-    ("unfiled", "lines"),
-    ("outbox", "payload"),
-    ("outbox", "reason"),
-    ("button", "value"),
-    ("helper", "if_lost"),
-    ("document", "content"),
-)
-"""Where the journal keeps what people and models said. All else are ids, states and times."""
-_KEYS = {"step": "turn_id, number", "document": "name"}
-
-
 def redact_rows(db: sqlite3.Connection, redact: Redact) -> int:
     """Pass every text through `redact`, in the caller's transaction; how many changed."""
     changed = 0
     for table, column in TEXTS:
-        keys = _KEYS.get(table, "id")
+        keys = KEYS.get(table, "id")
         also = ", revision = revision + 1" if table == "document" else ""
         rows = db.execute(f"SELECT {column}, {keys} FROM {table} WHERE {column} != ''")
         for text, *key in rows.fetchall():

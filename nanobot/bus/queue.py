@@ -18,6 +18,8 @@ from nanobot.errors import StorageError
 T = TypeVar("T")
 Receiver = Callable[[InboxEntry], None]
 Sender = Callable[[Sequence[OutboxPart]], None]
+Stored = Callable[[Sequence[InboxEntry]], None]
+Ended = Callable[[Sequence[int]], None]
 
 
 class MessageBus:
@@ -34,10 +36,21 @@ class MessageBus:
         """Why `publish` waits for room on the disk, if it does."""
         self._receive: Receiver = _nobody
         self._send: Sender = _nobody
+        self._stored: Stored = self._deliver_all
+        self._ended: Ended = _ignore
 
-    def connect(self, receiver: Receiver, sender: Sender) -> None:
-        """Say who handles new messages and who sends committed parts."""
+    def connect(
+        self,
+        receiver: Receiver,
+        sender: Sender,
+        stored: Stored | None = None,
+        ended: Ended | None = None,
+    ) -> None:
+        """Say who handles new messages and who sends committed parts. In a team, what was `stored`
+        is not delivered here at once: it may be another worker's to handle; and it is said which
+        messages have `ended`."""
         self._receive, self._send = receiver, sender
+        self._stored, self._ended = stored or self._deliver_all, ended or _ignore
 
     @property
     def open(self) -> int:
@@ -83,10 +96,14 @@ class MessageBus:
         self, channel: str, messages: Sequence[InboundMessage], cursor: str | None
     ) -> tuple[str, ...]:
         stored = self._journal.receive(channel, messages, cursor)
-        entries = await _when_stored(stored, self._deliver_all)
+        entries = await _when_stored(stored, self._stored)
         return tuple(entry.message.event_id for entry in entries)
 
-    def _deliver_all(self, entries: tuple[InboxEntry, ...]) -> None:
+    def take_up(self, entry: InboxEntry) -> None:
+        """Have a message handled that waits again."""
+        self._stored((entry,))
+
+    def _deliver_all(self, entries: Sequence[InboxEntry]) -> None:
         for entry in entries:
             self.deliver(entry)
 
@@ -103,12 +120,13 @@ class MessageBus:
         """Make the end of a turn durable; follow it with `forward`."""
         committed = await self._journal.complete(completion)
         self._count(-len(completion.entry_ids))
+        self._ended(completion.entry_ids)
         return committed
 
     def forward(self, committed: Committed) -> None:
         """Send what a completion committed, and handle what it published again."""
         self._send(committed.parts)
-        self._deliver_all(committed.republished)
+        self._stored(committed.republished)
 
     async def send_outgoing(self, turn_id: str, outgoing: Outgoing) -> None:
         """Say something while a turn goes on; the same `call` of a turn is sent once. What is
@@ -132,6 +150,10 @@ async def _when_stored(stored: asyncio.Future[T], act: Callable[[T], None]) -> T
 
     stored.add_done_callback(done)
     return await asyncio.shield(stored)
+
+
+def _ignore(_: object) -> None:
+    """Nobody has to know."""
 
 
 def _nobody(_: object) -> None:

@@ -27,28 +27,16 @@ that is seen only where they stand side by side.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import sqlite3
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from loguru import logger
-from msgspec.structs import replace
 
-from nanobot.bus.events import (
-    Address,
-    InboundMessage,
-    OutboundMessage,
-    OutboundPart,
-    decode_inbound,
-    decode_part,
-    encode_event,
-    excerpt,
-)
+from nanobot.bus.events import InboundMessage, OutboundPart, decode_inbound, encode_event
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     KEEP_DAYS,
@@ -74,16 +62,10 @@ from nanobot.bus.journal import (
     UsageTotals,
 )
 from nanobot.bus.journal_file import (
-    NOTICE,
-    NOTICES,
-    OPEN_MESSAGES,
-    OPEN_PARTS,
     SCHEMA,
     UNDELIVERED,
-    WAITING_MESSAGES,
     SqliteState,
     compact,
-    decode_helper,
     queue_counts,
     redact_rows,
 )
@@ -94,20 +76,36 @@ from nanobot.bus.journal_looking import (
     times_by_day,
     used_by_day,
 )
+from nanobot.bus.rows import (
+    ENTRY,
+    MOST_ASKED,
+    NOTICE,
+    NOTICES,
+    OPEN_MESSAGES,
+    OPEN_PARTS,
+    PART,
+    WAITING_MESSAGES,
+    decode_helper,
+    decode_report,
+    failure_notice,
+    gather_turns,
+    new_parts,
+    not_retryable,
+    parse_row,
+    shown_rows,
+    stored_entry,
+    stored_part,
+    unknown_turn,
+    unreadable_notice,
+    unreadable_row,
+)
 from nanobot.bus.sqlite import Database, copy_to, execute
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError, StorageError
-from nanobot.text import shortened
+from nanobot.errors import StorageError
 
-_EXCERPT = 80
-
-_PART = (
-    "id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
-    " in_doubt OR state = 'sending', payload"
-)
 _ASKED = f"turn_id GLOB '{QUESTION}*'"
 """Which rows of the outbox are questions to the owner."""
-_SELECT_PARTS = f"SELECT {_PART} FROM outbox"
+_SELECT_PARTS = f"SELECT {PART} FROM outbox"
 
 
 P = ParamSpec("P")
@@ -307,17 +305,20 @@ class SqliteJournal:
                 (entry_id,),
             )
 
-    async def release(self) -> None:
+    async def may_act(self) -> None:
+        """At once."""
+
+    async def release(self, scopes: Collection[str] | None = None) -> None:
         try:
             await self._run("UPDATE turn SET progress = 1, asked = 0 WHERE state = 'running'")
         except StorageError as error:
             logger.warning("the clean shutdown could not be recorded: {}", error)
 
     @_transaction
-    def leftovers(self, db: sqlite3.Connection) -> Leftovers:
+    def leftovers(self, db: sqlite3.Connection, scopes: Collection[str] | None = None) -> Leftovers:
         # An end without progress is counted once: a turn counts again only when it was claimed
         # again, so one that never got its chance is not blamed. One that had asked the model by
-        # then is not blamed either, unless that happened `_MOST_ASKED` times in a row.
+        # then is not blamed either, unless that happened `MOST_ASKED` times in a row.
         working = f"{OPEN_MESSAGES} AND state = 'working'"
         db.execute(
             f"UPDATE inbox SET attempts = attempts + 1 WHERE {working} AND turn_id IN"
@@ -326,7 +327,7 @@ class SqliteJournal:
         db.execute(
             f"UPDATE inbox SET attempts = ? WHERE {working} AND turn_id IN"
             " (SELECT id FROM turn WHERE state = 'running' AND asked >= ?)",
-            (GIVE_UP_AFTER, _MOST_ASKED),
+            (GIVE_UP_AFTER, MOST_ASKED),
         )
         db.execute("UPDATE turn SET progress = 1 WHERE state = 'running'")
         unfiled = db.execute("SELECT id, session_key, lines FROM unfiled ORDER BY id").fetchall()
@@ -365,19 +366,19 @@ class SqliteJournal:
                 db,
                 f"UPDATE outbox SET state = 'pending' WHERE {OPEN_PARTS} AND state = 'dead'"
                 f" AND turn_id LIKE '{NOTICES}' AND channel = ? AND chat_id = ?"
-                f" RETURNING {_PART}",
+                f" RETURNING {PART}",
                 *(item.part.channel, item.part.chat_id),
             ).fetchall()
-            return tuple(map(_stored_part, sorted(rows)))
+            return tuple(map(stored_part, sorted(rows)))
 
         return await self.database.run(work, until_stored=True)
 
     async def open_questions(self) -> list[tuple[OutboundPart, str]]:
         rows = await self._run(
-            f"SELECT {_PART}, platform_id FROM outbox WHERE {_ASKED} AND state = 'sent'"
+            f"SELECT {PART}, platform_id FROM outbox WHERE {_ASKED} AND state = 'sent'"
             " AND payload IS NOT NULL ORDER BY id"
         )
-        return [(_stored_part(row[:-1]).part, row[-1]) for row in rows]
+        return [(stored_part(row[:-1]).part, row[-1]) for row in rows]
 
     def close_question(self, code: str) -> None:
         query = "UPDATE outbox SET payload = NULL WHERE turn_id = ? AND state = 'sent'"
@@ -400,7 +401,12 @@ class SqliteJournal:
             turn_id, call = item.part.key.rsplit("/", 2)[:2]
             if turn_id.startswith(NOTICE):
                 return ()
-            notice = Outgoing(call, (_notice(db, item, reason, turn_id),))
+            asked_in = db.execute(
+                "SELECT channel, chat_id, session_key FROM inbox WHERE turn_id = ?"
+                " ORDER BY id LIMIT 1",
+                (turn_id,),
+            ).fetchone()
+            notice = Outgoing(call, (failure_notice(item, reason, asked_in),))
             return _insert_outgoing(db, f"{NOTICE}{turn_id}", (notice,), now)
 
         return await self.database.run(work, until_stored=True)
@@ -412,7 +418,9 @@ class SqliteJournal:
     async def remove_helper(self, helper_id: str) -> None:
         await self._run("DELETE FROM helper WHERE id = ?", helper_id)
 
-    async def lost_helpers(self) -> list[tuple[str, InboundMessage]]:
+    async def lost_helpers(
+        self, scopes: Collection[str] | None = None
+    ) -> list[tuple[str, InboundMessage]]:
         rows = await self._run("SELECT id, if_lost FROM helper ORDER BY started_at")
         read = ((helper_id, decode_helper(helper_id, text)) for helper_id, text in rows)
         return [(helper_id, message) for helper_id, message in read if message is not None]
@@ -431,30 +439,23 @@ class SqliteJournal:
             "SELECT payload, 'out-' || id, channel || ':' || chat_id, state, attempts, created_at,"
             f" reason FROM outbox WHERE {UNDELIVERED} ORDER BY id"
         )
-
-        def shown(rows: sqlite3.Cursor) -> list[QueueRow]:
-            return [QueueRow(*(*row, excerpt(text, _EXCERPT))) for text, *row in rows]
-
-        return shown(inbox), shown(outbox)
+        return shown_rows(inbox), shown_rows(outbox)
 
     async def retry_row(self, row: str) -> InboxEntry | OutboxPart:
         try:
             return await self.database.run(lambda db: _retry_row(db, row))
         except ValueError as error:
-            raise NanobotError(
-                f"{row} cannot be read, so it cannot be tried again",
-                hint=f"`nanobot queue drop {row}` removes it; ask the person to send it again.",
-            ) from error
+            raise unreadable_row(row) from error
 
     @_transaction
     def drop_row(self, db: sqlite3.Connection, row: str) -> None:
-        table, row_id = _parse(row)
+        table, row_id = parse_row(row)
         ended = "state = 'stopped', payload = NULL WHERE state = 'failed'"
         if table == "outbox":
             ended = "state = 'sent', payload = NULL, reason = 'dropped' WHERE state = 'dead'"
         changed = db.execute(f"UPDATE {table} SET {ended} AND id = ?", (row_id,))
         if not changed.rowcount:
-            raise _not_retryable(row)
+            raise not_retryable(row)
 
     @_transaction
     def turn_record(self, db: sqlite3.Connection, turn_id: str) -> TurnRecord:
@@ -462,16 +463,8 @@ class SqliteJournal:
             db, "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?", turn_id
         ).fetchone()
         if row is None:
-            raise NanobotError(
-                f"no turn {turn_id!r}",
-                hint="`nanobot sessions show KEY` shows the turns of a conversation; they are"
-                " kept for 30 days.",
-            )
-        try:
-            report = json.loads(row[4] or "{}")
-        except ValueError:  # damaged: what else is known of the turn can still be shown
-            report = {}
-        report = report if isinstance(report, dict) else {}
+            raise unknown_turn(turn_id)
+        report = decode_report(row[4])
         query = "SELECT text FROM prompt WHERE id = ?"
         prompt = db.execute(query, (str(report.get("system_id", "")),)).fetchone()
         return TurnRecord(row[0], row[1], row[2], row[3], report, prompt[0] if prompt else "")
@@ -594,7 +587,7 @@ class SqliteJournal:
 
 
 def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
-    table, row_id = _parse(row)
+    table, row_id = parse_row(row)
     if table == "inbox":
         found = db.execute(
             "UPDATE inbox SET state = 'received', attempts = 0, not_before = 0, reason = ''"
@@ -611,22 +604,8 @@ def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
             (row_id,),
         )
         if changed.rowcount:
-            return _stored_part(db.execute(f"{_SELECT_PARTS} WHERE id = ?", (row_id,)).fetchone())
-    raise _not_retryable(row)
-
-
-def _parse(row: str) -> tuple[str, int]:
-    found = re.fullmatch(r"(in|out)-([0-9]{1,18})", row)
-    if found is None:
-        raise _not_retryable(row)
-    return "inbox" if found[1] == "in" else "outbox", int(found[2])
-
-
-def _not_retryable(row: str) -> NanobotError:
-    return NanobotError(
-        f"{row!r} is not waiting for a decision",
-        hint="`nanobot queue list` shows failed messages (in-12) and dead replies (out-7).",
-    )
+            return stored_part(db.execute(f"{_SELECT_PARTS} WHERE id = ?", (row_id,)).fetchone())
+    raise not_retryable(row)
 
 
 def _insert_inbound(
@@ -655,19 +634,15 @@ def _insert_outgoing(
     not stored again."""
     stored = []
     for item in outgoing:
-        for number, message in enumerate(item.parts):
-            key, last = f"{turn_id}/{item.call}/{number}", number == len(item.parts) - 1
-            buttons = tuple(replace(button, id=token_hex(12)) for button in message.buttons)
-            shown = replace(message, buttons=buttons) if buttons else message
-            part = OutboundPart.of(key, shown, item.event_ids, last)
-            place = message.channel, message.chat_id
+        for number, part in enumerate(new_parts(turn_id, item)):
+            place = part.channel, part.chat_id
             row = execute(
                 db,
                 "INSERT INTO outbox (turn_id, call, part, channel, chat_id, payload, created_at)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
                 *(turn_id, item.call, number, *place, encode_event(part), now),
             ).fetchone()
-            for button in buttons if row else ():
+            for button in part.buttons if row else ():
                 values = button.id, *place, button.only, button.value, now
                 execute(db, "INSERT INTO button VALUES (?, ?, ?, ?, ?, ?)", *values)
             if row:
@@ -675,75 +650,26 @@ def _insert_outgoing(
     return tuple(stored)
 
 
-def _notice(db: sqlite3.Connection, item: OutboxPart, reason: str, turn_id: str) -> OutboundMessage:
-    """What is said of a part that was given up: in the chat where its turn was asked for, else in
-    its own."""
-    part = item.part
-    row = db.execute(
-        "SELECT channel, chat_id, session_key FROM inbox WHERE turn_id = ? ORDER BY id LIMIT 1",
-        (turn_id,),
-    ).fetchone()
-    channel, chat_id, key = row or (part.channel, part.chat_id, "")
-    asked = Address.of(key)
-    place, thread = f"to {part.channel}:{part.chat_id}", ""
-    if (channel, chat_id) == (part.channel, part.chat_id):
-        place, thread = "here", part.thread_id
-    elif (channel, chat_id) == (asked.channel, asked.chat_id):
-        thread = asked.thread_id
-    files = ", ".join(media.name or media.ref for media in part.media)
-    begins = f"A message that begins “{shortened(part.content, 60)}”"
-    text = (
-        f"⚠️ {f'The file {files}' if files else begins} could not be delivered {place}:"
-        f" {reason.rstrip('. ')}. It is kept: `nanobot queue retry out-{item.id}` sends it again."
-    )
-    return OutboundMessage(channel, chat_id, text, thread_id=thread)
-
-
-_MOST_ASKED = 10
-_UNREADABLE = (
-    "A message of yours was damaged on my disk before I could answer it. Please send it again."
-)
-
-
 def _open_entries(db: sqlite3.Connection, now: datetime) -> tuple[InboxEntry, ...]:
     """The messages that wait, and the turns that were under way with what had joined them. One that
     cannot be read any more has failed, and its person is told."""
     rows = db.execute(
-        "SELECT payload, channel, chat_id, event_id, state, turn_id, received_at,"
-        " id, attempts, runs, not_before, reason"
-        f" FROM inbox WHERE {WAITING_MESSAGES} ORDER BY id"
+        f"SELECT channel, chat_id, event_id, {ENTRY} FROM inbox"
+        f" WHERE {WAITING_MESSAGES} ORDER BY id"
     ).fetchall()
-    waiting: list[InboxEntry] = []
-    turns: dict[str, list[InboxEntry]] = {}
-    for payload, channel, chat_id, event_id, state, turn_id, received_at, *counted in rows:
-        row_id, attempts, runs, not_before, reason = counted
+    entries: list[InboxEntry] = []
+    for channel, chat_id, event_id, *row in rows:
         try:
-            message = decode_inbound(payload or "")
-            since = datetime.fromisoformat(received_at).timestamp()
+            entries.append(stored_entry(row, recovered=True))
         except ValueError as error:
+            row_id = row[4]
             _set_aside(db, "inbox", row_id, error)
-            notice = OutboundMessage(channel, chat_id, _UNREADABLE)
-            outgoing = Outgoing("reply", (notice,), (event_id,))
+            outgoing = unreadable_notice(channel, chat_id, event_id)
             _insert_outgoing(db, f"unreadable-{row_id}", (outgoing,), now.isoformat())
-            continue
-        entry = InboxEntry(
-            *(row_id, message, attempts, runs),
-            not_before=not_before,
-            reason=reason,
-            recovered=True,
-            received_at=since,
-        )
-        if state == "working":
-            turns.setdefault(turn_id, []).append(replace(entry, turn_id=turn_id))
-        else:
-            waiting.append(replace(entry, previous_turn=turn_id))
-    for turn_id, (first, *joined) in turns.items():
-        steps = db.execute(
-            "SELECT kind, payload FROM step WHERE turn_id = ? ORDER BY number", (turn_id,)
-        )
-        taken_up = tuple(Step(*step) for step in steps)
-        waiting.append(replace(first, joined=tuple(joined), steps=taken_up))
-    return tuple(sorted(waiting, key=lambda entry: entry.id))
+    query = "SELECT kind, payload FROM step WHERE turn_id = ? ORDER BY number"
+    turns = {entry.turn_id for entry in entries if entry.turn_id}
+    steps = {turn_id: [Step(*step) for step in db.execute(query, (turn_id,))] for turn_id in turns}
+    return gather_turns(entries, steps)
 
 
 def _open_parts(db: sqlite3.Connection) -> Iterator[OutboxPart]:
@@ -751,16 +677,9 @@ def _open_parts(db: sqlite3.Connection) -> Iterator[OutboxPart]:
     here = f"WHERE {OPEN_PARTS} AND state != 'dead' ORDER BY id"
     for row in db.execute(f"{_SELECT_PARTS} {here}").fetchall():
         try:
-            yield _stored_part(row)
+            yield stored_part(row)
         except ValueError as error:
             _set_aside(db, "outbox", row[0], error)
-
-
-def _stored_part(row: tuple[int, str, str, int, str, str, int, float, int, str]) -> OutboxPart:
-    """The part in a row of `_SELECT_PARTS`. Raises `ValueError` if it cannot be read."""
-    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubt, payload = row
-    part = decode_part(f"{turn_id}/{call}/{number}", channel, chat_id, payload or "")
-    return OutboxPart(row_id, part, attempts, next_try_at, bool(doubt))
 
 
 def _set_aside(db: sqlite3.Connection, table: str, row_id: int, error: ValueError) -> None:

@@ -7,6 +7,7 @@ import resource
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -15,6 +16,9 @@ from nanobot.bus.journal import Completion, InboxEntry, Journal, OutboxPart, Out
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import Clock
 from nanobot.testing.clock import DEFAULT_START
+
+if TYPE_CHECKING:
+    from nanobot.team.journal import PostgresJournal
 
 HELLO = InboundMessage("fake", "1", "person", "hello", "m1", DEFAULT_START)
 
@@ -45,6 +49,23 @@ async def give_up(journal: Journal, item: OutboxPart) -> None:
 async def opened(path: Path, clock: Clock) -> AsyncIterator[SqliteJournal]:
     """A journal from its opening to its closing: what one process sees of it."""
     journal = SqliteJournal(path, clock)
+    await journal.open()
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+@contextlib.asynccontextmanager
+async def opened_in_team(dsn: str, clock: Clock) -> AsyncIterator[PostgresJournal]:
+    """The same in a team's database, as a process that is no worker and so is never fenced."""
+    from nanobot.team.journal import PostgresJournal
+    from nanobot.team.postgres import Database
+
+    def scope_of(message: InboundMessage) -> str:
+        return message.scope or f"person:{message.sender_id}"
+
+    journal = PostgresJournal(Database(dsn, lambda: None), clock, scope_of)
     await journal.open()
     try:
         yield journal

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.bus.journal import Step
-from nanobot.bus.journal_file import TEXTS, redact_rows
+from nanobot.bus.journal_file import redact_rows
+from nanobot.bus.rows import TEXTS
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing import FakeClock
 from tests.bus.support import done, opened, reply, rows, said

@@ -29,7 +29,7 @@ from nanobot.bus.journal import (
 )
 from nanobot.errors import NanobotError
 from nanobot.testing import FakeClock
-from tests.bus.support import HELLO, done, give_up, opened, reply, said
+from tests.bus.support import HELLO, done, give_up, opened, opened_in_team, reply, said
 from tests.doubles.journal import MemoryJournal, MemoryTables
 
 QUESTION = OutboundMessage(
@@ -39,16 +39,17 @@ Process = Callable[[], AbstractAsyncContextManager[Journal]]
 """Opens the journal of a home as a process of its own does."""
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+@pytest.fixture(params=["sqlite", "memory", "postgres"])
 def process(request: pytest.FixtureRequest, path: Path, clock: FakeClock) -> Process:
+    if request.param == "sqlite":
+        return lambda: opened(path, clock)
+    if request.param == "postgres":
+        dsn = request.getfixturevalue("team_database")
+        return lambda: opened_in_team(dsn, clock)
     tables = MemoryTables()
 
     @contextlib.asynccontextmanager
     async def run() -> AsyncIterator[Journal]:
-        if request.param == "sqlite":
-            async with opened(path, clock) as journal:
-                yield journal
-            return
         memory = MemoryJournal(tables, clock)
         await memory.open()
         yield memory

@@ -244,11 +244,14 @@ class MemoryJournal:
             if turn := self._tables.turns.get(row.turn_id):
                 turn.progress, turn.asked = True, 0
 
-    async def release(self) -> None:
+    async def may_act(self) -> None:
+        """At once."""
+
+    async def release(self, scopes: Collection[str] | None = None) -> None:
         for turn in self._tables.turns.values():
             turn.progress, turn.asked = True, 0
 
-    async def leftovers(self) -> Leftovers:
+    async def leftovers(self, scopes: Collection[str] | None = None) -> Leftovers:
         entries: list[InboxEntry] = []
         turns: dict[str, list[InboxEntry]] = {}
         for row in self._tables.inbox:
@@ -339,7 +342,9 @@ class MemoryJournal:
     async def remove_helper(self, helper_id: str) -> None:
         self._tables.helpers.pop(helper_id, None)
 
-    async def lost_helpers(self) -> list[tuple[str, InboundMessage]]:
+    async def lost_helpers(
+        self, scopes: Collection[str] | None = None
+    ) -> list[tuple[str, InboundMessage]]:
         return list(self._tables.helpers.items())
 
     def _rows(self, entry_ids: Sequence[int]) -> list[Received]:

@@ -1,0 +1,204 @@
+"""What every SQL store of the journal does with its rows: the conditions of open ones, and how rows
+become values and texts for people. No statement is run here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from secrets import token_hex
+from typing import Any
+
+from loguru import logger
+from msgspec.structs import replace
+
+from nanobot.bus.events import (
+    Address,
+    InboundMessage,
+    OutboundMessage,
+    OutboundPart,
+    decode_inbound,
+    decode_part,
+    excerpt,
+)
+from nanobot.bus.journal import InboxEntry, OutboxPart, Outgoing, QueueRow, Step
+from nanobot.errors import NanobotError
+from nanobot.text import shortened
+
+NOTICE = "undelivered-"
+
+NOTICES = f"{NOTICE}%"
+"""The turn ids of notices that a part could not be delivered, as a pattern for LIKE."""
+
+OPEN_MESSAGES = "state IN ('received', 'working', 'failed')"
+WAITING_MESSAGES = f"{OPEN_MESSAGES} AND state != 'failed'"
+OPEN_PARTS = "state IN ('pending', 'sending', 'dead')"
+"""The conditions of the indexes of open rows. SQLite uses such an index only where a query has its
+condition word for word; without it, it reads all rows of the last `KEEP_DAYS`."""
+
+MOST_ASKED = 10
+"""How often in a row a turn that was taken up may ask the model and then end uncleanly."""
+
+EXCERPT = 80
+"""Characters of a message that are shown in the queue."""
+
+_UNREADABLE = (
+    "A message of yours was damaged on my disk before I could answer it. Please send it again."
+)
+
+
+TEXTS = (
+    ("inbox", "payload"),
+    ("inbox", "reason"),
+    ("turn", "report"),
+    ("step", "payload"),
+    ("prompt", "text"),
+    ("unfiled", "lines"),
+    ("outbox", "payload"),
+    ("outbox", "reason"),
+    ("button", "value"),
+    ("helper", "if_lost"),
+    ("document", "content"),
+)
+"""Where the journal keeps what people and models said. All else are ids, states and times."""
+KEYS = {"step": "turn_id, number", "document": "name"}
+"""The primary keys of those tables, where they are not `id`."""
+
+
+def parse_row(row: str) -> tuple[str, int]:
+    """The table and the number of `in-12` or `out-7`. Raises `NanobotError`."""
+    found = re.fullmatch(r"(in|out)-([0-9]{1,18})", row)
+    if found is None:
+        raise not_retryable(row)
+    return "inbox" if found[1] == "in" else "outbox", int(found[2])
+
+
+def not_retryable(row: str) -> NanobotError:
+    return NanobotError(
+        f"{row!r} is not waiting for a decision",
+        hint="`nanobot queue list` shows failed messages (in-12) and dead replies (out-7).",
+    )
+
+
+def unreadable_row(row: str) -> NanobotError:
+    return NanobotError(
+        f"{row} cannot be read, so it cannot be tried again",
+        hint=f"`nanobot queue drop {row}` removes it; ask the person to send it again.",
+    )
+
+
+def unknown_turn(turn_id: str) -> NanobotError:
+    return NanobotError(
+        f"no turn {turn_id!r}",
+        hint="`nanobot sessions show KEY` shows the turns of a conversation; they are"
+        " kept for 30 days.",
+    )
+
+
+def shown_rows(rows: Iterable[Sequence[Any]]) -> list[QueueRow]:
+    """Rows for people, of the payload and what a `QueueRow` begins with."""
+    return [QueueRow(*(*row, excerpt(payload, EXCERPT))) for payload, *row in rows]
+
+
+def decode_report(report: str | None) -> dict[str, object]:
+    """A turn's report; empty where it is damaged: what else is known of the turn can be shown."""
+    try:
+        decoded = json.loads(report or "{}")
+    except ValueError:
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
+
+
+def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
+    """What is to be said of a helper; None where it cannot be read."""
+    try:
+        return decode_inbound(if_lost)
+    except ValueError as error:
+        logger.warning("the notice about lost helper {} cannot be read: {}", helper_id, error)
+        return None
+
+
+ENTRY = "payload, state, turn_id, received_at, id, attempts, runs, not_before, reason"
+"""The columns that `stored_entry` reads."""
+
+
+def stored_entry(row: Sequence[Any], *, recovered: bool) -> InboxEntry:
+    """The message in a row of `ENTRY`, of a turn where it was under way. Raises `ValueError` if it
+    cannot be read."""
+    payload, state, turn_id, received_at, row_id, attempts, runs, not_before, reason = row
+    under_way = state == "working"
+    return InboxEntry(
+        *(row_id, decode_inbound(payload or ""), attempts, runs),
+        turn_id=turn_id if under_way else "",
+        not_before=not_before,
+        reason=reason,
+        recovered=recovered,
+        previous_turn="" if under_way else turn_id,
+        received_at=datetime.fromisoformat(received_at).timestamp(),
+    )
+
+
+def gather_turns(
+    entries: Sequence[InboxEntry], steps: Mapping[str, Sequence[Step]]
+) -> tuple[InboxEntry, ...]:
+    """The same, in their order, but each turn once: as its first message with the others and the
+    steps of the turn."""
+    turns: dict[str, list[InboxEntry]] = {}
+    for entry in entries:
+        if entry.turn_id:
+            turns.setdefault(entry.turn_id, []).append(entry)
+    waiting = [entry for entry in entries if not entry.turn_id]
+    for turn_id, (first, *joined) in turns.items():
+        waiting.append(replace(first, joined=tuple(joined), steps=tuple(steps[turn_id])))
+    return tuple(sorted(waiting, key=lambda entry: entry.id))
+
+
+def unreadable_notice(channel: str, chat_id: str, event_id: str) -> Outgoing:
+    """What is said to the person whose message cannot be read."""
+    return Outgoing("reply", (OutboundMessage(channel, chat_id, _UNREADABLE),), (event_id,))
+
+
+PART = (
+    "id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
+    " in_doubt OR state = 'sending', payload"
+)
+"""The columns that `stored_part` reads."""
+
+
+def stored_part(row: Sequence[Any]) -> OutboxPart:
+    """The part in a row of `PART`. Raises `ValueError` if it cannot be read."""
+    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubt, payload = row
+    part = decode_part(f"{turn_id}/{call}/{number}", channel, chat_id, payload or "")
+    return OutboxPart(row_id, part, attempts, next_try_at, bool(doubt))
+
+
+def new_parts(turn_id: str, outgoing: Outgoing) -> Iterator[OutboundPart]:
+    """A message's parts as they are stored, in order, with a random id on each button."""
+    for number, message in enumerate(outgoing.parts):
+        key, last = f"{turn_id}/{outgoing.call}/{number}", number == len(outgoing.parts) - 1
+        buttons = tuple(replace(button, id=token_hex(12)) for button in message.buttons)
+        shown = replace(message, buttons=buttons) if buttons else message
+        yield OutboundPart.of(key, shown, outgoing.event_ids, last)
+
+
+def failure_notice(
+    item: OutboxPart, reason: str, asked_in: tuple[str, str, str] | None
+) -> OutboundMessage:
+    """What is said of a part that was given up: in the chat where its turn was asked for (channel,
+    chat and conversation of its first message), else in its own."""
+    part = item.part
+    channel, chat_id, key = asked_in or (part.channel, part.chat_id, "")
+    asked = Address.of(key)
+    place, thread = f"to {part.channel}:{part.chat_id}", ""
+    if (channel, chat_id) == (part.channel, part.chat_id):
+        place, thread = "here", part.thread_id
+    elif (channel, chat_id) == (asked.channel, asked.chat_id):
+        thread = asked.thread_id
+    files = ", ".join(media.name or media.ref for media in part.media)
+    begins = f"A message that begins “{shortened(part.content, 60)}”"
+    text = (
+        f"⚠️ {f'The file {files}' if files else begins} could not be delivered {place}:"
+        f" {reason.rstrip('. ')}. It is kept: `nanobot queue retry out-{item.id}` sends it again."
+    )
+    return OutboundMessage(channel, chat_id, text, thread_id=thread)

@@ -1,0 +1,183 @@
+"""How a team's database is reached, what it must promise, what is said when it does not, and how a
+statement is run.
+
+No error here holds the password of its address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from nanobot.errors import StorageError
+
+Row = tuple[Any, ...]
+Connection = psycopg.AsyncConnection[Row]
+
+OLDEST = 140_000
+"""The oldest `server_version_num` that is accepted."""
+
+_DEFAULTS: dict[str, str | int | None] = {
+    "application_name": "nanobot",
+    "client_encoding": "UTF8",
+    "connect_timeout": 4,
+    # Of several hosts, the one that takes writes: after a failover that is another.
+    "target_session_attrs": "read-write",
+    # A machine that is gone is noticed within seconds.
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+_IDLE_SECONDS = 2
+"""How long the server keeps a transaction whose process does not go on between two statements."""
+
+_ASK = f"""
+    SELECT current_setting('server_version_num')::int, current_setting('fsync'),
+        current_setting('synchronous_commit'), current_setting('server_encoding'),
+        set_config('idle_in_transaction_session_timeout', '{_IDLE_SECONDS}s', false)
+"""
+
+
+END_SESSIONS = """
+    SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+    WHERE application_name = %s AND datname = current_database() AND pid != pg_backend_pid()
+    AND wait_event IS DISTINCT FROM 'SyncRep'
+"""
+"""Ends what a worker has under way, by its `session_name`, and waits for that. The server notices
+by itself neither a process that was stopped nor, for hours, a machine that is gone, and keeps their
+transactions and locks. A commit that waits for a standby is left alone: it cannot be undone."""
+
+END_SESSIONS_OF_THE_DEAD = """
+    SELECT pg_terminate_backend(pid, 1000) FROM worker
+    JOIN pg_stat_activity ON application_name = 'nanobot worker ' || worker.id
+    WHERE worker.until < clock_timestamp() AND datname = current_database()
+    AND pid != pg_backend_pid() AND wait_event IS DISTINCT FROM 'SyncRep'
+"""
+"""The same for all workers that did not renew. Without it, one that was stopped in the middle of a
+transaction holds its row, and cannot be fenced."""
+
+
+def session_name(worker: int | None) -> str:
+    """How the connection on which a worker writes is called."""
+    return "nanobot" if worker is None else f"nanobot worker {worker}"
+
+
+class DatabaseAddress:
+    """The address in `team.database`. Raises `StorageError` where it is none."""
+
+    def __init__(self, dsn: str) -> None:
+        try:
+            given = conninfo_to_dict(dsn)
+        except psycopg.Error:
+            raise StorageError(
+                "team.database",
+                "it is not the address of a PostgreSQL database",
+                hint="It reads postgresql://USER:PASSWORD@HOST:5432/DATABASE; characters such as"
+                " @ and / in the password are written %40 and %2F.",
+            ) from None
+        self.conninfo = make_conninfo("", **{**_DEFAULTS, **given})
+        host = given.get("host") or given.get("hostaddr") or "this machine"
+        self.place = f"the database {given.get('dbname') or ''} on {host}".replace("  ", " ")
+        self._password = str(given.get("password") or "")
+
+    def error(self, error: Exception) -> StorageError:
+        """What PostgreSQL, or the way there, said."""
+        if isinstance(error, StorageError):
+            return error
+        return StorageError(self.place, self.redact(str(error)), hint=_hint(error))
+
+    def redact(self, text: str) -> str:
+        """`text` in one line, without the password."""
+        line = " ".join(text.split())
+        for secret in (self._password, quote(self._password, safe="")):
+            line = line.replace(secret, "***") if secret else line
+        return line
+
+    async def connect(self) -> Connection:
+        """A new connection in autocommit for writing, whose server promises what it must. Raises
+        `StorageError`."""
+        try:
+            connection = await Connection.connect(self.conninfo, autocommit=True)
+        except psycopg.Error as error:
+            raise self.error(error) from error
+        try:
+            self._check(await (await connection.execute(_ASK)).fetchone())
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, psycopg.Error):
+                raise self.error(error) from error
+            raise
+        return connection
+
+    def connect_blocking(self) -> psycopg.Connection[Row]:
+        """The same, for a thread."""
+        try:
+            connection = psycopg.connect(self.conninfo, autocommit=True)
+        except psycopg.Error as error:
+            raise self.error(error) from error
+        try:
+            self._check(connection.execute(_ASK).fetchone())
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, psycopg.Error):
+                raise self.error(error) from error
+            raise
+        return connection
+
+    def _check(self, row: Row | None) -> None:
+        version, fsync, commit, encoding, _ = row or (0, "", "", "", "")
+        reason = hint = ""
+        if version < OLDEST:
+            reason = f"it is PostgreSQL {version // 10_000}, and nanobot needs 14 or newer"
+            hint = "Move it to a newer server: pg_dump there, pg_restore here."
+        elif fsync == "off":
+            reason = "fsync is off there, so that a power cut loses what was stored"
+            hint = "ALTER SYSTEM SET fsync = on; then SELECT pg_reload_conf();"
+        elif commit in ("off", "local"):
+            reason = f"synchronous_commit is {commit} for nanobot's role, so that a crash or a"
+            reason += " failover loses what was stored"
+            hint = "ALTER ROLE CURRENT_USER SET synchronous_commit = on;"
+        elif encoding != "UTF8":
+            reason = f"its texts are {encoding}, and nanobot's are UTF-8"
+            hint = "CREATE DATABASE nanobot ENCODING 'UTF8' TEMPLATE template0;"
+        if reason:
+            raise StorageError(self.place, reason, hint=hint)
+
+
+def storable(text: str) -> str:
+    """`text` as PostgreSQL takes it: UTF-8, which has no lone surrogates, and without NUL."""
+    if "\0" in text:
+        text = text.replace("\0", "\\x00")
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+async def execute(db: Connection, statement: str, *values: object) -> psycopg.AsyncCursor[Row]:
+    """Run a statement with these values, of which texts are made `storable`. In a pipeline its rows
+    are on their way when this returns."""
+    return await db.execute(statement.encode(), _storable(values))
+
+
+def _storable(values: Sequence[object]) -> list[object] | None:
+    plain = [storable(value) if isinstance(value, str) else value for value in values]
+    return plain or None
+
+
+def _hint(error: Exception) -> str:
+    state = getattr(error, "sqlstate", None) or ""
+    text = str(error)
+    if state == "53100":
+        return "Free space on the database's disk; what was stored is safe."
+    if state == "42501":
+        return "nanobot's role has to own its database: ALTER DATABASE … OWNER TO …;"
+    if "authentication failed" in text or "does not exist" in text or "pg_hba" in text:
+        return "See that user, password and database in team.database are right."
+    return (
+        "nanobot goes on by itself once the database answers: see that PostgreSQL runs, and that"
+        " this machine reaches it."
+    )

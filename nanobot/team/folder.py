@@ -1,0 +1,150 @@
+"""The folder that a team shares: whether it can serve, and whose it is.
+
+The same word stands in the folder (`state/team`) and in the database. A worker whose file server is
+not mounted would find an empty folder there, and answer people without their memory; one with the
+database of another team would mix the two. Both are refused at the start. Neither has a word before
+`nanobot team init`; after `nanobot team leave` the folder has `LEFT`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+
+from nanobot.errors import NanobotError, StorageError
+from nanobot.io import replace_file, storage_errors, sync_folder
+from nanobot.team.connection import DatabaseAddress, Row
+
+LEFT = "left"
+
+_LOCAL_ONLY = ("cifs", "smb3", "smbfs", "vfat", "exfat", "ntfs", "ntfs3", "9p", "fuse.sshfs")
+"""File systems on which a rename does not replace a file in one step, or modes are lost."""
+
+
+def word_file(shared: Path) -> Path:
+    """Where the folder's word stands."""
+    return shared / "state" / "team"
+
+
+def word_of_folder(shared: Path) -> str:
+    """The word in the shared folder; empty where there is none. Raises `StorageError`."""
+    path = word_file(shared)
+    with storage_errors(path), suppress(FileNotFoundError):
+        return path.read_text().strip()
+    return ""
+
+
+def word_of_database(db: psycopg.Connection[Row]) -> str:
+    """The word in the database; empty where there is none."""
+    row = db.execute("SELECT word FROM team").fetchone()
+    return row[0] if row else ""
+
+
+def put_word(db: psycopg.Connection[Row], word: str) -> None:
+    """Make `word` the database's, in the caller's transaction."""
+    db.execute("DELETE FROM team")
+    db.execute("INSERT INTO team VALUES (%s)", (word,))
+
+
+def expect_together(address: DatabaseAddress, shared: Path) -> None:
+    """Raise `NanobotError` unless folder and database are of one team, or of none yet."""
+    try:
+        with address.connect_blocking() as db:
+            here = word_of_database(db)
+    except psycopg.Error as error:
+        raise address.error(error) from error
+    there = word_of_folder(shared)
+    if here == there:
+        return
+    if there == LEFT:
+        raise NanobotError(
+            f"the team in {shared} was left: another home has everything",
+            hint="Stop this worker for good, or begin a new team with `nanobot team init`.",
+        )
+    if here and not there:
+        raise NanobotError(
+            f"{shared} is not the folder of the team in {address.place}",
+            hint="See that the file server is mounted there, and that team.shared names the same"
+            " folder on all workers.",
+        )
+    raise mismatch(address, shared)
+
+
+def mismatch(address: DatabaseAddress, shared: Path) -> NanobotError:
+    """That folder and database do not belong together."""
+    return NanobotError(
+        f"{shared} and {address.place} are not of the same team",
+        hint="Where `nanobot team init` or `nanobot team leave` was cut short, give it again in"
+        " that home. Else team.shared or team.database names another team's.",
+    )
+
+
+def check_folder(home: Path, shared: Path, mounts: str | None = None) -> None:
+    """Raise `NanobotError` where workers cannot share `shared`, as far as one of them can tell.
+    `mounts`: what /proc/self/mountinfo says."""
+    if not shared.is_dir():
+        raise NanobotError(
+            f"there is no folder {shared}",
+            hint="Mount the file server there, or make the folder that all workers see.",
+        )
+    mine, ours = home.resolve(), shared.resolve()
+    if mine.is_relative_to(ours) or ours.is_relative_to(mine):
+        raise NanobotError(
+            f"{shared} and the home {home} lie in each other",
+            hint="A home has the locks, the sockets and the SQLite caches of one worker, which have"
+            " to be on its own disk: set NANOBOT_HOME or team.shared to another folder.",
+        )
+    _check_mount(ours, Path("/proc/self/mountinfo").read_text() if mounts is None else mounts)
+    with storage_errors(shared):
+        _try_out(ours)
+
+
+def _check_mount(shared: Path, mounts: str) -> None:
+    kind, options = _mount_of(shared, mounts)
+    reason = ""
+    if kind in _LOCAL_ONLY:
+        reason = f"it is on a file system ({kind}) that cannot replace a file in one step"
+    elif kind == "nfs":
+        reason = "it is mounted with NFS 3"
+    elif kind == "nfs4" and "soft" in options:
+        reason = "it is mounted with `soft`, which loses what was written when the server is slow"
+    if reason:
+        hint = "Use NFS 4 (nfsvers=4.2,hard,lookupcache=positive), CephFS or EFS."
+        raise StorageError(shared, reason, hint=hint)
+
+
+def _mount_of(path: Path, mounts: str) -> tuple[str, list[str]]:
+    """The kind and the options of the file system on which `path` is."""
+    best, found = -1, ("", list[str]())
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4])
+        if path.is_relative_to(point) and len(Path(point).parts) >= best:
+            kind, _, options = (*after.split(), "")[:3]
+            best, found = len(Path(point).parts), (kind, options.split(","))
+    return found
+
+
+def _try_out(shared: Path) -> None:
+    """Do what workers do there. Raises `OSError`, or `StorageError` for what went wrong quietly."""
+    path = shared / f".{secrets.token_hex(8)}.nanobot-try"
+    try:
+        replace_file(path, b"old")
+        with path.open("rb") as reader:
+            replace_file(path, b"new")
+            seen = reader.read(), path.read_bytes(), path.stat().st_mode & 0o777
+        sync_folder(shared)
+        if seen != (b"old", b"new", 0o600):
+            raise StorageError(shared, "a file that is replaced does not stay whole there")
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        raise StorageError(shared, "two workers could make the same file there")
+    finally:
+        path.unlink(missing_ok=True)

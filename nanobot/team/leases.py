@@ -1,0 +1,96 @@
+"""Which worker has which scope: the table `lease`.
+
+A scope without a row is free. A row without a worker is free as well, and says that the worker who
+had it died, without handing anything over. Only who has a scope's lease handles its messages,
+writes its files and sends what goes to its chats. A lease is given back in the order of the
+worker's own writes, so that everything of the scope is stored before another worker can have it.
+
+A name such as `channel:telegram` is a lease on what only one worker runs at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from nanobot.team.connection import Connection, execute
+from nanobot.team.postgres import Database
+
+SINGLE = "channel:"
+"""How the names of leases begin that are no scopes."""
+
+MAY_BEGIN = """(state != 'received' OR coalesce(inbox.worker, 0) IN (0, %s)
+    OR NOT EXISTS (SELECT FROM worker WHERE worker.id = inbox.worker))"""
+"""Whether a worker, whose number it takes, may handle a message: where somebody waits for an answer
+at a worker that lives, no other may."""
+
+IS_LOST = "NOT EXISTS (SELECT FROM worker WHERE worker.id = helper.worker)"
+"""Whether a helper went with its worker."""
+
+_FREE = f"""
+    SELECT scope FROM (
+        SELECT unnest(%s::text[]) AS scope
+        UNION SELECT scope FROM inbox WHERE state IN ('received', 'working')
+            AND state IN ('received', 'working', 'failed') AND {MAY_BEGIN}
+        UNION SELECT scope FROM outbox WHERE state IN ('pending', 'sending')
+            AND state IN ('pending', 'sending', 'dead') AND NOT starts_with(scope, '{SINGLE}')
+        UNION SELECT scope FROM unfiled
+        UNION SELECT scope FROM helper WHERE {IS_LOST}
+    ) AS wanted
+    WHERE NOT EXISTS (
+        SELECT FROM lease WHERE lease.scope = wanted.scope AND lease.worker IS NOT NULL
+    ) LIMIT %s
+"""
+_CLAIM = """
+    INSERT INTO lease (scope, worker) SELECT scope, %s FROM unnest(%s::text[]) AS scope
+    ON CONFLICT (scope) DO UPDATE SET worker = excluded.worker WHERE lease.worker IS NULL
+    RETURNING scope, xmax != 0
+"""
+
+
+class Leases:
+    """What the worker `database.worker` has."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def free(self, named: Collection[str], limit: int) -> list[str]:
+        """At most `limit` free scopes for which something is to be done; those that are `named`
+        and free are among them in any case. Raises `StorageError`."""
+        rows = await self._database.read(
+            *(_FREE, sorted(named), self._database.worker or 0, len(named) + limit),
+            after_writes=False,
+        )
+        return [scope for (scope,) in rows]
+
+    async def claim(self, scopes: Collection[str]) -> dict[str, bool]:
+        """Those of `scopes` that were free, and are this worker's now; whether their last worker
+        died. Waits while the database is away: a claim that nobody knew of would never be given
+        back."""
+        names = sorted(scopes)  # in one order, so that no two workers wait for each other
+
+        async def work(db: Connection) -> dict[str, bool]:
+            rows = await execute(db, _CLAIM, self._database.worker, names)
+            return dict(await rows.fetchall())
+
+        return await self._database.run(work, until_stored=True)
+
+    async def release(self, scopes: Collection[str]) -> None:
+        """Give scopes back, once everything that was written before is stored. Waits while the
+        database is away."""
+        await self._end("DELETE FROM lease", scopes)
+
+    async def put_back(self, scopes: Collection[str]) -> None:
+        """Leave scopes, whose last worker died, to another one as they were found."""
+        await self._end("UPDATE lease SET worker = NULL", scopes)
+
+    async def _end(self, statement: str, scopes: Collection[str]) -> None:
+        query, names = f"{statement} WHERE scope = ANY(%s) AND worker = %s", sorted(scopes)
+
+        async def work(db: Connection) -> None:
+            await execute(db, query, names, self._database.worker)
+
+        await self._database.run(work, until_stored=True)
+
+    async def alive(self) -> set[int]:
+        """The workers that are not fenced. Raises `StorageError`."""
+        return {number for (number,) in await self._database.read("SELECT id FROM worker")}

@@ -1,0 +1,138 @@
+"""What people look at in a team's journal: what waits, turns as a list, what they used by day."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+
+from nanobot.bus.journal import (
+    DayTimes,
+    DayUsage,
+    QueueCounts,
+    QueueRow,
+    Spent,
+    TurnCounts,
+    TurnRecord,
+    TurnRow,
+    UsageTotals,
+)
+from nanobot.bus.rows import (
+    NOTICE,
+    OPEN_MESSAGES,
+    OPEN_PARTS,
+    decode_report,
+    shown_rows,
+    unknown_turn,
+)
+from nanobot.team.postgres import Database
+
+IS_NOTICE = f"starts_with(turn_id, '{NOTICE}')"
+_UNDELIVERED = f"{OPEN_PARTS} AND NOT (state = 'dead' AND {IS_NOTICE})"
+
+
+class Looking:
+    """The questions of people among the methods of `Journal`."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def counts(self) -> QueueCounts:
+        waits = "(state = 'received' OR not_before != 0)"
+        inbox = await self.database.read(
+            f"SELECT count(*) FILTER (WHERE state != 'failed' AND {waits}),"
+            f" count(*) FILTER (WHERE state != 'failed' AND NOT {waits}),"
+            " count(*) FILTER (WHERE state = 'failed'),"
+            " count(*) FILTER (WHERE state != 'failed' AND not_before > 0)"
+            f" FROM inbox WHERE {OPEN_MESSAGES}"
+        )
+        outbox = await self.database.read(
+            "SELECT count(*) FILTER (WHERE state != 'dead'), count(*) FILTER (WHERE state = 'dead')"
+            f" FROM outbox WHERE {_UNDELIVERED}"
+        )
+        received, working, failed, put_off = inbox[0]
+        pending, dead = outbox[0]
+        return QueueCounts(received, working, failed, pending, dead, put_off)
+
+    async def queue_rows(self) -> tuple[list[QueueRow], list[QueueRow]]:
+        inbox = await self.database.read(
+            "SELECT payload, 'in-' || id, session_key, CASE WHEN state != 'failed'"
+            " AND not_before != 0 THEN 'waiting' ELSE state END, attempts, received_at, reason"
+            f" FROM inbox WHERE {OPEN_MESSAGES} ORDER BY id"
+        )
+        outbox = await self.database.read(
+            "SELECT payload, 'out-' || id, channel || ':' || chat_id, state, attempts, created_at,"
+            f" reason FROM outbox WHERE {_UNDELIVERED} ORDER BY id"
+        )
+        return shown_rows(inbox), shown_rows(outbox)
+
+    async def turn_record(self, turn_id: str) -> TurnRecord:
+        query = "SELECT id, session_key, state, started_at, report FROM turn WHERE id = %s"
+        rows = await self.database.read(query, turn_id)
+        if not rows:
+            raise unknown_turn(turn_id)
+        report = decode_report(rows[0][4])
+        query = "SELECT text FROM prompt WHERE id = %s"
+        prompt = await self.database.read(query, str(report.get("system_id", "")))
+        key, place, state, began, _ = rows[0]
+        return TurnRecord(key, place, state, began, report, prompt[0][0] if prompt else "")
+
+    async def turns(
+        self, *, session: str = "", state: str = "", before: str = "", limit: int = 50
+    ) -> list[TurnRow]:
+        wanted, values = ["true"], list[object]()
+        for condition, value in (
+            ("session_key = %s", session),
+            ("state = %s", state),
+            ("number < (SELECT number FROM turn WHERE id = %s)", before),
+        ):
+            if value:
+                wanted.append(condition)
+                values.append(value)
+        rows = await self.database.read(
+            "SELECT id, session_key, state, started_at, model, coalesce(milliseconds, 0),"
+            " coalesce(prompt, 0), coalesce(cached, 0), coalesce(completion, 0) FROM turn"
+            f" WHERE {' AND '.join(wanted)} ORDER BY number DESC LIMIT %s",
+            *(*values, limit),
+        )
+        return [TurnRow(*row) for row in rows]
+
+    async def used_by_day(self, since: date) -> list[DayUsage]:
+        query = "SELECT * FROM used WHERE day >= %s ORDER BY day, session_key"
+        return [DayUsage(*row) for row in await self.database.read(query, since.isoformat())]
+
+    async def times_by_day(self, since: date) -> list[DayTimes]:
+        rank = "percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY milliseconds)"
+        rows = await self.database.read(
+            f"SELECT left(started_at, 10) AS day, count(*), {rank} FROM turn"
+            " WHERE state = 'done' AND milliseconds > 0 AND started_at >= %s"
+            " GROUP BY 1 ORDER BY 1",
+            since.isoformat(),
+        )
+        return [DayTimes(day, turns, *ranks) for day, turns, ranks in rows]
+
+    async def turn_counts(self, since: datetime) -> TurnCounts:
+        states = (f"count(*) FILTER (WHERE state = '{s}')" for s in ("done", "failed", "stopped"))
+        query = f"SELECT {', '.join(states)} FROM turn WHERE started_at::timestamptz >= %s"
+        return TurnCounts(*(await self.database.read(query, since))[0])
+
+    async def usage(self, *, session: str = "", since: datetime | None = None) -> UsageTotals:
+        query = (
+            f"SELECT count(prompt), {_sums('prompt', 'cached', 'completion')} FROM turn"
+            " WHERE (%s = '' OR session_key = %s)"
+            " AND (%s::timestamptz IS NULL OR started_at::timestamptz >= %s)"
+        )
+        rows = await self.database.read(query, session, session, since, since)
+        return UsageTotals(*rows[0])
+
+    async def learning_usage(self, since: date) -> UsageTotals:
+        sums = _sums("calls", "prompt", "cached", "completion")
+        query = f"SELECT {sums} FROM learning WHERE day >= %s"
+        return UsageTotals(*(await self.database.read(query, since.isoformat()))[0])
+
+    async def day_tokens(self, day: date) -> Spent:
+        query = f"SELECT {_sums('tokens')}, coalesce(bool_or(warned), false) FROM spending"
+        rows = await self.database.read(f"{query} WHERE day = %s", day.isoformat())
+        return Spent(*rows[0])
+
+
+def _sums(*columns: str) -> str:
+    return ", ".join(f"coalesce(sum({column}), 0)::bigint" for column in columns)

@@ -1,0 +1,224 @@
+"""All rows of a journal's file into a team's database, and back. Both run in a transaction of the
+caller's in the database, while no worker is there.
+
+Ids and the order of turns stay. Rows get their scope from `Whose`; what all workers count is
+counted to no worker in particular, and added up on the way back. Not taken back is what only the
+workers of a team have: leases, questions, rates, and whose memory a chat uses.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import psycopg
+from msgspec import Struct, field
+
+from nanobot.bus.events import InboundMessage, decode_inbound
+from nanobot.bus.rows import decode_report
+from nanobot.errors import NanobotError
+from nanobot.team import schema
+from nanobot.team.connection import Row, storable
+from nanobot.team.leases import SINGLE
+
+Database = psycopg.Connection[Row]
+
+_TABLES = (
+    "inbox", "turn", "step", "prompt", "unfiled", "outbox", "button", "helper", "used", "learning",
+    "spending", "cursor", "document",
+)  # fmt: skip
+"""In this order: a scope comes from an earlier table."""
+
+_NUMBERED = ("inbox", "unfiled", "outbox")
+"""Their ids are never used again."""
+_TRUTHS = ("in_doubt", "warned")
+_SUMMED = {
+    "learning": "SELECT day, {} FROM learning GROUP BY day",
+    "spending": "SELECT day, sum(tokens)::bigint, bool_or(warned) FROM spending GROUP BY day",
+}
+
+
+class Whose(Struct, frozen=True):
+    """Whose memory messages and conversations (by their key) use. What goes out on the channels in
+    `exclusive` is for the worker that runs the channel."""
+
+    message: Callable[[InboundMessage], str]
+    conversation: Callable[[str], str]
+    exclusive: Collection[str] = ()
+
+
+def expect_nobody(db: Database) -> None:
+    """Let no worker join before the end of the caller's transaction. Raises `NanobotError` where
+    one is there."""
+    db.execute("LOCK TABLE worker IN EXCLUSIVE MODE")
+    alive = db.execute("SELECT name FROM worker WHERE until > clock_timestamp()").fetchall()
+    if names := ", ".join(sorted({name for (name,) in alive})):
+        hint = "Stop all of them first; `nanobot team status` lists them."
+        raise NanobotError(f"workers of the team are at work: {names}", hint=hint)
+
+
+def has_rows(db: sqlite3.Connection | Database) -> bool:
+    """Whether there is anything to move."""
+    return any(_first(db, f"SELECT EXISTS (SELECT 1 FROM {table})") for table in _TABLES)
+
+
+def to_database(file: sqlite3.Connection, db: Database, whose: Whose) -> None:
+    """Copy everything. The tables have to be empty."""
+    scopes = _Scopes(whose)
+    for table in _TABLES:
+        columns = _columns(file, table)
+        names = [*columns.values(), *_MORE.get(table, ())]
+        into = f"COPY {table} ({', '.join(names)}) FROM STDIN"
+        rows = file.execute(f"SELECT {', '.join(columns)} FROM {table}")
+        with db.cursor() as cursor, cursor.copy(into.encode()) as copy:
+            for values in rows:
+                row = dict(zip(columns.values(), map(_stored, names, values), strict=True))
+                copy.write_row((*row.values(), *scopes.more(table, row)))
+    with db.cursor() as cursor, cursor.copy(b"COPY conversation FROM STDIN") as copy:
+        for chat in scopes.chats.items():
+            copy.write_row(chat)
+    for table in _NUMBERED:
+        last = file.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        _go_on(db, table, "id", last[0] if last else 0)
+    _go_on(db, "turn", "number", _first(file, "SELECT coalesce(max(rowid), 0) FROM turn"))
+
+
+def to_file(db: Database, file: sqlite3.Connection) -> None:
+    """Copy everything into a new file."""
+    db.execute(f"LOCK TABLE {', '.join(_TABLES)} IN EXCLUSIVE MODE".encode())
+    with file:
+        for table in _TABLES:
+            columns = _columns(file, table)
+            marks = ", ".join("?" * len(columns))
+            put = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+            file.executemany(put, _rows_of(db, table, list(columns.values())))
+        for table in _NUMBERED:
+            last, is_used = db.execute(
+                f"SELECT last_value, is_called FROM {table}_id_seq".encode()
+            ).fetchone() or (0, False)
+            file.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+            if is_used:
+                file.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, last))
+
+
+def clear(db: Database) -> None:
+    """Remove every row, and that the database is a team's."""
+    db.execute(f"TRUNCATE {', '.join(schema.TABLES)} RESTART IDENTITY".encode())
+
+
+_MORE = {
+    "inbox": ("scope",),
+    "turn": ("scope", "model", "milliseconds", "prompt", "cached", "completion"),
+    "unfiled": ("scope",),
+    "outbox": ("scope",),
+    "helper": ("scope",),
+    "learning": ("worker",),
+    "spending": ("worker",),
+}
+"""What rows have in the database beyond what they have in the file."""
+
+
+class _Scopes(Struct):
+    """Whose the rows are, worked out from one table to the next."""
+
+    whose: Whose
+    chats: dict[str, str] = field(default_factory=dict)
+    turns: dict[str, str] = field(default_factory=dict)
+
+    def more(self, table: str, row: dict[str, Any]) -> Sequence[Any]:
+        """The values of what `_MORE` lists, for a row of the file."""
+        if table not in _MORE:
+            return ()
+        if table in _SUMMED:
+            return (0,)
+        scope = self._scope(table, row)
+        return (scope, *_numbers(row["report"])) if table == "turn" else (scope,)
+
+    def _scope(self, table: str, row: dict[str, Any]) -> str:
+        if table == "inbox":
+            return self._of_message(row)
+        if table == "outbox":
+            return self._of_part(row)
+        if table == "helper":
+            message = _decoded(row["if_lost"])
+            return self.whose.message(message) if message else ""
+        scope = self.whose.conversation(row["session_key"])
+        if table == "turn":
+            scope = self.turns.setdefault(row["id"], scope)
+        return scope
+
+    def _of_message(self, row: dict[str, Any]) -> str:
+        message, chat = _decoded(row["payload"]), f"{row['channel']}:{row['chat_id']}"
+        if message is None:  # it was done, and is not kept; its chat goes by what is
+            scope = self.whose.conversation(row["session_key"])
+            if row["session_key"].startswith(chat):
+                self.chats.setdefault(chat, scope)
+        else:
+            scope = self.whose.message(message)
+            if not message.is_background:
+                self.chats[chat] = scope
+        self.turns.setdefault(row["turn_id"], scope)
+        return scope
+
+    def _of_part(self, row: dict[str, Any]) -> str:
+        if row["channel"] in self.whose.exclusive:
+            return f"{SINGLE}{row['channel']}"
+        chat = f"{row['channel']}:{row['chat_id']}"
+        known = self.chats.get(chat) or self.turns.get(row["turn_id"])
+        return known or self.whose.conversation(chat)
+
+
+def _decoded(payload: str | None) -> InboundMessage | None:
+    try:
+        return decode_inbound(payload) if payload else None
+    except ValueError:
+        return None
+
+
+def _numbers(text: str) -> Iterator[Any]:
+    """The columns of a turn that its report has."""
+    report = decode_report(text)
+    yield storable(str(report.get("model") or ""))
+    for name in ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens"):
+        value = report.get(name)
+        yield int(value) if isinstance(value, int | float) else None
+
+
+def _columns(file: sqlite3.Connection, table: str) -> dict[str, str]:
+    """The columns of a table in the file, each with its name in the database."""
+    known = (row[1] for row in file.execute(f"PRAGMA table_info({table})"))
+    order = {"rowid": "number"} if table == "turn" else {}
+    return {**order, **{name: name for name in known}}
+
+
+def _stored(name: str, value: Any) -> Any:
+    """A value of the file as the database has it."""
+    if name in _TRUTHS:
+        return bool(value)
+    return storable(value) if isinstance(value, str) else value
+
+
+def _rows_of(db: Database, table: str, columns: Sequence[str]) -> Iterator[Row]:
+    query = f"SELECT {', '.join(columns)} FROM {table}"
+    if table in _SUMMED:
+        query = _SUMMED[table].format(", ".join(f"sum({name})::bigint" for name in columns[1:]))
+    elif {"number", "id"} & set(columns) and table in (*_NUMBERED, "turn"):
+        query += f" ORDER BY {columns[0]}"
+    with db.cursor(name="rows") as rows:
+        rows.execute(query.encode())
+        yield from rows
+
+
+def _go_on(db: Database, table: str, column: str, last: int) -> None:
+    """Count on from `last`."""
+    if last:
+        db.execute("SELECT setval(pg_get_serial_sequence(%s, %s), %s)", (table, column, last))
+
+
+def _first(db: sqlite3.Connection | Database, query: str) -> Any:
+    if isinstance(db, psycopg.Connection):
+        row = db.execute(query.encode()).fetchone()
+    else:
+        row = db.execute(query).fetchone()
+    return row[0] if row else None

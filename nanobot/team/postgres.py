@@ -1,0 +1,345 @@
+"""PostgreSQL behind one writer task, which shares commits between concurrent callers.
+
+Every piece of work is a coroutine function of the connection. `Database.run` returns only when its
+result is durable. The task takes what has queued up, runs it in one transaction in FIFO order and
+commits once. A piece that fails undoes only itself: all of them are sent in a pipeline first, and
+only when something went wrong again, with a savepoint before each.
+
+A transaction of a worker begins with its row, locked, and with a number in its row of `stamp`:
+
+- Without the row this worker was fenced: others may have what it had. It stores nothing any more.
+- When the connection is lost before a commit is answered, the number tells after the next
+  connection whether it was stored: the lost transaction is ended first, or waited for. Results
+  stand, or the work is run again; its callers notice nothing.
+
+While the database is away, what is to be kept is run again, in its place before everything later,
+once there is a connection; all else is refused at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, TypeVar
+
+import psycopg
+from loguru import logger
+from msgspec import Struct
+
+from nanobot.errors import StorageError
+from nanobot.tasks import Background
+from nanobot.team import schema
+from nanobot.team.connection import (
+    END_SESSIONS,
+    Connection,
+    DatabaseAddress,
+    Row,
+    session_name,
+)
+from nanobot.team.readers import Readers
+from nanobot.team.transaction import COLLISIONS, Fenced, Job, Work, has_lost, run_all
+
+T = TypeVar("T")
+
+_BATCH = 256
+_GATHER_SECONDS = 0.05
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between attempts after the first two, of which the second is made at once."""
+
+_TRIES = 3
+
+_SETTINGS = """
+    SELECT set_config('enable_seqscan', 'off', false),
+        set_config('plan_cache_mode', 'force_generic_plan', false)
+"""
+"""All statements here find their rows by an index; plans that were made while a table was empty
+would go on reading all of it."""
+
+
+class _Doubt(Struct, frozen=True):
+    """A commit was sent and not answered."""
+
+    number: int
+    jobs: list[Job]
+
+
+class Database:
+    """The database at `dsn` while it is open. All methods belong to the event loop.
+
+    `fenced` is called, at most once, when this process must not go on as `worker`: others have what
+    it had. `worker` is None until the process has a row of its own, and nothing is fenced then.
+    """
+
+    def __init__(self, dsn: str, fenced: Callable[[], None]) -> None:
+        self.address = DatabaseAddress(dsn)
+        self.worker: int | None = None
+        self._on_fenced, self._is_fenced = fenced, False
+        self._queue: list[Job] = []
+        self._kept: list[Job] = []
+        self._wake = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        self._background = Background()
+        self._writer: asyncio.Task[None] | None = None
+        self._is_writing = self._is_closing = False
+        self._connection: Connection | None = None
+        self._named: int | None = None
+        self._refused: StorageError | None = None
+        self._pause, self._try_at = 0.0, 0.0
+        self._numbers = count(1)
+        self._doubt: _Doubt | None = None
+        self._readers = Readers(self.address)
+        self.refusal = ""
+        """Why nothing was stored the last time that there was something to write, if so."""
+
+    async def open(self) -> None:
+        """Bring the tables forward and begin to write. Raises `StorageError`."""
+        await asyncio.to_thread(schema.prepare, self.address)
+        try:
+            await self._connected()
+        except psycopg.Error as error:
+            await self._disconnect()
+            raise self.address.error(error) from error
+        self._is_closing = False
+        self._writer = self._background.start(self._write(), name="journal")
+
+    @property
+    def has_died(self) -> bool:
+        """Whether nothing is stored any more: this worker was fenced, or the task has ended without
+        being asked to."""
+        return self._is_fenced or (self._writer is not None and self._writer.done())
+
+    async def close(self) -> None:
+        """Finish what is queued, then close the connections."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        self._is_closing = True
+        self._wake.set()
+        await asyncio.wait([writer])
+        await self._readers.close()
+        await self._disconnect()
+
+    def run(
+        self, work: Work[T], *, retry: bool = False, until_stored: bool = False
+    ) -> asyncio.Future[T]:
+        """Run `work` in a transaction, whether or not that is awaited; its result once that is
+        durable. It may be run several times, until one is.
+
+        The future raises what `work` raised, or `StorageError` when the database is away or
+        refused. With `retry` it is run again then, when the database takes something again; with
+        `until_stored` the future also waits for that, or until the database is closed. Raises
+        `StorageError` when the database is not open.
+        """
+        return self._queue_up(work, retry or until_stored, until_stored)
+
+    def post(self, work: Work[Any], *, can_wait: bool = False) -> None:
+        """Run `work` after what was queued before and before what is queued later; do not wait.
+
+        For marks whose loss in a crash costs nothing but a repetition. A failure is logged, and
+        what the database refuses is run again later. What `can_wait` waits a moment for other work
+        to share a commit with.
+        """
+        if can_wait and not self._queue:
+            self._later = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._wake_writer)
+        self._queue.append(Job(work))
+        if not can_wait:
+            asyncio.get_running_loop().call_soon(self._wake_writer)
+
+    async def flush(self) -> None:
+        """Return once everything queued before has been stored. Raises `StorageError`."""
+        if self._queue or self._kept or self._doubt or self._is_writing:
+            await self._queue_up(None, False, False)
+
+    async def read(self, statement: str, *values: object, after_writes: bool = True) -> list[Row]:
+        """The rows of a query, on a connection that only reads; with `after_writes` it sees all
+        that was queued here before. Raises `StorageError`."""
+        if after_writes:
+            await self.flush()
+        if self._writer is None:
+            raise self._not_open()
+        self._expect_answers()
+        return await self._readers.fetch(statement, *values)
+
+    def _queue_up(
+        self, work: Work[Any] | None, retry: bool, until_stored: bool
+    ) -> asyncio.Future[Any]:
+        if self._writer is None:
+            raise self._not_open()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._queue.append(Job(work, future, retry, until_stored))
+        loop.call_soon(self._wake_writer)
+        return future
+
+    def _not_open(self) -> StorageError:
+        return StorageError(
+            self.address.place,
+            "it is not open",
+            hint="nanobot is just starting or ending: try again.",
+        )
+
+    def _wake_writer(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self._wake.set()
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not (self._is_closing and not self._queue):
+            waits = self._kept or self._doubt
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(max(self._try_at, loop.time()) if waits else None):
+                    await self._wake.wait()
+            jobs, self._queue = self._kept + self._queue[:_BATCH], self._queue[_BATCH:]
+            if not self._queue:
+                self._wake.clear()
+            self._is_writing = True
+            self._kept = await self._store(jobs)
+            self._is_writing = False
+        if self._kept or self._doubt:
+            self._kept = await self._store(self._kept)
+        error = StorageError(self.address.place, "it was closed before it took everything")
+        for job in (*(self._doubt.jobs if self._doubt else ()), *self._kept):
+            if job.future is not None:
+                job.report(error)
+
+    async def _store(self, jobs: list[Job]) -> list[Job]:
+        """Run them in one transaction and report; those that are to be run again because the
+        database refused."""
+        try:
+            if self._doubt or any(job.work for job in jobs):
+                self._expect_answers()
+                connection = await self._connected()
+                jobs = await self._settle(connection) + jobs
+                await self._transact(connection, [job for job in jobs if job.work])
+                self.refusal, self._refused, self._pause = "", None, 0.0
+        except Fenced:
+            return self._end(jobs)
+        except (psycopg.Error, StorageError) as error:
+            return await self._refuse(jobs, error)
+        for job in jobs:
+            job.report(job.error)
+        return []
+
+    async def _transact(self, connection: Connection, jobs: list[Job]) -> None:
+        """Run them in one transaction. Raises `psycopg.Error` where the server refuses all of it:
+        nothing is stored then, or `_doubt` is set."""
+        for tries in range(1, _TRIES + 1) if jobs else ():
+            try:
+                return await self._attempt(connection, jobs, apart=tries > 1)
+            except Exception as error:
+                if has_lost(connection, error):
+                    raise psycopg.OperationalError(str(error)) from error
+                self._doubt = None
+                await connection.execute("ROLLBACK")
+                again = tries == 1 or isinstance(error, COLLISIONS)
+                if isinstance(error, Fenced) or not again or tries == _TRIES:
+                    raise
+        return None
+
+    async def _attempt(self, connection: Connection, jobs: list[Job], *, apart: bool) -> None:
+        """One transaction; `apart`: with a savepoint before each job, instead of in a pipeline."""
+        number = next(self._numbers)
+        async with contextlib.nullcontext() if apart else connection.pipeline():
+            await connection.execute("BEGIN")
+            await run_all(connection, jobs, self.worker, number, apart=apart)
+            self._doubt = _Doubt(number, jobs)
+            ended = await connection.execute("COMMIT")
+        if ended.statusmessage != "COMMIT":
+            raise psycopg.InternalError("the transaction was rolled back")
+        self._doubt = None
+
+    async def _settle(self, connection: Connection) -> list[Job]:
+        """Learn whether what is in doubt was stored, and report it; what is to be run again."""
+        doubt = self._doubt
+        if doubt is None:
+            return []
+        stored = False
+        if self.worker is not None:
+            async with connection.transaction():
+                mine = "SELECT 1 FROM worker WHERE id = %s FOR UPDATE"
+                if not await (await connection.execute(mine, (self.worker,))).fetchone():
+                    raise Fenced
+                # A statement of its own: it sees what was committed while the first one waited.
+                query = "SELECT 1 FROM stamp WHERE worker = %s AND number = %s"
+                found = await connection.execute(query, (self.worker, doubt.number))
+                stored = await found.fetchone() is not None
+        self._doubt = None
+        logger.info("journal: a commit without an answer was {}", "stored" if stored else "lost")
+        if stored:
+            for job in doubt.jobs:
+                job.report(job.error)
+            return []
+        if self.worker is not None:
+            return doubt.jobs
+        error = StorageError(self.address.place, "whether it was stored is not known")
+        return _give_up(doubt.jobs, error)
+
+    async def _connected(self) -> Connection:
+        """The connection, in the name of the worker. Where it is new, what the one before had under
+        way has ended. Raises `StorageError` and `psycopg.Error`."""
+        if self._connection is None:
+            self._connection = await self.address.connect()
+            self._named = None
+            await self._connection.execute(_SETTINGS)
+        if self._named != self.worker:
+            name = session_name(self.worker)
+            rename = "SELECT set_config('application_name', %s, false)"
+            await self._connection.execute(rename, (name,))
+            await self._connection.execute(END_SESSIONS, (name,))
+            self._named = self.worker
+        return self._connection
+
+    def _expect_answers(self) -> None:
+        """Raises the last `StorageError` again until it is time for another attempt."""
+        if self._refused is not None and asyncio.get_running_loop().time() < self._try_at:
+            raise self._refused.with_traceback(None)
+
+    async def _refuse(self, jobs: list[Job], error: Exception) -> list[Job]:
+        """The database took nothing of it; what is to be run again."""
+        refused = self.address.error(error)
+        if refused is not self._refused:
+            self._refused = refused
+            self._try_at = asyncio.get_running_loop().time() + self._pause
+            self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+            await self._disconnect()
+            if refused.reason != self.refusal:
+                logger.error("journal: {}", refused)
+            self.refusal = refused.reason
+        if self._doubt is not None:
+            jobs = [job for job in jobs if job not in self._doubt.jobs]
+        return _give_up(jobs, refused)
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                await connection.close()
+
+    def _end(self, jobs: list[Job]) -> list[Job]:
+        """This worker was fenced: nothing of it is stored any more."""
+        error = StorageError(
+            self.address.place,
+            "this worker was away for too long, and others go on with what it had",
+            hint="It ends, and is started again as a new worker.",
+        )
+        for job in (*(self._doubt.jobs if self._doubt else ()), *jobs):
+            if job.future is not None:
+                job.report(error)
+        self._doubt = None
+        self.refusal = error.reason
+        if not self._is_fenced:
+            self._is_fenced = True
+            self._on_fenced()
+        return []
+
+
+def _give_up(jobs: Sequence[Job], error: StorageError) -> list[Job]:
+    """Tell `error` to who does not wait until it is stored; what is to be run again."""
+    for job in jobs:
+        if job.future is not None and not job.until_stored:
+            job.report(error)
+    return [job for job in jobs if job.retry and job.work]

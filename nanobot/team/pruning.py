@@ -1,0 +1,45 @@
+"""Forgetting what ended long ago: beside the writer and a little at a time, so nobody waits."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import psycopg
+
+from nanobot.bus.journal import KEEP_DAYS
+from nanobot.bus.journal_looking import USED_DAYS
+from nanobot.team.connection import DatabaseAddress
+from nanobot.team.looking import IS_NOTICE
+
+_AT_ONCE = 2_000
+"""Rows that one transaction deletes."""
+
+_ENDED = (
+    ("inbox", "state IN ('done', 'stopped') AND received_at < %(horizon)s"),
+    ("outbox", f"(state = 'sent' OR state = 'dead' AND {IS_NOTICE}) AND created_at < %(horizon)s"),
+    ("turn", "state != 'running' AND started_at < %(horizon)s"),
+    ("step", "NOT EXISTS (SELECT FROM turn WHERE id = turn_id AND state = 'running')"),
+    ("button", "created_at < %(horizon)s"),
+    ("prompt", "used_at < %(horizon)s"),
+    ("used", "day < %(oldest)s"),
+)
+
+
+async def prune(address: DatabaseAddress, now: datetime) -> None:
+    """Forget what ended more than `KEEP_DAYS` before `now`, unless another worker does just that.
+    No worker is needed for it: it can be done twice. Raises `StorageError`."""
+    horizon = (now - timedelta(days=KEEP_DAYS)).isoformat()
+    oldest = (now.date() - timedelta(days=USED_DAYS)).isoformat()
+    async with await address.connect() as connection:
+        try:
+            lock = "SELECT pg_try_advisory_lock(hashtext('nanobot prune'))"
+            if await (await connection.execute(lock)).fetchone() == (False,):
+                return
+            for table, ended in _ENDED:
+                rows = f"SELECT ctid FROM {table} WHERE {ended} LIMIT {_AT_ONCE}"
+                delete = f"DELETE FROM {table} WHERE ctid = ANY(ARRAY({rows})) AND {ended}"
+                values, deleted = {"horizon": horizon, "oldest": oldest}, _AT_ONCE
+                while deleted == _AT_ONCE:
+                    deleted = (await connection.execute(delete.encode(), values)).rowcount
+        except psycopg.Error as error:
+            raise address.error(error) from error

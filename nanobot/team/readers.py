@@ -1,0 +1,56 @@
+"""A few connections that only read, each statement by itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+
+from nanobot.team.connection import Connection, DatabaseAddress, Row, execute
+
+_MOST = 4
+
+
+class Readers:
+    """Up to `_MOST` connections, made when they are needed and kept. (The pool of psycopg waits
+    ever longer before it connects again, also when the database is there again.)"""
+
+    def __init__(self, address: DatabaseAddress) -> None:
+        self._address = address
+        self._idle: list[Connection] = []
+        self._turns = asyncio.Semaphore(_MOST)
+
+    async def fetch(self, statement: str, *values: object) -> list[Row]:
+        """The rows of a query. Raises `StorageError`."""
+        async with self._turns:
+            while True:
+                is_new = not self._idle
+                connection = await self._open() if is_new else self._idle.pop()
+                try:
+                    rows = await (await execute(connection, statement, *values)).fetchall()
+                except BaseException as error:
+                    went_stale = connection.closed and not is_new  # as after a restart
+                    await connection.close()
+                    if not isinstance(error, psycopg.Error):
+                        raise
+                    if not went_stale:
+                        raise self._address.error(error) from error
+                else:
+                    self._idle.append(connection)
+                    return rows
+
+    async def close(self) -> None:
+        """Let go of them."""
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _open(self) -> Connection:
+        connection = await self._address.connect()
+        try:
+            await connection.execute("SET default_transaction_read_only = on")
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, psycopg.Error):
+                raise self._address.error(error) from error
+            raise
+        return connection

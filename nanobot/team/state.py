@@ -1,0 +1,113 @@
+"""The documents of a home in a team's database, which all workers share.
+
+A document that is set aside stays in the table under another name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import psycopg
+from loguru import logger
+
+from nanobot.bus.state import Stored
+from nanobot.errors import WriteConflict
+from nanobot.team import schema
+from nanobot.team.connection import DatabaseAddress, Row, storable
+
+T = TypeVar("T")
+
+_ANSWER_SECONDS = 5
+"""How long one statement may take."""
+
+
+class PostgresState:
+    """The documents in the database at `address`, which is reached when it is first needed. Any
+    thread may call; one is served at a time. Implements `nanobot.bus.state.StateStore`."""
+
+    def __init__(self, address: DatabaseAddress) -> None:
+        self._address = address
+        self._connection: psycopg.Connection[Row] | None = None
+        self._is_prepared = False
+        self._using = threading.RLock()
+
+    def close(self) -> None:
+        """Let go of the database; it is reached again when it is needed."""
+        with self._using:
+            if self._connection is not None:
+                with suppress(psycopg.Error):
+                    self._connection.close()
+                self._connection = None
+
+    def read(self, name: str) -> Stored | None:
+        return self._run(lambda db: _stored(db, name))
+
+    def write(self, name: str, content: bytes, expected: int) -> int:
+        text = storable(content.decode())
+        if not self._run(lambda db: _replace(db, name, text, expected)):
+            raise WriteConflict(f"the stored document {name!r}")
+        return expected + 1
+
+    def set_aside(self, name: str) -> str:
+        aside = self._run(lambda db: _rename(db, name))
+        if not aside:
+            return "nothing"
+        return f"{aside} (SELECT content FROM document WHERE name = '{aside}' shows it)"
+
+    def _run(self, work: Callable[[psycopg.Connection[Row]], T]) -> T:
+        """Run `work` on the connection, and once more on a new one where the connection was lost:
+        so each has to find out whether it was carried out before. Raises `StorageError`."""
+        with self._using:
+            try:
+                return work(self._connected())
+            except psycopg.OperationalError as error:
+                logger.warning("documents: {}", self._address.error(error))
+            except psycopg.Error as error:
+                raise self._address.error(error) from error
+            self.close()
+            try:
+                return work(self._connected())
+            except psycopg.Error as error:
+                self.close()
+                raise self._address.error(error) from error
+
+    def _connected(self) -> psycopg.Connection[Row]:
+        if not self._is_prepared:
+            schema.prepare(self._address)
+            self._is_prepared = True
+        if self._connection is None or self._connection.closed:
+            self._connection = self._address.connect_blocking()
+            self._connection.execute(f"SET statement_timeout = '{_ANSWER_SECONDS}s'".encode())
+        return self._connection
+
+
+def _stored(db: psycopg.Connection[Row], name: str) -> Stored | None:
+    query = "SELECT content, revision FROM document WHERE name = %s"
+    row = db.execute(query, (name,)).fetchone()
+    return Stored(row[0].encode(), row[1]) if row else None
+
+
+def _replace(db: psycopg.Connection[Row], name: str, text: str, expected: int) -> bool:
+    """Whether the document was at revision `expected`, and is the next now. Where that text stands
+    at that revision already, it was written here, or might have been."""
+    if expected == 0:
+        put = "INSERT INTO document VALUES (%s, %s, 1) ON CONFLICT DO NOTHING"
+        done = db.execute(put, (name, text)).rowcount
+    else:
+        put = "UPDATE document SET content = %s, revision = %s WHERE (name, revision) = (%s, %s)"
+        done = db.execute(put, (text, expected + 1, name, expected)).rowcount
+    return bool(done) or _stored(db, name) == Stored(text.encode(), expected + 1)
+
+
+def _rename(db: psycopg.Connection[Row], name: str) -> str:
+    """The free name that the document has now; empty where there is none."""
+    aside = f"{name}.json.broken-"
+    rows = db.execute(
+        "UPDATE document SET name = %s || 1 + (SELECT coalesce(max(substr(name, %s)::int), 0)"
+        " FROM document WHERE starts_with(name, %s)) WHERE name = %s RETURNING name",
+        (aside, len(aside) + 1, aside, name),
+    ).fetchall()
+    return rows[0][0] if rows else ""

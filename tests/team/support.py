@@ -1,0 +1,39 @@
+"""What the tests of a team's database share: a worker's row, and a look past nanobot."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import psycopg
+
+from nanobot.team.postgres import Database
+
+
+def sql(dsn: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    """What a statement gives, on a connection of its own."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode(), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def enlist(dsn: str) -> int:
+    """The id of a new worker."""
+    row = "INSERT INTO worker (name, version, until) VALUES ('w', '1', now() + '6 s') RETURNING id"
+    worker: int = sql(dsn, row)[0][0]
+    return worker
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    dsn: str, worker: int | None, fenced: Callable[[], None] = lambda: None
+) -> AsyncIterator[Database]:
+    """A database from its opening to its closing, of a worker or of nobody."""
+    database = Database(dsn, fenced)
+    await database.open()
+    database.worker = worker
+    try:
+        yield database
+    finally:
+        await database.close()
