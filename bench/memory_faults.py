@@ -187,7 +187,7 @@ def _of_the_versions(home: Path) -> Iterator[str]:
 async def _of_the_index(home: Path) -> list[str]:
     """The index as it grew holds what one made anew holds."""
     settings, clock = load_settings(home, {}), SystemClock()
-    stores = Stores(home, clock)
+    stores = Stores(settings, clock)
     provider = build_provider(settings.model, clock, Random(1))
     access = build_access(settings, stores.journal.state, clock, ("wire",))
     memory = MemoryParts(settings, stores, provider, clock, build_scopes(settings, access))

@@ -35,11 +35,43 @@ def storage_errors(path: Path | str) -> Iterator[None]:
         raise StorageError.of(path, error) from error
 
 
+class Fence:
+    """What each change of a file waits for. In a team several workers share a folder: one that lost
+    touch with the others may change nothing there. `wait` returns when this process may; `epoch` is
+    part of the names of its temporary files, which a successor clears away, so that a rename that
+    comes too late fails. `made` are the inodes that it made: it appends to no others, so that what
+    a predecessor appends too late goes to a file that has no name any more. Locks on files in the
+    folder `shared` are taken in the folder `locks` instead: the lock of a worker that was stopped
+    would outlive its time, and order between workers is not theirs to keep."""
+
+    def __init__(self) -> None:
+        self.epoch = ""
+        self.wait: Callable[[], None] = _nothing
+        self.made: set[int] = set()
+        self.shared: Path | None = None
+        self.locks: Path | None = None
+
+    def place_of_lock(self, path: Path) -> Path:
+        """Where the lock in the file `path` is taken."""
+        if self.shared is None or self.locks is None or not path.is_relative_to(self.shared):
+            return path
+        return self.locks / path.relative_to(self.shared)
+
+
+def _nothing() -> None:
+    """No team: this process alone changes its files."""
+
+
+FENCE = Fence()
+"""That of this process."""
+
+
 class FileOps:
     """What changes a disk. The real thing; tests subclass it to fail."""
 
     def write(self, descriptor: int, data: memoryview) -> int:
         """Write some of `data`; returns how many bytes."""
+        FENCE.wait()
         return os.write(descriptor, data)
 
     def sync(self, descriptor: int) -> None:
@@ -52,14 +84,25 @@ class FileOps:
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Cut a file to `size` bytes."""
+        FENCE.wait()
         os.ftruncate(descriptor, size)
 
     def rename(self, folder: int, source: str, target: str) -> None:
         """Rename within the folder with this descriptor, over what `target` was."""
+        FENCE.wait()
         os.rename(source, target, src_dir_fd=folder, dst_dir_fd=folder)
 
 
+class _OwnFileOps(FileOps):
+    """What changes files that no other worker of a team has: there is nothing to wait for."""
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        """Write some of `data`; returns how many bytes."""
+        return os.write(descriptor, data)
+
+
 DISK = FileOps()
+_OWN_DISK = _OwnFileOps()
 
 
 def replace_file(
@@ -118,10 +161,33 @@ def replace_in(
 
 
 def temporary_name(name: str) -> str:
-    """Where the new content of a file is written. The same for the same name: what a crash leaves
-    behind is cleared by the next write."""
+    """Where the new content of a file is written. The same for the same name, and the same worker:
+    what a crash leaves behind is cleared by the next write."""
     key = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
-    return f".{key[:16]}.nanobot-tmp"
+    return f".{key[:16]}{FENCE.epoch}.nanobot-tmp"
+
+
+def own_inode(path: Path) -> None:
+    """`own_inode_in` for the file at `path`."""
+    if FENCE.epoch:
+        with _folder(path.parent) as folder:
+            own_inode_in(folder, path.name)
+
+
+def own_inode_in(folder: int, name: str) -> None:
+    """Before something is added to the file: in a team, see to it that this process made its inode,
+    by a copy where another one did. Nothing to do elsewhere, or where there is no plain file.
+    Raises `OSError`."""
+    if not FENCE.epoch:
+        return
+    with suppress(FileNotFoundError):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if status.st_ino in FENCE.made or not stat.S_ISREG(status.st_mode):
+            return
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        with os.fdopen(descriptor, "rb") as file:
+            replace_in(folder, name, iter(lambda: file.read(_BLOCK), b""), status.st_mode & 0o777)
+        FENCE.made.add(os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino)
 
 
 def write_new(path: Path, pieces: Iterable[bytes], files: FileOps = DISK) -> None:
@@ -148,15 +214,15 @@ def write_all(descriptor: int, data: bytes, files: FileOps = DISK) -> None:
 
 
 def append_line(path: Path, line: bytes) -> int:
-    """Add a line, without its end, to a file of lines, and make the file for its owner alone where
-    there is none; the file's size then. A line that a full disk or a crash cut short does not run
-    into it. Raises `OSError`."""
+    """Add a line, without its end, to a log of this process, and make the file for its owner alone
+    where there is none; the file's size then. A line that a full disk or a crash cut short does not
+    run into it. Raises `OSError`."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     try:
         size = os.fstat(descriptor).st_size
         is_torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
-        write_all(descriptor, (b"\n" if is_torn else b"") + line + b"\n")
+        write_all(descriptor, (b"\n" if is_torn else b"") + line + b"\n", _OWN_DISK)
         return os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
@@ -223,6 +289,7 @@ def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[
 
     Raises `BlockingIOError` where somebody else has it, unless told to `wait`, and `StorageError`.
     """
+    path = FENCE.place_of_lock(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

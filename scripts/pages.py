@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 GROUPS: Mapping[str, Sequence[str]] = {
     "Setting up": ("onboard", "config", "doctor", "import", "update", "uninstall", "completion"),
     "Talking": ("agent", "web"),
-    "Running": ("gateway", "status", "logs", "service"),
+    "Running": ("gateway", "status", "logs", "service", "team"),
     "Channels and people": ("channels", "pair", "api"),
     "Memory and skills": ("memory", "dream", "skills"),
     "Jobs and tools": ("cron", "mcp", "approvals", "audit"),

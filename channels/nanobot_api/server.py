@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ from nanobot.channel.keys import ApiKey, ApiKeys
 from nanobot.clock import with_timeout
 from nanobot.errors import ExtraMissing, NanobotError, StorageError
 from nanobot_api import shapes
-from nanobot_api.exchanges import Answered, Event, Exchange, Exchanges, Noted, Refused, Wrote
+from nanobot_api.exchanges import Answered, Event, Exchange, Exchanges, Refused
 from nanobot_api.memory import McpEndpoint
 from nanobot_api.problems import Problem, invalid, problem_of, storage_full, too_late
 from nanobot_api.records import (
@@ -43,12 +43,15 @@ from nanobot_api.records import (
 )
 from nanobot_api.requests import MODEL, Ask, chat_request, clean_name, response_request
 from nanobot_api.settings import ApiSettings
-from nanobot_api.shapes import KEEP_ALIVE, ChatShape, Facts, ResponseShape, Shape
+from nanobot_api.shapes import ChatShape, Facts, ResponseShape, Shape
+from nanobot_api.stream import Stream
 
 KEEP_ALIVE_SECONDS = 15.0
 """Without anything else, a stream says after so long that it goes on; until then an error still has
 a status of its own."""
 
+_LOOK_SECONDS = 1.0
+"""How often a request that waits looks into its record: another worker of a team may answer it."""
 _BODY_SECONDS = 120.0
 _GUESSES = 20
 """Wrong keys a minute that are told so; more of them are refused as too many."""
@@ -330,8 +333,7 @@ class Server:
             raise Problem(
                 429, "Too many requests within a minute.", "rate_limit_exceeded", retry_after=60
             )
-        record = await asyncio.to_thread(self.records.read, order.id)
-        return record.answer if record else None
+        return await self._recorded(order)
 
     async def _give_up(self, order: _Order) -> None:
         """Keep nothing of a request whose message was not taken, so that whoever sends too much
@@ -351,10 +353,11 @@ class Server:
     ) -> web.StreamResponse:
         """Give the answer when it is there, as a stream or as a whole."""
         deadline = self._clock.monotonic() + self._settings.wait_seconds
-        stream = _Stream(http, order.shape) if order.stream else None
+        stream = Stream(http, order.shape) if order.stream else None
         while True:
             left = deadline - self._clock.monotonic()
-            event = await self._next(exchange, min(left, KEEP_ALIVE_SECONDS)) if left > 0 else None
+            wait = min(left, KEEP_ALIVE_SECONDS)
+            event = await self._next(exchange, wait, order) if left > 0 else None
             if event is None and left <= 0:
                 event = Refused(too_late(order.message.event_id.startswith(REPEATABLE)))
             if isinstance(event, Answered) and event.answer.error:
@@ -369,13 +372,29 @@ class Server:
             elif await stream.show(event):
                 return stream.response
 
-    async def _next(self, exchange: Exchange, seconds: float) -> Event | None:
-        if not exchange.events.empty():
-            return exchange.events.get_nowait()
-        try:
-            return await with_timeout(self._clock, seconds, exchange.events.get())
-        except TimeoutError:
+    async def _next(self, exchange: Exchange, seconds: float, order: _Order) -> Event | None:
+        """What happens within so many seconds, or was said in the record for a while already."""
+        until, was_answered = self._clock.monotonic() + seconds, False
+        while exchange.events.empty():
+            left = until - self._clock.monotonic()
+            if left <= 0:
+                return None
+            try:
+                wait = min(left, _LOOK_SECONDS)
+                return await with_timeout(self._clock, wait, exchange.events.get())
+            except TimeoutError:
+                answer = await self._recorded(order)
+            if answer is not None and was_answered:
+                return Answered(answer, answer.text)
+            was_answered = answer is not None  # what is answered here is heard of in a moment
+        return exchange.events.get_nowait()
+
+    async def _recorded(self, order: _Order) -> Answer | None:
+        """The answer in the record of a request, where it has one."""
+        if not is_kept(order.message.event_id):
             return None
+        record = await asyncio.to_thread(self.records.read, order.id)
+        return record.answer if record else None
 
     async def _take_back(self, refused: Refused, order: _Order) -> None:
         """The client is told to try again: unless it can name this request, that is another one, so
@@ -398,65 +417,6 @@ class Server:
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp())
-
-
-class _Stream:
-    """Server-sent events. Nothing is sent before the first of them, or the first sign of life."""
-
-    def __init__(self, http: web.Request, shape: Shape) -> None:
-        self._http, self._shape = http, shape
-        self._block = ""
-        """The text since the last beginning."""
-        self.has_begun = False
-        self.response = web.StreamResponse(
-            headers={
-                "Content-Type": "text/event-stream; charset=utf-8",
-                "Cache-Control": "no-cache",
-                "X-Accel-Buffering": "no",
-            }
-        )
-
-    async def show(self, event: Event | None) -> bool:
-        """Send an event, or without one a sign of life; whether it was the last."""
-        if not self.has_begun:
-            await self.response.prepare(self._http)
-            self.has_begun = True
-            await self._send(self._shape.begin())
-        match event:
-            case None:
-                await self._send([KEEP_ALIVE])
-            case Wrote():
-                await self._write(event.text, fresh=event.fresh)
-            case Noted():
-                await self._send(self._shape.progress(event.kind, event.text))
-            case Answered():
-                await self._finish(event)
-            case Refused():
-                await self._send(self._shape.fail(event.problem))
-        return isinstance(event, Answered | Refused)
-
-    async def _write(self, text: str, *, fresh: bool) -> None:
-        if fresh and self._block:
-            await self._send(self._shape.next_block())
-            self._block = ""
-        self._block += text
-        await self._send(self._shape.text(text))
-
-    async def _finish(self, event: Answered) -> None:
-        """Send what of the reply was not sent yet, and the end."""
-        reply = event.reply
-        if reply.startswith(self._block):
-            rest, fresh = reply[len(self._block) :], False
-        else:
-            rest, fresh = "" if self._block.endswith(reply) else reply, True
-        if rest:
-            await self._write(rest, fresh=fresh)
-        await self._send(self._shape.end(event.answer))
-        await self.response.write_eof()
-
-    async def _send(self, chunks: Iterable[bytes]) -> None:
-        if data := b"".join(chunks):
-            await self.response.write(data)
 
 
 def _refusal(problem: Problem) -> web.Response:

@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import json
 import re
-import secrets
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -67,6 +66,8 @@ class TelegramChannel:
     def __init__(self, options: TelegramSettings) -> None:
         self._options = options
         self._slot: ConnectionSlot[_Live] = ConnectionSlot()
+        self.is_exclusive = options.mode != "webhook"
+        """Telegram gives its updates to one that asks for them."""
 
     async def run(self, host: ChannelHost) -> None:
         """Receive until cancelled. Raises `ChannelOff` for a token or address that is refused."""
@@ -125,8 +126,7 @@ class TelegramChannel:
             me = Me(identity.id, identity.username, names)
             ingest = UpdateIngest(client, host, chats, me, group, reactions)
             if self._options.mode == "webhook":
-                secret = secrets.token_urlsafe()
-                await Webhook(client, host, ingest, self._options, secret, health).run()
+                await Webhook(client, host, ingest, self._options, health).run()
             else:
                 await Polling(client, host, ingest, identity.id, health).run()
 

@@ -1,7 +1,8 @@
 """Webhook mode: Telegram calls us. It is answered 200 only when its update is in the inbox, and
 repeats what got another answer.
 
-Calls are authenticated by a secret that is new with each start and known to Telegram alone.
+Calls are authenticated by a secret that only Telegram knows. It is made of the bot's token, so that
+several workers behind one address take each other's calls.
 """
 
 from __future__ import annotations
@@ -46,11 +47,12 @@ class Webhook:
         host: ChannelHost,
         ingest: UpdateIngest,
         options: TelegramSettings,
-        secret: str,
         health: HealthReporter,
     ) -> None:
         self._client, self._host, self._ingest = client, host, ingest
-        self._options, self._secret, self._health = options, secret, health
+        self._options, self._health = options, health
+        token = options.token.get_secret_value().encode()
+        self._secret = hmac.new(token, b"webhook", "sha256").hexdigest()
         self._order = asyncio.Lock()
 
     async def run(self) -> None:

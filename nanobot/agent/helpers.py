@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from typing import Annotated
@@ -172,10 +172,10 @@ class Helpers:
             await self._journal.remove_helper(helper.id)
         return len(mine)
 
-    async def recover(self) -> None:
-        """Say in their conversations which helpers an earlier process lost. Raises
-        `StorageError` where it cannot be read which."""
-        for helper_id, message in await self._journal.lost_helpers():
+    async def recover(self, scopes: Collection[str] | None = None) -> None:
+        """Say in their conversations which helpers an earlier process lost, in a team another
+        worker's of these `scopes`. Raises `StorageError` where it cannot be read which."""
+        for helper_id, message in await self._journal.lost_helpers(scopes):
             if helper_id not in self._at_work:
                 logger.info("helper {} was lost when nanobot stopped", helper_id)
                 await self._conclude(helper_id, message)

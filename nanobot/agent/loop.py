@@ -20,6 +20,7 @@ from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts, RunningTurn, off_record_session
+from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
@@ -105,6 +106,11 @@ class AgentLoop:
         for task in tasks:
             task.cancel()
 
+    def is_stop(self, message: InboundMessage) -> bool:
+        """Whether a message is a `/stop`."""
+        match = self._commands.called_by(message)
+        return match is not None and match[0].name == "stop"
+
     async def stop(self, session_key: str, before: int) -> tuple[bool, int]:
         """Stop the running turn of a session and set aside what waits behind it, up to inbox entry
         `before`: whether a turn ran, and how many messages waited."""
@@ -176,7 +182,7 @@ class AgentLoop:
                 session = await self._sessions.get_or_create(key)
             await self._turns.respond(session, turn)
             if is_internal(session.key):
-                bounding = self._sessions.trim(session)
+                bounding = self._parts.consolidator.bound(session)
                 self._background.start(bounding, name=f"bound {session.key}")
         except (TurnStopped, StorageError) as error:
             if isinstance(error, TurnStopped):

@@ -294,6 +294,12 @@ class SessionQueue:
             self._waiting[key] = left
         return taken
 
+    def drop_waiting(self) -> list[InboxEntry]:
+        """Take out everything that waits; it is not handled here any more."""
+        dropped = [entry for waiting in self._waiting.values() for entry in waiting]
+        self._waiting.clear()
+        return dropped
+
     def put_back(self, entries: Sequence[InboxEntry]) -> None:
         """In front of the others, in this order: they were taken and not handled."""
         for entry in reversed(entries):

@@ -163,6 +163,7 @@ class RunningTurn(TurnLog):
     async def starting(self, call: ToolCall) -> None:
         """See `TurnLog`."""
         await self._write(Step("start", json.dumps(call.id)))
+        await self._journal.may_act()
 
     async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
         """See `TurnLog`."""

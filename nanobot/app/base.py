@@ -3,6 +3,7 @@ channels and who may talk on them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -25,8 +26,8 @@ from nanobot.commands import CommandRegistry
 from nanobot.config.model import ModelSettings
 from nanobot.config.settings import Settings
 from nanobot.config.values import secrets_in
-from nanobot.errors import NanobotError
-from nanobot.gateway.lock import refuse_half_restored
+from nanobot.errors import ExtraMissing, NanobotError
+from nanobot.gateway.lock import refuse_half_moved, refuse_half_restored
 from nanobot.io import storage_errors
 from nanobot.memory.documents import install_template, template_folder
 from nanobot.memory.scopes import Scopes
@@ -58,10 +59,16 @@ from nanobot_web.channel import WebChannel
 from nanobot_web.settings import WebSettings
 
 if TYPE_CHECKING:
+    from nanobot.app.team import Team
+    from nanobot.team.journal import PostgresJournal
     from nanobot.validation import SecretStr
 
 GATHER_SECONDS = 0.02
 """How long a turn's lines wait for those of others; the journal has them meanwhile."""
+
+
+_SHARED_SECONDS = 2.0
+"""How long what other workers used today may be unknown."""
 
 
 class Closable(Protocol):
@@ -85,24 +92,46 @@ class Routine(Protocol):
 
 
 class Stores:
-    """Everything that keeps something on disk, memory aside: the folders of `home` and what lives
-    in them. Raises `StorageError`."""
+    """Everything that keeps something on disk, memory aside: the folders of the home and what lives
+    in them. In a team, what belongs to people is in the shared folder; `home` has the caches, the
+    log and the socket of one worker. Raises `StorageError`."""
 
-    def __init__(self, home: Path, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        home, shared = settings.home, settings.shared
         make_home(home)
+        if shared != home:
+            make_home(shared)
         self.home, self.state = home, home / "state"
-        self.workspace = Root(home / "workspace")
+        self.shared, self.shared_state = shared, shared / "state"
+        self.workspace = Root(shared / "workspace")
         try:
-            install_template(template_folder(), self.workspace.path)
+            if shared == home:  # a team's is made once, by `nanobot team init`
+                install_template(template_folder(), self.workspace.path)
         except NanobotError as error:  # one can chat without
             logger.error("the workspace cannot be set up: {} {}", error, error.hint)
-        self.journal = SqliteJournal(self.state / "journal.db", clock)
-        self.catalogue = SessionCatalogue(home / "sessions", clock, self.state / "catalogue.db")
+        self.journal = build_journal(settings, self.state, clock)
+        self.catalogue = SessionCatalogue(shared / "sessions", clock, self.state / "catalogue.db")
         store = JsonlStore(self.catalogue, clock, gather=GATHER_SECONDS)
         self.sessions = SessionManager(store, clock)
-        self.media = MediaStore(home / "media")
-        self.spill = SpillFolder(home / "spill")
-        self.undo = UndoLog(self.state / "undo", self.workspace)
+        self.media = MediaStore(shared / "media")
+        self.spill = SpillFolder(shared / "spill")
+        self.undo = UndoLog(self.shared_state / "undo", self.workspace)
+
+
+def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJournal | PostgresJournal:
+    """In a file of the home, or in the database of the team. Raises `NanobotError` where it is on
+    its way from one to the other."""
+    in_team = bool(settings.team.database.get_secret_value())
+    refuse_half_moved(state, in_team=in_team)
+    if not in_team:
+        return SqliteJournal(state / "journal.db", clock)
+    try:
+        from nanobot.app.team import build_team_journal
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise ExtraMissing("a team", "team") from None
+    return build_team_journal(settings, clock)
 
 
 def make_home(home: Path) -> None:
@@ -173,6 +202,7 @@ def about(settings: Settings) -> Mapping[str, str]:
     return {
         "version": nanobot.__version__,
         "home": str(settings.home),
+        **({"shared": str(settings.shared)} if settings.team.shared else {}),
         "provider": model.provider,
         "model": model_name(model),
     }
@@ -249,7 +279,7 @@ class Base:
         self.clock = clock = clock or SystemClock(settings.agent.timezone)
         self.redactor = Redactor(secret_values(settings))
         self.rng = Random()  # noqa: S311 - spreads retries, guards nothing
-        self.stores = stores = Stores(settings.home, clock)
+        self.stores = stores = Stores(settings, clock)
         self.background, self.awaited_background = Background(), Background()
         self.cli = cli = CliChannel()
         enabled = enabled_channels(settings) if has_channels else ()
@@ -259,6 +289,7 @@ class Base:
         self.scopes = scopes = build_scopes(settings, self.access)
         self.commands = CommandRegistry(is_owner=scopes.is_owner)
         self.bus = MessageBus(stores.journal)
+        self.team = build_team(self)
         self.lanes = Lanes(settings.agent.max_concurrent_turns)
         self.screen = Screen(self.outlets)
         self.splitter = MessageSplitter(self.outlets, stores.media)
@@ -269,6 +300,23 @@ class Base:
             self.bus, self.screen, self.splitter, self.known_chats, clock, self.background
         )
         self.processes = Processes(clock)
+
+
+def build_team(base: Base) -> Team | None:
+    """What makes a gateway one of several workers; None for one alone."""
+    if isinstance(base.stores.journal, SqliteJournal):
+        return None
+    from nanobot.app.team import Team
+
+    return Team(
+        base.settings,
+        base.stores.journal,
+        base.access,
+        base.scopes,
+        base.stores.sessions,
+        base.bus,
+        base.clock,
+    )
 
 
 class Models:
@@ -292,6 +340,7 @@ class Models:
             clock,
             base.background,
             warn=base.notifier.warn,
+            known_seconds=_SHARED_SECONDS if base.team else math.inf,
         )
 
         self.provider = BudgetedProvider(provider, budget)

@@ -24,7 +24,15 @@ from nanobot.app.base import Base, Closable, Models, Routine
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import MemoryParts
 from nanobot.app.recording import recorded
-from nanobot.app.services import Agent, Monitoring, Platforms, Upkeep, build_routines, clear_backup
+from nanobot.app.services import (
+    Agent,
+    Monitoring,
+    Platforms,
+    Upkeep,
+    build_routines,
+    build_schedules,
+    clear_backup,
+)
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import ApprovalAsked, ApprovalClosed
 from nanobot.bus.journal import InboxEntry
@@ -87,6 +95,9 @@ class Gateway:
         self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools, self._announce)
         self._agent = agent = Agent(base, models, memory, toolbox, hook)
         self._platforms = platforms = Platforms(base, toolbox)
+        if base.team is not None:
+            base.team.share_questions(toolbox.approvals, platforms.dispatcher)
+            base.team.share_erasures(memory.eraser, base.background)
         upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.send)
         self._monitoring = monitoring = Monitoring(
             base, memory, agent, platforms, upkeep, turn_metrics
@@ -102,8 +113,9 @@ class Gateway:
                 operations |= recorded(channel.oversee(feed), toolbox.audit)
         feed.operations = operations
         self._control = ControlServer(base.stores.state, operations, base.cli.chat)
-        jobs = build_routines(base, memory, toolbox, agent)
-        self._routines = (*monitoring.routines, *upkeep.routines, *jobs, *routines)
+        watching = (*monitoring.routines, upkeep.room, *build_routines(base, memory, agent))
+        schedules = (*upkeep.schedules, *build_schedules(base, memory, toolbox), *routines)
+        self._schedules, self._routines = schedules, (*watching, *schedules)
         self._chores = chores
         register_commands(base, models, memory, toolbox, agent, status, self)
         for part in (pairing, toolbox.skills, typed_keys):
@@ -163,6 +175,8 @@ class Gateway:
     def _announce(self, session_key: str, event: ApprovalAsked | ApprovalClosed) -> None:
         """A question to the owner came, or is closed."""
         self._feed.publish(session_key, event)
+        if self._base.team is not None:
+            self._base.team.note_question(event)
         if isinstance(event, ApprovalClosed):
             self._platforms.dispatcher.close_question(event)
 
@@ -171,11 +185,40 @@ class Gateway:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         base, toolbox, platforms = self._base, self._toolbox, self._platforms
-        journal, dispatcher = base.stores.journal, platforms.dispatcher
-        await journal.open()
+        await base.stores.journal.open()
+        if base.team is not None:
+            await base.team.join()
         base.access.load()
         toolbox.mcp.load()
         self._models.counter.load()
+        if base.team is not None:
+            await base.team.start(
+                self._agent,
+                self._memory.memories,
+                platforms,
+                toolbox.helpers.recover,
+                self._schedules if self._chores else (),
+                base.awaited_background,
+            )
+        else:
+            await self._take_up()
+        platforms.supervisor.start(platforms.supervisor.exclusive if base.team else ())
+        await self._control.start()
+        base.awaited_background.start(self._agent.consolidator.recover(), name="recover memory")
+        if self._chores:
+            in_team = self._schedules if base.team else ()
+            for routine in (one for one in self._routines if one not in in_team):
+                base.awaited_background.start(routine.run_forever(), name=type(routine).__name__)
+        if base.team is None:
+            base.background.start(toolbox.helpers.recover(), name="recover helpers")
+        self._monitoring.counted.begin()
+        clear_backup(base.settings.home)
+        toolbox.mcp.start()
+
+    async def _take_up(self) -> None:
+        """Go on where the process before this one stopped."""
+        base, dispatcher = self._base, self._platforms.dispatcher
+        journal = base.stores.journal
         base.bus.connect(self._agent.loop.accept, dispatcher.submit)
         leftovers = await journal.leftovers()
         for unfiled in leftovers.unfiled:
@@ -184,18 +227,8 @@ class Gateway:
         await self._memory.recover()
         dispatcher.submit(leftovers.parts)
         base.background.start(self._resume(leftovers.entries), name="resume")
-        platforms.supervisor.start()
         withdrawing = dispatcher.withdraw_questions(leftovers.parts)
         base.background.start(withdrawing, name="withdraw questions")
-        await self._control.start()
-        base.awaited_background.start(self._agent.consolidator.recover(), name="recover memory")
-        if self._chores:
-            for routine in self._routines:
-                base.awaited_background.start(routine.run_forever(), name=type(routine).__name__)
-        base.background.start(toolbox.helpers.recover(), name="recover helpers")
-        self._monitoring.counted.begin()
-        clear_backup(base.settings.home)
-        toolbox.mcp.start()
 
     async def _resume(self, entries: Sequence[InboxEntry]) -> None:
         if entries:
@@ -210,7 +243,10 @@ class Gateway:
         systemd, journal = self._monitoring.systemd, base.stores.journal
         systemd.send("RELOADING=1" if self.restart_requested else "STOPPING=1")
         systemd.send(f"EXTEND_TIMEOUT_USEC={round((grace + _SETTLING_SECONDS) * 1e6)}")
-        base.bus.stop_intake()
+        if base.team is None:
+            base.bus.stop_intake()
+        else:  # it goes on storing what others will handle
+            await base.team.hand_over(self._agent.parts.queue)
         for routine in self._routines:
             routine.stop()
         closables: tuple[Closable, ...] = (
@@ -219,7 +255,7 @@ class Gateway:
         )  # fmt: skip
         async with contextlib.AsyncExitStack() as stack:  # the last first; one failing stops none
             stack.push_async_callback(journal.close)
-            stack.push_async_callback(journal.release)
+            stack.push_async_callback(base.team.close if base.team else journal.release)
             for closable in closables:
                 stack.push_async_callback(closable.close)
             stack.push_async_callback(base.background.drain, 0.5)

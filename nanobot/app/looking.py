@@ -103,7 +103,8 @@ class Looking:
         from nanobot.memory.service.page import MemoryPage
 
         memory = self._memory
-        return MemoryPage(memory.service.memory, memory.memories.existing_scopes).table()
+        memories = memory.memories
+        return MemoryPage(memory.service.memory, memories.existing_scopes, memories.holding).table()
 
     def _config(self) -> Table:
         from nanobot.config.operations import ConfigOperations

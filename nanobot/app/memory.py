@@ -53,7 +53,7 @@ class MemoryParts:
         notify_held = notifier.notify_held if notifier else None
         self.memories = memories = Memories(
             stores.workspace,
-            stores.state,
+            stores.shared_state,
             clock,
             template,
             quiesce,
@@ -92,14 +92,16 @@ class MemoryParts:
         forgetter = Forgetter(
             memories, explainer, sessions, scopes, clock, pause_learning=dream.forgetting
         )
-        eraser = Eraser(
-            stores.home,
+        self.eraser = eraser = Eraser(
+            stores.shared,
             stores.workspace.path,
             sessions=sessions,
             journal=stores.journal,
             memories=memories,
             forgetter=forgetter,
             rebuild_index=partial(self.index.rebuild, keeps_vectors=True),
+            scope_of=lambda key: scopes.of_session(key, sessions.metadata_of(key)),
+            own_home=stores.home if stores.home != stores.shared else None,
         )
         self.service = MemoryService(
             memories=memories,
@@ -117,7 +119,8 @@ class MemoryParts:
 
     def on_disk(self) -> list[Memory]:
         """The memories that there are."""
-        return [self.memories.of(scope) for scope in self.memories.existing_scopes()]
+        held = filter(self.memories.is_held, self.memories.existing_scopes())
+        return [self.memories.of(scope) for scope in held]
 
     async def recover(self) -> None:
         """Finish what a crash cut short; for the start, before anything else is done.

@@ -97,6 +97,7 @@ class Agent:
             clock=clock,
             on_consolidated=on_consolidated,
             background=base.awaited_background,
+            holding=memory.memories.holding,
         )
         runner = AgentRunner(
             models.provider,
@@ -151,12 +152,14 @@ class Platforms:
             toolbox.speaking.voiced if toolbox.speaking else None,
         )
         rate = SenderRateLimit(settings.limits.messages_per_minute, clock, base.commands.is_owner)
+        if base.team is not None:
+            base.team.share_limits(rate)
         parts = HostParts(
             base.bus,
             journal,
             base.access,
             self.web,
-            settings.home,
+            settings.shared,
             clock,
             base.background,
             base.commands,
@@ -164,6 +167,7 @@ class Platforms:
             redactor=base.redactor,
             show=base.screen.show_progress,
             warn=base.notifier.warn_of_channel,
+            own_home=settings.home if base.team else None,
         )
         self.supervisor = Supervisor(base.outlets, parts, base.rng)
 
@@ -175,15 +179,19 @@ _LOOKED_SECONDS = 30.0
 """The index goes by what others saw of the sessions so long ago: a search looks again."""
 
 
-def build_routines(
-    base: Base, memory: MemoryParts, toolbox: Toolbox, agent: Agent
-) -> Iterator[Routine]:
-    """What runs by itself, as far as the owner wants it to."""
-    settings, refresh = base.settings, partial(memory.index.refresh, _LOOKED_SECONDS)
+def build_routines(base: Base, memory: MemoryParts, agent: Agent) -> Iterator[Routine]:
+    """What looks after conversations and the index; each worker of a team does."""
+    refresh = partial(memory.index.refresh, _LOOKED_SECONDS)
     yield Repeated(base.clock, 60.0, agent.consolidator.consolidate_idle, first=60.0)
     yield Repeated(base.clock, 60.0, refresh, first=_SETTLED_SECONDS)
-    if settings.memory.embeddings.is_on:
+    if base.settings.memory.embeddings.is_on:
         yield Repeated(base.clock, 60.0, memory.index.embed, first=_SETTLED_SECONDS)
+
+
+def build_schedules(base: Base, memory: MemoryParts, toolbox: Toolbox) -> Iterator[Routine]:
+    """What begins by itself, as far as the owner wants it to; in a team one worker does it for
+    all."""
+    settings = base.settings
     if memory.schedule is not None:
         yield memory.schedule
     if settings.cron.enabled:
@@ -221,14 +229,16 @@ class Upkeep:
         settings, clock, home = base.settings, base.clock, base.settings.home
         kept, journal, self._base = settings.retention, base.stores.journal, base
         reserve = kept.disk_reserve_megabytes
-        self.room = DiskReserve(home, reserve, base.bus, clock, base.notifier.warn)
+        self.room = DiskReserve(settings.shared, reserve, base.bus, clock, base.notifier.warn)
         limits = RetentionLimits(
             kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days
         )
-        retention = Retention(home, limits, clock, partial(journal.find_mentions, MEDIA_NAME))
-        self.backups = _backups(base, self.snapshots) if settings.backup.schedule else None
+        mentions = partial(journal.find_mentions, MEDIA_NAME)
+        retention = Retention(home, limits, clock, mentions, shared=settings.shared)
+        wanted = settings.backup.schedule and not settings.team.shared
+        self.backups = _backups(base, self.snapshots) if wanted else None
         backups = (self.backups,) if self.backups else ()
-        self.routines: tuple[Routine, ...] = (self.room, retention, *backups)
+        self.schedules: tuple[Routine, ...] = (retention, *backups)
 
     @cached_property
     def snapshots(self) -> BackupOperations:

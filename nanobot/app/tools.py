@@ -92,7 +92,7 @@ class CallerFiles(Struct, frozen=True):
     def roots_of(self, caller: TurnContext) -> Roots:
         """The folders of the scope that a call serves."""
         if caller.scope == OWNER:
-            spill = Root(self.base.stores.home / "spill", writable=False, name="spill folder")
+            spill = Root(self.base.stores.shared / "spill", writable=False, name="spill folder")
             return Roots((self.base.stores.workspace, spill))
         root = self.memory.memories.of(caller.scope).root
         root.create()
@@ -155,7 +155,7 @@ class Toolbox:
         self._base, self._memory, self._files = base, memory, CallerFiles(base, memory)
         self.audit = AuditLog(settings.home / "logs" / "audit.jsonl", base.redactor, clock)
         standing = StandingApprovals(state, self.audit, clock, partial(secrets.token_hex, 4))
-        approvals = Approvals(
+        self.approvals = approvals = Approvals(
             base.notifier.ask, base.lanes.pausing, clock, new_code, announce, standing
         )
         self.approving = Approving(approvals, standing)
@@ -247,7 +247,7 @@ class Toolbox:
     def _shell_tools(self, egress: Egress) -> tuple[Tool, ...]:
         base, wanted = self._base, self._base.settings.tools.exec
         run = Exec(
-            SandboxFinder(wanted.sandbox, base.settings.home),
+            SandboxFinder(wanted.sandbox, *base.settings.folders),
             self._files.confined,
             base.processes,
             base.clock,
@@ -324,7 +324,7 @@ def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
     home, wanted = settings.home, settings.tools.exec.sandbox
     # That the owner lets the shell run without a sandbox does not say that other people's programs
     # may as well: the entry of a server says so for itself.
-    finder = SandboxFinder("auto" if wanted == "none" else wanted, home)
+    finder = SandboxFinder("auto" if wanted == "none" else wanted, *settings.folders)
 
     egress = build_egress(settings, settings.tools.web.allow_hosts)
     connections = Connections(home / "mcp", finder, egress)

@@ -74,7 +74,7 @@ def _programs(settings: Settings, folder: Path) -> Programs:
 
     # That the shell runs without a sandbox says nothing of programs that read what others sent.
     wanted = settings.tools.exec.sandbox
-    finder = SandboxFinder("auto" if wanted == "none" else wanted, settings.home)
+    finder = SandboxFinder("auto" if wanted == "none" else wanted, *settings.folders)
     return Programs(finder, folder)
 
 

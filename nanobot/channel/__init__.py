@@ -260,6 +260,16 @@ class Overseeing(Protocol):
         """Take the overview, before `run`; the channel's own operations (`web.link`)."""
 
 
+@runtime_checkable
+class Exclusive(Protocol):
+    """What a channel has too that only one process can run for an account, at least as it is set
+    up: one worker of a team runs it, and sends all that goes out on it."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether that is so."""
+
+
 class LoginRequest(Struct, frozen=True):
     """What signing in needs: the adapter's own settings (`options`), a folder (0700) for its state,
     and a person to talk to. `number` is a phone number in digits where they want a code to type in

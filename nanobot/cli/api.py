@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import add, add_group, print_json, print_text, table
+from nanobot.cli.command import add, add_group, print_json, print_text, shared_folder, table
 
 if TYPE_CHECKING:
     from nanobot.channel.keys import ApiKeys
@@ -103,4 +103,4 @@ def _keys(options: argparse.Namespace) -> ApiKeys:
     from nanobot.channel.keys import ApiKeys
 
     make_home(options.home)
-    return ApiKeys(options.home / "state" / "channels" / API)
+    return ApiKeys(shared_folder(options.home) / "state" / "channels" / API)

@@ -42,6 +42,7 @@ from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.config.values import plain_values
 from nanobot.errors import NanobotError, how_to_install
+from nanobot.gateway.lock import MOVED
 from nanobot.io import storage_errors
 
 _MEGABYTE = 1_000_000
@@ -81,7 +82,7 @@ def check_home(case: CheckContext) -> Iterator[Finding]:
         if not home.exists():
             yield Finding("ok", f"{home} is created at the first start")
             return
-        wrong = next(_unusable(home), None)
+        wrong = next((one for folder in case.settings.folders for one in _unusable(folder)), None)
         mode = home.stat().st_mode
     if wrong is not None:
         yield wrong
@@ -136,6 +137,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "mcp": ("mcp", "MCP servers"),
     "metrics": ("prometheus_client", "/metrics"),
     "pdf": ("pypdf", "PDF files"),
+    "team": ("psycopg", "several machines on a PostgreSQL"),
 }
 """What is installed on request: a module of it, and what it is for."""
 
@@ -156,7 +158,7 @@ def check_packages(case: CheckContext) -> Iterator[Finding]:
 
 
 def _extras_needed(case: CheckContext) -> Mapping[str, bool]:
-    settings, library = case.settings, case.home / "workspace" / "library"
+    settings, library = case.settings, case.settings.shared / "workspace" / "library"
     embeddings = settings.memory.embeddings
     return {
         "backup-encryption": bool(settings.backup.recipient),
@@ -164,6 +166,7 @@ def _extras_needed(case: CheckContext) -> Mapping[str, bool]:
         "mcp": any(server.enabled for server in settings.mcp.servers.values()),
         "metrics": settings.health.enabled and settings.health.metrics,
         "pdf": any(library.rglob("*.[pP][dD][fF]")),
+        "team": bool(settings.team.shared),
     }
 
 
@@ -292,7 +295,7 @@ def check_channels(case: CheckContext) -> Iterator[Finding]:
 
 def _channel(case: CheckContext, point: EntryPoint) -> Iterator[Finding]:
     check: Check = point.load()
-    folder = case.home / "state" / "channels" / point.name
+    folder = case.settings.shared / "state" / "channels" / point.name
     options = case.settings.channels[point.name].options
 
     async def look() -> Sequence[Finding]:
@@ -303,9 +306,15 @@ def _channel(case: CheckContext, point: EntryPoint) -> Iterator[Finding]:
 
 def _paired_owners(case: CheckContext) -> Iterator[str]:
     """The channels on which pairing has made somebody the owner."""
-    journal = inspect_journal(case.home / "state" / "journal.db")
+    if case.settings.team.shared:
+        from nanobot.app.moving import address_of
+        from nanobot.team.survey import documents
+
+        stored: Mapping[str, bytes] = documents(address_of(case.settings))
+    else:
+        stored = inspect_journal(case.home / "state" / "journal.db").documents
     with suppress(ValueError):
-        access = json.loads(journal.documents.get("access", b"{}"))
+        access = json.loads(stored.get("access", b"{}"))
         for one in records(access, "approved") if isinstance(access, dict) else ():
             if one.get("owner") is True:
                 yield field(one, "channel")
@@ -340,11 +349,41 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
             yield Finding("warn", text, "`nanobot queue list` shows them and how to fix it.")
 
 
+def check_team(case: CheckContext) -> Iterator[Finding]:
+    """Whether the team's database and folder can serve, and are of one team."""
+    settings = case.settings
+    if not settings.team.shared or find_spec("psycopg") is None:
+        return
+    from nanobot.app.moving import address_of
+    from nanobot.team.folder import check_folder, expect_together
+    from nanobot.team.survey import survey
+
+    address = address_of(settings)
+    check_folder(case.home, settings.shared)
+    found = survey(address)
+    if not found["schema_version"]:
+        hint = "`nanobot team init` makes it one."
+        yield Finding("warn", f"{address.place} is no team's yet", hint)
+        return
+    expect_together(address, settings.shared)
+    alive = sum(one["alive"] for one in found["workers"])
+    text = f"{address.place}, tables of version {found['schema_version']}, {alive} workers;"
+    yield Finding("ok", f"{text} the folder {settings.shared} is the team's")
+    failed = sum(one["failed"] + one["undeliverable"] for one in found["queues"])
+    if failed:
+        text = f"{failed} messages failed, or parts could not be delivered"
+        yield Finding("warn", text, "`nanobot queue list` shows them and how to fix it.")
+    if (aside := case.home / "state" / MOVED).exists():
+        text = f"what was moved to the team is still in {aside}, as it was then"
+        hint = f"Remove it once the team works: `rm {aside}`"
+        yield Finding("warn", text, hint)
+
+
 def check_conversations(case: CheckContext) -> Iterator[Finding]:
     """Read each conversation as the next message in it would."""
     from nanobot.session.manager import conversations_in
 
-    folder = case.home / "sessions"
+    folder = case.settings.shared / "sessions"
     if not folder.is_dir():
         return
     complaints: list[str] = []
@@ -366,7 +405,7 @@ def check_versions(case: CheckContext) -> Iterator[Finding]:
     from nanobot.memory.repositories import Newest, read_newest, repositories
 
     newest, errors = list[Newest](), list[NanobotError]()
-    for path in (places := repositories(case.home / "state")).values():
+    for path in (places := repositories(case.settings.shared / "state")).values():
         try:
             newest += filter(None, [read_newest(path)])
         except NanobotError as error:
@@ -391,6 +430,13 @@ def check_backups(case: CheckContext) -> Iterator[Finding]:
     from nanobot.upkeep.backups import backup_folder, list_backups
 
     if not case.home.is_dir():
+        return
+    if case.settings.team.shared:
+        text = "a team's are made with pg_dump and of its folder: docs/team.md"
+        if case.settings.backup.schedule:
+            yield Finding("warn", f"{text}; backup.schedule has no effect", "Leave it out.")
+        else:
+            yield Finding("ok", text)
         return
     settings = case.settings.backup
     folder, now = backup_folder(case.home, settings.folder), case.clock.now()
@@ -432,6 +478,7 @@ CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {
     "mcp": check_mcp,
     "channels": check_channels,
     "journal": check_journal,
+    "team": check_team,
     "conversations": check_conversations,
     "versions": check_versions,
     "backups": check_backups,

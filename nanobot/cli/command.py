@@ -181,6 +181,18 @@ def home_of(options: argparse.Namespace) -> Path:
     return path_of(options.given_home) if options.given_home else home_folder()
 
 
+def shared_folder(home: Path) -> Path:
+    """Where people's text lies: the folder that a team shares, or the home; the home as well where
+    the configuration is wrong, which what is shown has nothing to do with."""
+    from nanobot.config.load import load_settings
+    from nanobot.errors import ConfigError
+
+    try:
+        return load_settings(home).shared
+    except ConfigError:
+        return home
+
+
 def zone_of(home: Path) -> tzinfo | None:
     """The time zone to show times in: `agent.timezone`, or None for the system's where none is set
     or the configuration is wrong, which what is shown has nothing to do with."""

@@ -14,8 +14,10 @@ from nanobot.cli.command import (
     print_result,
     print_text,
     said_yes,
+    shared_folder,
     table,
 )
+from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
@@ -67,6 +69,11 @@ def _import(options: argparse.Namespace) -> int:
     target = path_of(options.to) if options.to else options.home
     workspace = path_of(options.workspace) if options.workspace else None
     clock = SystemClock()
+    if shared_folder(target) != target:
+        raise NanobotError(
+            f"{target} is the home of a team's worker",
+            hint="Import into a home of its own (--to), and let `nanobot team init` move that.",
+        )
     print_text(f"Reading {source} …\n", sys.stderr)
     plan = prepare(source, target, workspace, tuple(options.owner), clock)
     if options.dry_run:

@@ -50,8 +50,18 @@ def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
 def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> object:
     """As `operate`."""
     make_home(settings.home)
+    if settings.team.shared and op.startswith(_ON_FILES):
+        raise NanobotError(
+            "no worker runs here, and only a worker may use the files of a team",
+            hint="Start one with `nanobot gateway`, or give this where one runs: `nanobot team"
+            " status` lists them.",
+        )
     with home_lock(settings.home / "state"):
         return asyncio.run(_operate(settings, op, arguments))
+
+
+_ON_FILES = ("memory.", "skills.")
+"""How the operations begin that use more than the journal and the documents."""
 
 
 async def _channels_at_rest(names: Sequence[str], _: Mapping[str, object]) -> Mapping[str, object]:

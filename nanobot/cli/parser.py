@@ -24,6 +24,7 @@ _COMMANDS = {
     "gateway": "parser:add_gateway",
     "status": "status:add_status",
     "state": "status:add_state",
+    "team": "team:add_team",
     "logs": "logs:add_logs",
     "service": "service:add_service",
     "channels": "channels:add_channels",

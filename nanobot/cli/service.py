@@ -227,7 +227,8 @@ def _planned(options: argparse.Namespace, place: UnitPlace, who: pwd.struct_pass
     )
     tools = settings.tools.exec
     servers = [server for server in settings.mcp.servers.values() if server.enabled]
-    writable = [str(home), *(folder for server in servers for folder in server.writable)]
+    writable = [*map(str, settings.folders)]
+    writable += (folder for server in servers for folder in server.writable)
     if settings.backup.folder:
         folder = home / expanduser(settings.backup.folder, who.pw_dir)
         writable.insert(1, os.path.normpath(folder))

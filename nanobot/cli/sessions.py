@@ -24,6 +24,7 @@ from nanobot.cli.command import (
     print_result,
     print_text,
     records,
+    shared_folder,
     table,
     text,
     zone_of,
@@ -111,7 +112,8 @@ def _manager(home: Path) -> SessionManager:
     logger.add(sys.stderr, level="WARNING", format="warning: {message}")
     kept = home / "state" / "catalogue.db"
     catalogue = kept if kept.parent.is_dir() else None  # nothing is made where there is no home
-    return SessionManager.in_folder(home / "sessions", SystemClock(), catalogue=catalogue)
+    folder = shared_folder(home) / "sessions"
+    return SessionManager.in_folder(folder, SystemClock(), catalogue=catalogue)
 
 
 def _fields(message: Message) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,10 @@ from nanobot.cli.command import (
     size,
     table,
     write_stdout,
+    zone_of,
 )
 from nanobot.cli.gateway import operate
+from nanobot.cli.team import team_settings, workers_of, workers_text
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError, StorageError
 from nanobot.text import duration
@@ -66,18 +68,31 @@ def add_state(commands: Commands) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from nanobot.bus.journal_file import inspect_journal
+    found = _documents(options.home)
+    names = ", ".join(sorted(found)) or "none"
+    if options.name is None:
+        return write_stdout(f"Documents: {names}\n")
+    if options.name not in found:
+        raise NanobotError(f"no document {options.name!r} is stored", hint=f"There are: {names}.")
+    return write_stdout(found[options.name].decode("utf-8", "replace").rstrip() + "\n")
 
-    path = options.home / "state" / "journal.db"
+
+def _documents(home: Path) -> Mapping[str, bytes]:
+    """Those in the home's journal, or in the team's database, by name."""
+    from nanobot.bus.journal_file import inspect_journal
+    from nanobot.config.load import load_settings
+
+    if load_settings(home).team.shared:
+        settings = team_settings(home)
+        from nanobot.app.moving import address_of
+        from nanobot.team.survey import documents
+
+        return documents(address_of(settings))
+    path = home / "state" / "journal.db"
     found = inspect_journal(path)
     if found.damage:
         raise StorageError(path, found.damage, hint="`nanobot doctor` says what to do.")
-    names = ", ".join(sorted(found.documents)) or "none"
-    if options.name is None:
-        return write_stdout(f"Documents: {names}\n")
-    if options.name not in found.documents:
-        raise NanobotError(f"no document {options.name!r} is stored", hint=f"There are: {names}.")
-    return write_stdout(found.documents[options.name].decode("utf-8", "replace").rstrip() + "\n")
+    return found.documents
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -89,6 +104,8 @@ def status(home: Path, *, as_json: bool, check: bool, timeout: float = TIMEOUT_S
     data = of_gateway(home, timeout) or (_NOTHING_RUNS if check else operate(home, "status"))
     if hint := not_imported(home):
         print_text(f"note: {hint}\n", sys.stderr)
+    if data.get("shared") and not check:
+        data = {**data, "workers": workers_of(home)}
     if as_json:
         print_json(data)
     else:
@@ -136,6 +153,9 @@ def _status_text(status: Data) -> str:
     blocks.append("".join(map(_concern, records(record(status, "health"), "concerns"))))
     if channels := records(status, "channels"):
         blocks.append("channels\n" + table(map(_channel, channels), margin=2))
+    if workers := records(status, "workers"):
+        zone = zone_of(Path(field(status, "home", 4_096)))
+        blocks.append("workers\n" + indent(workers_text(workers, zone)))
     if sizes := record(status, "sizes"):
         rows = [(name, size(number(sizes, name))) for name in sizes]
         blocks.append("on disk\n" + table(rows, margin=2))
@@ -152,6 +172,7 @@ def _rows(status: Data) -> Iterator[tuple[str, str]]:
     yield "health", field(record(status, "health"), "state")
     yield "version", field(status, "version")
     yield "home", field(status, "home")
+    yield "shared", field(status, "shared")
     names = dict.fromkeys((field(status, "model"), field(status, "provider")))
     yield "model", " · ".join(filter(None, names))
     yield "sessions", field(status, "sessions")

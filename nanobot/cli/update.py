@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import nanobot
-from nanobot.cli.command import add, ask_consent, indent, print_json, print_text
+from nanobot.cli.command import (
+    add,
+    ask_consent,
+    indent,
+    print_json,
+    print_text,
+    shared_folder,
+)
 from nanobot.cli.service import Systemd
 from nanobot.cli.unit import UnitPlace, services_of
 from nanobot.errors import NanobotError
@@ -173,6 +180,7 @@ def _steps(options: argparse.Namespace, found: Installation) -> list[tuple[str, 
         return []
     backup = (sys.executable, "-m", "nanobot", "--home", str(options.home), "backup")
     wants_backup = not options.no_backup and (options.home / "state").is_dir()
+    wants_backup = wants_backup and shared_folder(options.home) == options.home
     return [*([backup] if wants_backup else []), *own, *_restarts(options.home)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,8 +50,8 @@ def load_with_places(
         variables[name] = Variable(value, ConfigPlace(ENVIRONMENT, variable=name))
     exposed = _read(source / CONFIG_FILE, document)
     document.raise_if_broken()
-    _expand(document, variables, source / SECRETS_FILE)
-    _override(document, variables)
+    referred = _expand(document, variables, source / SECRETS_FILE)
+    _override(document, {name: one for name, one in variables.items() if name not in referred})
     settings = _checked(document)
     if exposed:
         _warn_of_literal_secrets(document, settings)
@@ -166,8 +166,12 @@ def _read_secrets(path: Path, document: ConfigDocument) -> dict[str, Variable]:
     return variables
 
 
-def _expand(document: ConfigDocument, variables: Mapping[str, Variable], secrets: Path) -> None:
-    """Put variables in place of `${NAME}` in all values, keys excepted; `$${` stands for `${`."""
+def _expand(
+    document: ConfigDocument, variables: Mapping[str, Variable], secrets: Path
+) -> Collection[str]:
+    """Put variables in place of `${NAME}` in all values, keys excepted; `$${` stands for `${`. The
+    names of those that are referred to."""
+    referred = set[str]()
 
     def expanded(value: Value, path: KeyPath) -> Value:
         match value:
@@ -184,6 +188,7 @@ def _expand(document: ConfigDocument, variables: Mapping[str, Variable], secrets
             return "${"
         document.from_variables.add(path)
         name = match["name"] or ""
+        referred.add(name)
         if name in variables:
             return variables[name].value
         message = "'${' begins no variable's name"
@@ -198,6 +203,7 @@ def _expand(document: ConfigDocument, variables: Mapping[str, Variable], secrets
         return "unknown"
 
     document.values = {key: expanded(value, (key,)) for key, value in document.values.items()}
+    return referred
 
 
 def variable_for(path: Sequence[str]) -> str:

@@ -362,6 +362,37 @@ class RetentionSettings(Checked, frozen=True):
     messages wait at their platforms, and you are told."""
 
 
+class TeamSettings(Checked, frozen=True):
+    """Several workers on several machines, see docs/team.md. Without a database there is one."""
+
+    database: SecretStr = SecretStr("")
+    """The PostgreSQL database of the team, `postgresql://user:password@host/name`; empty: this
+    nanobot works alone, and keeps what is in flight in a file of its home."""
+    shared: str = ""
+    """The folder that all workers share, on a file server: conversations, memory and files are in
+    it. Required with `team.database`."""
+    name: str = ""
+    """What this worker is called in `nanobot team status`; empty: as its machine is."""
+
+    def faults(self, home: Path) -> Iterator[Fault]:
+        """A database needs the shared folder, and the other way round."""
+        database = self.database.get_secret_value()
+        if bool(database) != bool(self.shared):
+            missing = "shared" if database else "database"
+            hint = "A team needs `team.database` and `team.shared`; docs/team.md has an example."
+            yield Fault((missing,), "is required beside the other", hint)
+        elif database and not database.startswith(("postgresql://", "postgres://")):
+            hint = "Write it like postgresql://nanobot:password@db.example.org/nanobot."
+            yield Fault(("database",), "must be the address of a PostgreSQL database", hint)
+        shared = Path(self.shared)
+        if self.shared and not shared.is_absolute():
+            hint = "Write it like /srv/nanobot."
+            yield Fault(("shared",), "must be the whole path of a folder", hint)
+        elif self.shared and (shared.is_relative_to(home) or home.is_relative_to(shared)):
+            hint = "A worker's home is its own; what is shared lies elsewhere: /srv/nanobot."
+            yield Fault(("shared",), "is this worker's home, or in it", hint)
+
+
 def _named(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
     if any("*" in ids for ids in owner.values()):
         raise InvalidValue(
@@ -440,9 +471,20 @@ class Settings(Checked, frozen=True):
     health: HealthSettings = HealthSettings()
     backup: BackupSettings = BackupSettings()
     retention: RetentionSettings = RetentionSettings()
+    team: TeamSettings = TeamSettings()
     owner: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     channels: Mapping[str, ChannelSettings] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+    @property
+    def shared(self) -> Path:
+        """Where people's text lies: the folder that a team shares, or the home."""
+        return Path(self.team.shared) if self.team.shared else self.home
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """All folders that are nanobot's own."""
+        return (self.home, self.shared) if self.team.shared else (self.home,)
 
     def faults(self, home: Path) -> Iterator[Fault]:
         """What is wrong between sections, once they have what they take from each other."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
@@ -28,6 +28,7 @@ from nanobot.channel import (
     Admission,
     Channel,
     Chat,
+    Exclusive,
     HttpHandler,
     MenuEntry,
     Operation,
@@ -82,6 +83,10 @@ class ChannelState(Struct):
         }
 
 
+CountAll = Callable[[str, int, str], Awaitable[int]]
+"""Counts an event of a sender in a minute, once; how many there are by now, at all workers."""
+
+
 class SenderRateLimit:
     """How many messages a minute each person may send, by when they were sent; the owner any
     number, and 0 means any. One too many costs no model call; its sender is notified once a minute,
@@ -95,6 +100,19 @@ class SenderRateLimit:
         self.notice = TOO_MANY.format(per_minute)
         """For those whose messages are dropped."""
         self._senders: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
+        self.count_all: CountAll | None = None
+        """In a team, where all workers count."""
+
+    async def exceeds_all(self, inbound: InboundMessage) -> bool:
+        """Count a message that was accepted here with those at other workers; whether it is one too
+        many of its minute. Raises `StorageError`."""
+        if not self.count_all or not self._per_minute or self._is_owner(inbound):
+            return False
+        if inbound.initiator != "person":
+            return False
+        minute = int(inbound.timestamp.timestamp() // _MINUTE)
+        sender = f"{inbound.channel}:{inbound.sender_id}"
+        return await self.count_all(sender, minute, inbound.event_id) > self._per_minute
 
     def check(self, inbound: InboundMessage) -> Literal["accept", "notify", "drop"]:
         """Whether to accept a message or drop it, and whether its sender is notified (`notice`):
@@ -131,7 +149,8 @@ class _Recent(Struct):
 class HostParts(Struct, frozen=True):
     """What all channels' hosts share. `show` shows a person something at once; `warn` takes a
     channel's name and what its owner should know. Problems that channels report are redacted:
-    libraries put addresses with tokens into it."""
+    libraries put addresses with tokens into it. `home` is where media and the adapters' files are;
+    in a team it is shared, and what an adapter of each worker keeps for itself is in `own_home`."""
 
     bus: MessageBus
     journal: Journal
@@ -145,16 +164,18 @@ class HostParts(Struct, frozen=True):
     redactor: Redactor
     show: Callable[[Notice], None]
     warn: Callable[[str, str], None]
+    own_home: Path | None = None
 
 
 class Host:
     """One channel's view of the core. What a platform sends waits for room on the disk; who sits in
     a terminal, or is a program, gets an error instead."""
 
-    def __init__(self, state: ChannelState, parts: HostParts) -> None:
+    def __init__(self, state: ChannelState, parts: HostParts, *, alone: bool = True) -> None:
         self._channel, self._state, self._parts = state.name, state, parts
         self.clock = parts.clock
-        self._state_folder = parts.home / "state" / "channels" / state.name
+        home = parts.home if alone or parts.own_home is None else parts.own_home
+        self._state_folder = home / "state" / "channels" / state.name
         self._admitted: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._within = math.inf
         self._publishing = 0
@@ -185,6 +206,8 @@ class Host:
         if held is not None and self._channel in (TERMINAL, API):
             raise held.with_traceback(None)
         taken = [m for m in messages if self._is_taken(m)]
+        if self._parts.rate.count_all:
+            taken = [m for m in taken if not await self._parts.rate.exceeds_all(m)]
         if held is not None:
             self._tell_of_disk(taken, held)
         # While it waits for room it is silent with good reason, and no longer than that: what it
@@ -347,12 +370,32 @@ class Supervisor:
         self._lending = {name: asyncio.Lock() for name in channels}
         """Held while a channel ends: nobody is given it before, and it starts once."""
         self.states = {name: ChannelState(name) for name in channels}
-        self.hosts = {name: Host(state, parts) for name, state in self.states.items()}
+        self.exclusive = frozenset(
+            name
+            for name, channel in channels.items()
+            if isinstance(channel, Exclusive) and channel.is_exclusive
+        )
+        """Those that only one process can run."""
+        common = {*self.exclusive, API}
+        self.hosts = {
+            name: Host(state, parts, alone=name in common) for name, state in self.states.items()
+        }
 
-    def start(self) -> None:
-        """Start all channels."""
+    def start(self, but: Collection[str] = ()) -> None:
+        """Start all channels, `but` some, which are started when it is their time."""
         for name in self._channels:
-            self._start(name)
+            if name not in but:
+                self.start_one(name)
+
+    def start_one(self, name: str) -> None:
+        """Start a channel."""
+        running = self._keep_running(self._channels[name], self.states[name])
+        self._running[name] = self._tasks.start(running, name=name)
+
+    async def stop_one(self, name: str) -> None:
+        """Stop a channel at once."""
+        await self._end(name)
+        self.states[name].state = "stopped"
 
     async def stop(self) -> None:
         """Stop intake at once."""
@@ -408,7 +451,7 @@ class Supervisor:
             if lease is not None and lease.by == by:
                 await self._end(name)
                 if self._leases.pop(name, None) is lease:
-                    self._start(name)
+                    self.start_one(name)
         return {"lent": False}
 
     async def _expire(self, name: str, lease: _Lease) -> None:
@@ -422,10 +465,6 @@ class Supervisor:
         running = self._running[name]
         running.cancel()
         await asyncio.wait([running])
-
-    def _start(self, name: str) -> None:
-        running = self._keep_running(self._channels[name], self.states[name])
-        self._running[name] = self._tasks.start(running, name=name)
 
     async def _keep_running(self, channel: Channel, state: ChannelState) -> None:
         crashes = 0

@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from nanobot.errors import HomeLocked, StorageError
+from nanobot.errors import HomeLocked, NanobotError, StorageError
 from nanobot.io import locked, storage_errors
 from nanobot.upkeep import UNFINISHED
 
 LOCK_NAME = "gateway.lock"
+JOURNAL = "journal.db"
+TO_TEAM, FROM_TEAM, MOVED = "to-team", "from-team", "journal.db.moved-to-team"
+"""In `state`: what begins the names of folders by `nanobot team init` and `leave` while they are at
+work, and the journal from before the team."""
 
 
 @contextmanager
@@ -49,6 +53,29 @@ def refuse_half_restored(home: Path) -> None:
             home,
             "a restore was cut short here, and half of it is the home from before",
             hint="Give the same `nanobot restore FILE --replace` again.",
+        )
+
+
+def refuse_half_moved(state: Path, *, in_team: bool) -> None:
+    """Raise `NanobotError` where what is in flight is elsewhere than it would be looked for."""
+    for name, command in ((TO_TEAM, "init"), (FROM_TEAM, "leave")):
+        if next(state.glob(f"{name}-*"), None):
+            raise NanobotError(
+                f"`nanobot team {command}` was cut short in {state.parent}",
+                hint=f"Give it again: `nanobot team {command}` goes on where it was.",
+            )
+    has_journal = (state / JOURNAL).exists()
+    if in_team and has_journal:
+        raise NanobotError(
+            f"{state.parent} has messages, jobs and pairings of its own, from before the team",
+            hint="`nanobot team init` brings them into the team. To go on without it, take `team`"
+            " out of config.yaml.",
+        )
+    if not in_team and not has_journal and (state / MOVED).exists():
+        raise NanobotError(
+            f"what {state.parent} had is in a team's database and folder",
+            hint="With `team` in config.yaml, `nanobot team leave` brings it back. To begin anew,"
+            f" remove {state / MOVED}.",
         )
 
 

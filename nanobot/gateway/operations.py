@@ -75,7 +75,7 @@ class Operations:
         if self._bus is None:
             return {"text": f"{row} will be tried again when the gateway runs."}
         if isinstance(again, InboxEntry):
-            self._bus.deliver(again)
+            self._bus.take_up(again)
         else:
             self._bus.forward(Committed(0, (again,), ()))
         return {"text": f"{row} is tried again now."}

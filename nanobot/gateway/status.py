@@ -52,9 +52,12 @@ SHARES = {
 """What a home holds, and where."""
 
 
-def sizes(home: Path) -> Mapping[str, int]:
-    """Bytes in each of `SHARES`, counted by the files' lengths. Blocks."""
-    return {name: sum(_size(home / path) for path in paths) for name, paths in SHARES.items()}
+def sizes(*homes: Path) -> Mapping[str, int]:
+    """Bytes in each of `SHARES` in these folders, counted by the files' lengths. Blocks."""
+    return {
+        name: sum(_size(home / path) for home in homes for path in paths)
+        for name, paths in SHARES.items()
+    }
 
 
 def _size(path: Path | os.DirEntry[str]) -> int:
@@ -148,7 +151,8 @@ class Status:
         health = await self._live.monitor.check_health() if self._live else Health()
         answers, now = health.journal_answers, self._clock.monotonic()
         if now >= self._sizes_until:
-            self._sizes = await asyncio.to_thread(sizes, Path(self._about["home"]))
+            homes = [Path(self._about[key]) for key in ("home", "shared") if key in self._about]
+            self._sizes = await asyncio.to_thread(sizes, *homes)
             self._sizes_until = now + _SIZES_SECONDS
         return {
             **self._about,

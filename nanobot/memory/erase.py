@@ -60,6 +60,15 @@ BEYOND = (
 )
 """Where no erasure of a home reaches."""
 
+_BEYOND_IN_TEAM = (
+    "logs and caches of workers that do not run now",
+    "the database's write-ahead logs, standbys that have not replayed them, and dumps of it",
+    "copies and snapshots of the shared folder",
+)
+
+_MOST_TOLD = 1_000
+"""Characters of a text that other workers can be told."""
+
 _PASSES = 3
 """What a turn under way wrote meanwhile is found by the next pass."""
 
@@ -72,6 +81,7 @@ in a log in place; the file goes; or it is only reported."""
 
 _AT_HOME: tuple[tuple[str, Kind], ...] = (
     ("state/journal.db.before-", "removed"),
+    ("state/journal.db.moved-to-team", "removed"),
     ("state/journal.db", "store"),
     ("state/index.", "store"),
     ("state/catalogue.db", "store"),
@@ -114,10 +124,26 @@ class Occurrence(Struct, frozen=True):
 
 
 class Home(Struct, frozen=True):
-    """The folder of a nanobot, and its workspace, which may lie elsewhere."""
+    """The folder of a nanobot, and its workspace, which may lie elsewhere. In a team the folder is
+    the shared one, and `own` the worker's."""
 
     folder: Path
     workspace: Path
+    own: Path | None = None
+
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """Where no erasure of it reaches."""
+        return BEYOND if self.own is None else (*BEYOND, *_BEYOND_IN_TEAM)
+
+    @property
+    def _bases(self) -> tuple[Path, ...]:
+        return (self.folder,) if self.own is None else (self.folder, self.own)
+
+    def _inside(self, path: Path) -> str:
+        """The path within the folder that it is in; as it is where it is in none."""
+        base = next((base for base in self._bases if path.is_relative_to(base)), None)
+        return str(path.relative_to(base) if base else path)
 
     def occurrences(self, matcher: TextMatcher) -> list[Occurrence]:
         """All files that hold the text, or have it in their name, and what could not be read."""
@@ -168,8 +194,8 @@ class Home(Struct, frozen=True):
 
     def _folders(self) -> Iterator[Path]:
         """The home, the workspace, and the folders of its own that lie elsewhere."""
-        known = list[Path]()
-        for folder in (self.folder, self.workspace, *(self.folder / name for name in _OWN)):
+        known, own = list[Path](), (base / name for base in self._bases for name in _OWN)
+        for folder in (*self._bases, self.workspace, *own):
             real = folder.resolve()
             if not any(real.is_relative_to(other) for other in known):
                 known.append(real)
@@ -180,13 +206,13 @@ class Home(Struct, frozen=True):
             return "removed"
         if path.is_relative_to(self.workspace):
             return "text"
-        name = str(path.relative_to(self.folder))
+        name = self._inside(path)
         if ".git.damaged-" in name:  # of versions that were set aside
             return "text"
         return next((kind for start, kind in _AT_HOME if name.startswith(start)), "text")
 
     def _shown(self, path: Path) -> str:
-        return str(path.relative_to(self.folder) if path.is_relative_to(self.folder) else path)
+        return self._inside(path)
 
 
 def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
@@ -241,7 +267,7 @@ def _without_links(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _planned(found: Sequence[Occurrence], forgets: ForgetPlan) -> Outcome:
+def _planned(found: Sequence[Occurrence], forgets: ForgetPlan, beyond: Sequence[str]) -> Outcome:
     """What an erasure would do; never the text itself."""
     files = [one.shown for one in found if one.changes]
     by_hand = [f"{one.shown}: {one.stays}" for one in found if one.stays]
@@ -253,38 +279,41 @@ def _planned(found: Sequence[Occurrence], forgets: ForgetPlan) -> Outcome:
         lines.append(f"Also forgotten, as with /forget: {forgets.counts}.")
     if by_hand:
         lines += ["This stays and has to be changed by hand:", *bullet_list(by_hand)]
-    lines += ["This cannot be undone. It does not reach:", *bullet_list(BEYOND)]
+    lines += ["This cannot be undone. It does not reach:", *bullet_list(beyond)]
     if is_empty := not found and forgets.is_empty:
         lines = ["This text stands nowhere in my files."]
     data: dict[str, JsonValue] = {"files": [*files], "by_hand": [*by_hand]}
-    data |= {"found": not is_empty, "forgets": forgets.counts, "beyond_reach": [*BEYOND]}
+    data |= {"found": not is_empty, "forgets": forgets.counts, "beyond_reach": [*beyond]}
     return Outcome("\n".join(lines), data)
 
 
 def erase_report(
-    before: Sequence[Occurrence], left: Sequence[Occurrence], refused: str = ""
+    before: Sequence[Occurrence],
+    left: Sequence[Occurrence],
+    refused: Sequence[str] = (),
+    beyond: Sequence[str] = BEYOND,
 ) -> Outcome:
-    """What an erasure changed (`before`), what still holds the text (`left`), and why the versions
-    of memory refused to be rewritten, empty where they did not. It is complete where nothing in
-    the home holds the text any more."""
+    """What an erasure changed (`before`), what still holds the text (`left`), and what `refused`
+    beside these files. It is complete where nothing in the home holds the text any more."""
     again = "where it is in the id of a chat or person it stays, else try again"
-    reasons = [f"{one.shown}: {one.stays or again}" for one in left]
-    reasons += [f"the versions of memory: {refused}"] if refused else []
+    reasons = [*(f"{one.shown}: {one.stays or again}" for one in left), *refused]
     gone = {one.path for one in before} - {one.path for one in left}
     lines = [f"Erased from {counted(len(gone), 'file')}; {ERASED} stands in its place."]
     if reasons:
         lines += ["It is still in:", *bullet_list(reasons)]
     else:
         lines.append("I looked at every byte of every file in my home: none holds it any more.")
-    lines += ["This does not reach:", *bullet_list(BEYOND)]
+    lines += ["This does not reach:", *bullet_list(beyond)]
     data: dict[str, JsonValue] = {"complete": not reasons, "files": [one.shown for one in before]}
-    return Outcome("\n".join(lines), data | {"left": [*reasons], "beyond_reach": [*BEYOND]})
+    return Outcome("\n".join(lines), data | {"left": [*reasons], "beyond_reach": [*beyond]})
 
 
 class Eraser:
     """Plans and carries out erasures in the home that lies at `home`.
 
-    `rebuild_index` must delete the search index and build a new one.
+    `rebuild_index` must delete the search index and build a new one. `scope_of` gives the scope of
+    a conversation. In a team `home` is the shared folder and `own_home` the worker's, and no other
+    worker touches any of it meanwhile.
     """
 
     def __init__(
@@ -297,12 +326,16 @@ class Eraser:
         memories: Memories,
         forgetter: Forgetter,
         rebuild_index: Callable[[], Awaitable[None]],
+        scope_of: Callable[[str], str] = lambda _: OWNER,
+        own_home: Path | None = None,
     ) -> None:
-        self._home = Home(home, workspace)
+        self._home = Home(home, workspace, own_home)
         self._sessions, self._journal = sessions, journal
         self._memories, self._forgetter = memories, forgetter
-        self._rebuild_index = rebuild_index
+        self._rebuild_index, self._scope_of = rebuild_index, scope_of
         self._running = asyncio.Lock()
+        self.tell_others: Callable[[str], None] | None = None
+        """In a team: has the other workers erase a text from what is theirs alone."""
 
     async def plan(self, text: str) -> Outcome:
         """What erasing `text` would change; changes nothing.
@@ -312,24 +345,49 @@ class Eraser:
         matcher = TextMatcher(text)
         forgets = await self._what_to_forget(text, matcher)
         occurrences = await asyncio.to_thread(self._home.occurrences, matcher)
-        return _planned(occurrences, forgets)
+        return _planned(occurrences, forgets, self._home.beyond)
 
     async def apply(self, text: str, *, forgets: bool = True) -> Outcome:
         """Erase a text; with `forgets` also what says it in other words is forgotten, otherwise the
         conversations that hold it go on without it.
 
         What refuses keeps nothing else from being erased, and stands in the report; doing it again
-        goes on from there. Raises like `plan`.
+        goes on from there. Raises like `plan`, and where another worker keeps a scope.
         """
         matcher = TextMatcher(text)
-        async with self._running:
+        scopes = await asyncio.to_thread(self._scopes)
+        async with self._running, self._memories.holding_each(scopes):
             before = await asyncio.to_thread(self._home.occurrences, matcher)
             if forgets:
                 plan = await self._what_to_forget(text, matcher)
                 await _trying(matcher, self._forgetter.apply(plan))
             async with self._forgetter.pause_learning():
-                left, refused = await self._erase(matcher)
-        return erase_report(before, left, refused)
+                left, reason = await self._erase(matcher)
+        refused = [f"the versions of memory: {reason}"] if reason else []
+        if self.tell_others is not None and len(text) > _MOST_TOLD:
+            refused.append("logs and caches of other workers, whom this is too long to tell")
+        elif self.tell_others is not None:
+            self.tell_others(text)
+        return erase_report(before, left, refused, self._home.beyond)
+
+    async def erase_own(self, text: str) -> None:
+        """Take a text that another worker of the team has erased out of what is this one's alone,
+        its caches and logs. What refuses is logged."""
+        matcher = TextMatcher(text)
+        self._memories.forgotten += 1
+        await asyncio.to_thread(self._scopes)  # looks at the conversations that changed
+        await _trying(matcher, self._rebuild_index())
+        own = self._home.own or self._home.folder
+        found = await asyncio.to_thread(Home(own, own / "workspace").occurrences, matcher)
+        for one in found:
+            if one.changes and one.kind != "store":
+                await _trying(matcher, asyncio.to_thread(erase_from, one, matcher))
+
+    def _scopes(self) -> set[str]:
+        """All that have anything: memory, versions, conversations."""
+        memories = self._memories
+        talking = (self._scope_of(info.key) for info in self._sessions.list_sessions())
+        return {*memories.existing_scopes(), *memories.versioned_scopes(), *talking}
 
     async def _what_to_forget(self, text: str, matcher: TextMatcher) -> ForgetPlan:
         """What says it in other words too. A memory that cannot be read is no reason to erase

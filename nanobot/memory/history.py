@@ -331,6 +331,10 @@ class HistoryLog:
         with self._lock:
             return self.entries(self._applied())
 
+    def reread(self) -> None:
+        """Another process of a team may have written since: believe its mark."""
+        self._applied_mark = None
+
     def set_applied(self, cursor: int) -> None:
         """Remember, durably, that the changes up to this entry are carried out."""
         self._applied_mark = cursor

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -204,6 +204,9 @@ class Memories:
         self.forgotten = 0
         """Grows whenever something left memory for good: what was read of it before is out of
         date then."""
+        self._hold: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
+        self.is_held: Callable[[str], bool] = lambda _: True
+        """Whether the scope's files are this process's to change now."""
         self._made: dict[str, Memory] = {}
         self._making = threading.Lock()
 
@@ -213,6 +216,26 @@ class Memories:
             if scope not in self._made:
                 self._made[scope] = self._make(scope)
             return self._made[scope]
+
+    def share(
+        self, hold: Callable[[str], AbstractAsyncContextManager[None]], has: Callable[[str], bool]
+    ) -> None:
+        """Other workers change these files as well: `hold` lets a scope be this one's while it is
+        entered, `has` says whether it is now."""
+        self._hold, self.is_held = hold, has
+
+    def holding(self, scope: str) -> AbstractAsyncContextManager[None]:
+        """Enter this around changes of a scope's files that no message of it asked for. Entering
+        raises `NanobotError` where another worker keeps the scope."""
+        return self._hold(scope)
+
+    @asynccontextmanager
+    async def holding_each(self, scopes: Iterable[str]) -> AsyncIterator[None]:
+        """The same for all of these."""
+        async with AsyncExitStack() as stack:
+            for scope in sorted(scopes):  # in one order: no two workers wait for each other
+                await stack.enter_async_context(self._hold(scope))
+            yield
 
     def existing_scopes(self) -> list[str]:
         """The scopes that have anything on disk, the owner first."""
@@ -248,6 +271,16 @@ class Memories:
             except NanobotError as error:
                 logger.error("{}: the history cannot be recovered: {} {}", scope, error, error.hint)
 
+    def recover_scope(self, scope: str, died: bool) -> None:
+        """A scope comes from another worker of a team: believe what is on disk, and finish what
+        that left half done if it `died`. Blocks. Raises `StorageError`."""
+        memory = self.of(scope)
+        memory.history.reread()
+        if not died:
+            return
+        memory.versions.recover()
+        memory.history.recover()
+
     def _make(self, scope: str) -> Memory:
         prefix = prefix_of(scope)
         versions = GitStore(self._state, self._workspace, self._clock, prefix)
@@ -258,6 +291,7 @@ class Memories:
             prefix=prefix,
             versions=versions,
             quiesce=partial(self._quiesce, scope) if self._quiesce else nullcontext,
+            is_held=lambda: self.is_held(scope),
         )
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)

@@ -71,7 +71,8 @@ class MemoryStore:
     Paths are relative to that place; a file that is not there has the text "". The place is made by
     the first write. `template` is the text of each file before anything was learned; what stands
     there counts neither as memory nor as a fact. `versions` is None where changes are not kept.
-    `quiesce` is entered around the replacing of rule files.
+    `quiesce` is entered around the replacing of rule files; `is_held` says whether the files are
+    this process's to change.
     """
 
     def __init__(
@@ -83,8 +84,9 @@ class MemoryStore:
         prefix: str = "",
         versions: GitStore | None = None,
         quiesce: Quiesce = nullcontext,
+        is_held: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._root = root
+        self._root, self._is_held = root, is_held
         self._clock = clock
         self._template = template or {}
         self._prefix = prefix
@@ -271,7 +273,7 @@ class MemoryStore:
     async def record_hand_edits(self, author: Author = "you") -> tuple[int, ...]:
         """Make what was changed since the last version a version: of the person's, or of the
         `author` who is known to have changed it."""
-        if self._versions is None:
+        if self._versions is None or not self._is_held():
             return ()
         return await asyncio.to_thread(self._versions.record_hand_edits, author)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -210,7 +211,8 @@ class DayLimit(Struct, frozen=True):
 
 
 class DayBudget:
-    """Counts what today's calls use. `warn` tells the owner; it may raise anything."""
+    """Counts what today's calls use. `warn` tells the owner; it may raise anything. What was used
+    is read anew after `known_seconds`, where other workers use it as well."""
 
     def __init__(
         self,
@@ -219,8 +221,10 @@ class DayBudget:
         clock: Clock,
         background: Background,
         warn: Callable[[str], Coroutine[Any, Any, object]],
+        known_seconds: float = math.inf,
     ) -> None:
         self._limit, self._journal, self._clock = limit, journal, clock
+        self._known_seconds, self._read_at = known_seconds, 0.0
         self.is_limited = limit.tokens > 0
         self._background, self._warn = background, warn
         self._loading = asyncio.Lock()
@@ -232,9 +236,11 @@ class DayBudget:
         used before cannot be read."""
         today = self._clock.now().date()
         async with self._loading:
-            if self._day != today:
+            now = self._clock.monotonic()
+            if self._day != today or now - self._read_at > self._known_seconds:
                 known = await self._journal.day_tokens(today)
                 self._day, self._used, self._warned = today, known.tokens, known.warned
+                self._read_at = now
         if self._used + self._reserved + prompt > self._limit.tokens:
             raise BudgetSpent(self._limit.tokens)
         self._reserved += prompt

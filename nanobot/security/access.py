@@ -137,6 +137,11 @@ class Access:
         _ = self._state
         return self._document.problem
 
+    def refresh(self) -> None:
+        """Read the document again, since another worker of a team may have changed it. Blocks.
+        Raises `StorageError`: what was known holds on."""
+        self._stored = self._document.load()
+
     def permits(self, channel: str, sender: Sender, chat: Chat, *, addressed: bool = True) -> bool:
         """Whether what this sender says here is answered; in a group `addressed` says that it was
         meant for the agent."""

@@ -28,7 +28,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from nanobot.errors import PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.io import read_up_to, replace_in, storage_errors
+from nanobot.io import FENCE, own_inode_in, read_up_to, replace_in, storage_errors
 from nanobot.text import printable
 
 _MAX_PATH, _MAX_NAME = 4096, 255
@@ -169,6 +169,8 @@ class Place(Struct, frozen=True):
         self.refuse_unless_writable()
         made = os.O_CREAT if create else 0
         with self._translated(), self._folder(self.names[:-1], create=create) as folder:
+            if flags & os.O_APPEND:
+                own_inode_in(folder, self.names[-1])
             safe = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             descriptor = os.open(self.names[-1], flags | made | safe, 0o600, dir_fd=folder)
             try:
@@ -187,6 +189,7 @@ class Place(Struct, frozen=True):
             self._check(expected)
             with self._folder(self.names[:-1]) as folder:
                 self._refuse_unless_plain(self._status(folder))
+                FENCE.wait()
                 os.unlink(self.names[-1], dir_fd=folder)
                 os.fsync(folder)
 

@@ -32,6 +32,8 @@ from nanobot.io import (
     FileState,
     make_folder,
     opened,
+    own_inode,
+    state_of,
     sync_folder,
     tail_without_newline,
     write_all,
@@ -94,6 +96,7 @@ def append_lines(
     if is_new:
         make_folder(file.path.parent, files)
         os.close(os.open(file.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    _own(file)
     with opened(file.path, os.O_RDWR | os.O_APPEND) as descriptor:
         before = None if is_new else FileState.of(os.fstat(descriptor))
         size = _without_debris(files, file, descriptor)
@@ -114,6 +117,14 @@ def append_lines(
         after = FileState.of(os.fstat(descriptor))
     file.stale = file.stale or before != file.known
     file.known, file.debris = after, None
+
+
+def _own(file: SessionFile) -> None:
+    """Let this process be who made the file's inode, in a team; what is known of it stays known."""
+    before = state_of(file.path)
+    own_inode(file.path)
+    if before == file.known and file.known is not None:
+        file.known = state_of(file.path)
 
 
 def _without_debris(files: FileOps, file: SessionFile, descriptor: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -46,6 +46,8 @@ class SessionManager:
         self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self._loading: dict[str, asyncio.Event] = {}
         self._unreadable: dict[str, StorageError] = {}
+        self.is_held: Callable[[str, Mapping[str, JsonValue]], bool] = lambda _, __: True
+        """Whether a conversation's files are this process's to change."""
 
     @classmethod
     def in_folder(
@@ -219,7 +221,7 @@ class SessionManager:
             return None
         if session is None:
             session = Session(key, self._clock, contents)
-            if contents.is_half_archived:
+            if contents.is_half_archived and self.is_held(key, session.metadata):
                 try:
                     await self._archive(session)
                 except StorageError as error:

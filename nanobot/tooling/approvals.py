@@ -64,6 +64,11 @@ Pausing = Callable[[str], AbstractAsyncContextManager[None]]
 Announce = Callable[[str, ApprovalAsked | ApprovalClosed], None]
 """Passes on what happens with a question of the conversation named. Must be quick."""
 
+Elsewhere = Callable[[str, Address | None, ApprovalAnswer, str], Awaitable[str]]
+"""Gives an answer to a question that waits at another worker of a team: its code, the chat (None:
+where all that waits is shown), the answer, who gives it. What to tell them. Raises
+`NanobotError`."""
+
 ONCE: tuple[ApprovalAnswer, ...] = ("once", "no")
 LONGER: tuple[ApprovalAnswer, ...] = ("once", "chat_today", "always", "no")
 
@@ -126,6 +131,7 @@ class Approvals:
         self._standing = standing
         self._send, self._pausing, self._clock, self._new_code = send, pausing, clock, new_code
         self._announce = announce
+        self.elsewhere: Elsewhere | None = None
         self._waiting: dict[str, _Waiting] = {}
         self._ended_at: dict[Address, float] = {}
         self._asked_at: dict[str, deque[float]] = {}
@@ -177,6 +183,21 @@ class Approvals:
         """The owner, whose account is `by`, has answered in this chat: what to tell them. An empty
         code means the only question that waits here, as far as it must be the one that they have
         read. Raises `NanobotError` for an answer that is not possible."""
+        if code and code not in self._waiting and self.elsewhere:
+            return await self.elsewhere(code, address, answer, by)
+        return await self._answer_here(code, address, answer, by)
+
+    async def answer_for_other(
+        self, code: str, address: Address | None, answer: ApprovalAnswer, by: str
+    ) -> str:
+        """An answer that another worker of a team was given; the rest as for the others."""
+        if address is None:
+            return await self._settle(self._waiting.get(code), answer, by)
+        return await self._answer_here(code, address, answer, by)
+
+    async def _answer_here(
+        self, code: str, address: Address, answer: ApprovalAnswer, by: str
+    ) -> str:
         here = {c: w for c, w in self._waiting.items() if w.address == address}
         verb = "deny" if answer == "no" else "approve"
         if not code and len(here) > 1:
@@ -192,6 +213,8 @@ class Approvals:
         """The owner has answered where all that waits is shown, which only they can see; `by` says
         where. What to tell them. Raises `NanobotError` where this question does not wait, or for an
         answer that is not possible."""
+        if code not in self._waiting and self.elsewhere:
+            return await self.elsewhere(code, None, answer, by)
         return await self._settle(self._waiting.get(code), answer, by)
 
     async def _settle(self, waiting: _Waiting | None, answer: ApprovalAnswer, by: str) -> str:

@@ -154,8 +154,9 @@ def surplus(
 
 
 class Retention(Periodic):
-    """Applies the `limits` to a home. `awaited` gives the names of media that messages refer to
-    which are not answered or not sent yet."""
+    """Applies the `limits` to a home, whose media and spilled results lie in `shared` in a team.
+    `awaited` gives the names of media that messages refer to which are not answered or not sent
+    yet."""
 
     def __init__(
         self,
@@ -163,9 +164,11 @@ class Retention(Periodic):
         limits: RetentionLimits,
         clock: Clock,
         awaited: Callable[[], Awaitable[Container[str]]],
+        shared: Path | None = None,
     ) -> None:
         super().__init__(clock, _DAY, _SETTLED_SECONDS)
         self._home, self._limits, self._awaited = home, limits, awaited
+        self._shared = shared or home
 
     async def run_once(self) -> None:
         """Remove what has to go. Raises `StorageError`; it is tried again a day later."""
@@ -190,7 +193,7 @@ class Retention(Periodic):
         self, name: str, ours: re.Pattern[str], days: int, megabytes: int, spare: Container[str]
     ) -> int:
         """Remove what has to go among the files of a folder that are called so; how many went."""
-        folder = Root(self._home / name, name=f"{name} folder")
+        folder = Root(self._shared / name, name=f"{name} folder")
         if not folder.path.is_dir():
             return 0
         entries = folder.place(".").entries()

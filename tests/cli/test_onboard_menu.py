@@ -159,10 +159,13 @@ def test_at_a_terminal_keys_do_what_they_say_and_the_terminal_is_as_it_was(
         start_new_session=True,
     ) as process:
         os.close(theirs)
-        seen = read_until(ours, b"goes back)" if term == "xterm" else b"[1]:")
-        os.write(ours, typed.encode())
-        seen += read_until(ours, f"{said} - all as before".encode())
-        assert process.wait(30) == 0
+        try:
+            seen = read_until(ours, b"goes back)" if term == "xterm" else b"[1]:")
+            os.write(ours, typed.encode())
+            seen += read_until(ours, f"{said} - all as before".encode())
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
     assert (b"\x1b[" in seen) == (term == "xterm"), "a dumb terminal gets lines alone"
     os.close(ours)
 

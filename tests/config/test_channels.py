@@ -158,6 +158,7 @@ def test_every_secret_of_a_channel_is_known(home: Home) -> None:
         "tools.web.proxy": "",
         "tools.web.search.api_key": "",
         "health.token": "",
+        "team.database": "",
         "channels.pigeon.options.token": "sk-canary",
     }
 

@@ -49,7 +49,7 @@ MODEL = "model: {name: m, api_key: k}\n"
             "home: /x\n",
             "HOME/config.yaml:1: home: there is no such key\n"
             "  Known here: model, agent, memory, dream, tools, mcp, cron, heartbeat, skills, "
-            "limits, log, http, health, backup, retention, owner, channels.",
+            "limits, log, http, health, backup, retention, team, owner, channels.",
             id="not a key of the file",
         ),
         pytest.param(

@@ -73,6 +73,7 @@ class LinkedTransport:
         fits=fits,
         voice=True,
     )
+    is_exclusive = True
 
     def __init__(
         self, options: WhatsAppSettings, *, find_program: FindProgram = installed_program

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanobot.cli.command import shared_folder
 from nanobot.config import changing
 from nanobot.config.changing import ConfigEdit, ExistingFiles, load_changed, read_text
 from nanobot.errors import ConfigError, NanobotError
@@ -63,12 +64,12 @@ def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
     make_home(home)
     changing.write(home, before, part)
     if part.name:
-        _introduce(home / "workspace", part.name)
+        _introduce(shared_folder(home) / "workspace", part.name)
 
 
 def name_in(home: Path) -> str:
     """What USER.md says that the owner is called, in the line that onboarding writes."""
-    found = _NAME.search(read_text(home / "workspace" / _USER))
+    found = _NAME.search(read_text(shared_folder(home) / "workspace" / _USER))
     return (found[1] or "") if found else ""
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -55,7 +55,8 @@ class MemoryConsolidator:
     """Keeps prompts within their budget by turning what is old into memory.
 
     `memory_of` is the memory that a session belongs to; `memories` lists those on disk, whose
-    unfinished changes `recover` carries out. Work runs in `background`, which its owner drains.
+    unfinished changes `recover` carries out. Work runs in `background`, which its owner drains, and
+    while `holding` its scope (see `Memories`).
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class MemoryConsolidator:
         clock: Clock,
         on_consolidated: OnConsolidated,
         background: Background,
+        holding: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         self._sessions, self._clock, self._gauge = sessions, clock, gauge
+        self._memory_of, self._holding = memory_of, holding
         self._memories, self._on_consolidated = memories, on_consolidated
         self._background = background
         self._summariser = Summariser(provider, clock, gauge, background)
@@ -93,7 +96,8 @@ class MemoryConsolidator:
         if is_internal(session.key):
             return
         if session not in self._caught_up:
-            await self._archivist.catch_up(session)
+            async with self._holding(self._memory_of(session).scope):
+                await self._archivist.catch_up(session)
             self._caught_up.add(session)
         too_many = not coming and 0 < self._gauge.limits.window <= len(session.messages)
         too_many = too_many and self._gauge.window_boundary(session) > 0
@@ -121,6 +125,11 @@ class MemoryConsolidator:
         """Consolidate everything before the newest turn, or that if it is the only one; says in one
         line what was consolidated, or why nothing was."""
         return await self._one_by_one(session, lambda: self._compact(session))
+
+    async def bound(self, session: Session) -> None:
+        """Keep a conversation that no memory takes from growing without bound."""
+        async with self._holding(self._memory_of(session).scope):
+            await self._sessions.trim(session)
 
     async def consolidate_sealed(self, session: Session) -> None:
         """Consolidate what `/new` sealed, read from disk; where the model is out, `idle` tries
@@ -153,8 +162,10 @@ class MemoryConsolidator:
         lock = self._locks.setdefault(session.key, asyncio.Lock())
 
         async def locked() -> T | NanobotError:
-            async with lock:
+            scope = self._memory_of(session).scope
+            async with lock, self._holding(scope):
                 try:
+                    await self._sessions.get_or_create(session.key)  # another worker had it
                     await self._archivist.catch_up(session)
                     return await work()
                 except NanobotError as error:

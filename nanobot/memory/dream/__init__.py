@@ -159,7 +159,7 @@ class Dream:
         Failures are in the report (`problem`), not raised.
         """
         report, whom = DreamReport(scope), scope
-        async with self._running:
+        async with self._running, self._memories.holding(scope):
             try:
                 await self._learn(self._memories.of(scope), report)
             except NanobotError as error:

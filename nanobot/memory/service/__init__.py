@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import date, datetime
 from typing import Annotated, Literal
 
@@ -111,6 +112,12 @@ class _Given(msgspec.Struct):
         )
 
 
+_CHANGES = frozenset(
+    ("accept", "drop", "dream", "forget", "importance", "log", "propose", "restore", "versions")
+)
+"""Operations that change the files of their scope, if only by recording what a person edited."""
+
+
 class MemoryService:
     """The operations on the memories of one nanobot."""
 
@@ -155,7 +162,7 @@ class MemoryService:
             "sync": lambda given: self.sync(given.needed("remote")),
             "dream": lambda given: self.dream(given.scope),
         }
-        return {f"memory.{name}": _by_name(call) for name, call in operations.items()}
+        return {f"memory.{name}": self._by_name(name, call) for name, call in operations.items()}
 
     def memory(self, scope: str) -> Memory:
         """The memory of a scope. Raises `NanobotError` for a name that is none."""
@@ -397,7 +404,9 @@ class MemoryService:
             prefixes = [prefix_of(scope) for scope in self._memories.versioned_scopes()]
             return sync(store_of, prefixes, remote, write, hides)
 
-        return views.sync_report(remote, await asyncio.to_thread(synced))
+        scopes = await asyncio.to_thread(self._memories.versioned_scopes)
+        async with self._memories.holding_each(scopes):
+            return views.sync_report(remote, await asyncio.to_thread(synced))
 
     async def _restore_given(self, given: _Given) -> Report:
         """`version` is the one to undo, `to` the one to go back to."""
@@ -410,25 +419,26 @@ class MemoryService:
         text = given.needed("text")
         return await self.forget(text, given.scope, erase=given.erase, plan_only=plan_only)
 
+    def _by_name(self, name: str, operation: Callable[[_Given], Awaitable[Report]]) -> Operation:
+        """An operation that takes and gives JSON: the report's fields, and its text as `text`."""
+
+        async def answer(arguments: Mapping[str, object]) -> object:
+            try:
+                given = msgspec.convert(arguments, _Given)
+            except msgspec.ValidationError as error:
+                raise NanobotError(f"the operation needs something else: {error}") from None
+            changes = name in _CHANGES and is_scope(given.scope)
+            async with self._memories.holding(given.scope) if changes else nullcontext():
+                report = await operation(given)
+            return {**report.data, "text": report.text}
+
+        return answer
+
     async def _recorded(self, scope: str) -> Memory:
         """The memory of a scope, once what was edited by hand is among its versions."""
         memory = self.memory(scope)
         await memory.store.record_hand_edits()
         return memory
-
-
-def _by_name(operation: Callable[[_Given], Awaitable[Report]]) -> Operation:
-    """An operation that takes and gives JSON: the report's fields, and its text as `text`."""
-
-    async def answer(arguments: Mapping[str, object]) -> object:
-        try:
-            given = msgspec.convert(arguments, _Given)
-        except msgspec.ValidationError as error:
-            raise NanobotError(f"the operation needs something else: {error}") from None
-        report = await operation(given)
-        return {**report.data, "text": report.text}
-
-    return answer
 
 
 def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:

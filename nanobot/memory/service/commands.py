@@ -21,8 +21,9 @@ from msgspec.structs import replace
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, no_reply
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
+from nanobot.io import FileState, lstate_of
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER, Scopes, is_group
@@ -60,15 +61,15 @@ class ForgetQuestions:
     holds what is to be forgotten: it lists open questions only, and is gone where there is none.
     One that was answered yes stays without its text until that is done: a crash runs the answer
     again, and it must not go to the model then.
-    That it cannot be written is only logged: the questions then end with the process. `new_code`
-    makes codes: short, and hard to guess.
+    That it cannot be written is only logged: the questions then end with the process. Workers of a
+    team share the file, so it is read again where it changed. `new_code` makes codes: short, and
+    hard to guess.
     """
 
     def __init__(self, place: Place, clock: Clock, new_code: Callable[[], str]) -> None:
         self._place, self._clock, self._new_code = place, clock, new_code
-        self._known: dict[str, ForgetQuestion] | None = None
-        self.listen: Callable[[bool], None] = lambda _: None
-        """Told whether a question may be open, and answers have to be heard."""
+        self._known: dict[str, ForgetQuestion] = {}
+        self._read_at: FileState | None = None
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
@@ -106,14 +107,16 @@ class ForgetQuestions:
 
     def _open(self) -> dict[str, ForgetQuestion]:
         """Those that hold still."""
-        known = self._read() if self._known is None else self._known
-        now = self._clock.now()
+        if (state := self._state()) != self._read_at:
+            self._known, self._read_at = self._read(), state
+        known, now = self._known, self._clock.now()
         fresh = {of: one for of, one in known.items() if now < one.until <= now + QUESTION_LIFETIME}
         if fresh != known:
             self._keep(fresh)
-        self._known = fresh
-        self.listen(bool(fresh))
         return fresh
+
+    def _state(self) -> FileState | None:
+        return lstate_of(f"{self._place.root.path}/{self._place.relative}")
 
     def _read(self) -> dict[str, ForgetQuestion]:
         try:
@@ -125,7 +128,6 @@ class ForgetQuestions:
 
     def _keep(self, questions: dict[str, ForgetQuestion]) -> None:
         self._known = questions
-        self.listen(bool(questions))
         try:
             if questions:
                 self._place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
@@ -133,6 +135,7 @@ class ForgetQuestions:
                 self._place.remove()
         except NanobotError as error:
             logger.warning("open questions could not be saved: {}", error)
+        self._read_at = self._state()
 
 
 def _asker(message: InboundMessage) -> str:
@@ -179,12 +182,7 @@ class MemoryCommands:
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
-
-        def listen(on: bool) -> None:
-            registry.interpret_reply = self._questions.interpret_reply if on else no_reply
-
-        self._questions.listen = listen
-        listen(True)  # the file may hold questions
+        registry.interpret_reply = self._questions.interpret_reply
         discard, continue_ = self._discarding.run, self._continuing.run
         restore = "Undo a change of memory, or go back to a version"
         for command in (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import date
 from typing import Annotated
 
@@ -64,10 +65,16 @@ class _Given(Struct):
 
 class MemoryPage:
     """The operations `memory.…` of a page; `memory_of` gives the memory of a scope, and raises
-    `NanobotError` for a name that is none. `scopes` are those that there are; it may block."""
+    `NanobotError` for a name that is none. `scopes` are those that there are; it may block.
+    A scope is changed while `holding` it (see `Memories`)."""
 
-    def __init__(self, memory_of: Callable[[str], Memory], scopes: Callable[[], list[str]]) -> None:
-        self._memory_of, self._scopes = memory_of, scopes
+    def __init__(
+        self,
+        memory_of: Callable[[str], Memory],
+        scopes: Callable[[], list[str]],
+        holding: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext(),
+    ) -> None:
+        self._memory_of, self._scopes, self._holding = memory_of, scopes, holding
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
@@ -114,11 +121,12 @@ class MemoryPage:
         memory, new = self._memory_of(given.scope), _words(given.new)
         if given.path not in FACTS:
             raise NanobotError(f"facts stand in {', '.join(FACTS)}")
-        await memory.store.record_hand_edits()
-        if given.text:
-            number = await _reword(memory, given.path, given.text, new)
-        else:
-            number = await _add(memory, given.path, new, given.section)
+        async with self._holding(memory.scope):
+            await memory.store.record_hand_edits()
+            if given.text:
+                number = await _reword(memory, given.path, given.text, new)
+            else:
+                number = await _add(memory, given.path, new, given.section)
         done = f"It is version {number} now." if number else "Nothing is different."
         return {"version": number, "fact": new, "text": done}
 

@@ -113,10 +113,10 @@ async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ())
 
 class SandboxFinder:
     """Finds the sandbox when it is first needed, and again as long as there is none: the owner may
-    install one meanwhile. `home` is nanobot's own folder."""
+    install one meanwhile. `private` are nanobot's own folders."""
 
-    def __init__(self, wanted: Wanted, home: Path) -> None:
-        self._wanted, self._home = wanted, home
+    def __init__(self, wanted: Wanted, *private: Path) -> None:
+        self._wanted, self._private = wanted, private
         self._found: FoundSandbox | None = None
         self._finding = asyncio.Lock()
 
@@ -124,7 +124,7 @@ class SandboxFinder:
         """What there is."""
         async with self._finding:
             if self._found is None or self._found.sandbox is None:
-                self._found = await find_sandbox(self._wanted, private=(self._home,))
+                self._found = await find_sandbox(self._wanted, private=self._private)
             return self._found
 
 

@@ -55,3 +55,18 @@ def test_a_workspace_elsewhere_is_searched_once(tmp_path: Path) -> None:
     (home / "workspace").symlink_to(tmp_path / "elsewhere")
     found = Home(home, tmp_path / "elsewhere").occurrences(TextMatcher(SECRET))
     assert [held.path for held in found] == [tmp_path / "elsewhere" / "notes.txt"]
+
+
+def test_a_worker_of_a_team_looks_at_the_shared_folder_and_its_own_home(tmp_path: Path) -> None:
+    shared, own = tmp_path / "shared", tmp_path / "home"
+    kept = {
+        shared / "workspace/notes.txt": "text",
+        shared / "media/photo.jpg": "removed",
+        own / "logs/nanobot.log": "log",
+        own / "state/journal.db.moved-to-team": "removed",
+    }
+    for path in kept:
+        write(path)
+    home = Home(shared, shared / "workspace", own)
+    assert {held.path: held.kind for held in home.occurrences(TextMatcher(SECRET))} == kept
+    assert any("dumps" in place for place in home.beyond)

@@ -227,6 +227,18 @@ async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: Owne
     assert "not valid" in await owned.type("/forget --yes code9")
 
 
+async def test_a_question_of_one_worker_of_a_team_is_answered_at_another(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.", "Ada likes red.")
+    here = owned.registry
+    owned.restart_commands()
+    there = owned.registry
+    for word, asking, answering in (("blue", here, there), ("red", there, here)):
+        owned.registry = asking
+        await owned.type(f"/forget {word}")
+        owned.registry = answering
+        assert (await owned.type("y")).startswith("Forgotten: ")
+
+
 @pytest.mark.parametrize("answer", ["y", "/forget --yes code1"])
 async def test_what_a_crash_cut_short_is_to_be_said_again(owned: Owned, answer: str) -> None:
     """The command runs again after it. It knows no more what it was to forget."""

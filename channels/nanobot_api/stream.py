@@ -1,0 +1,69 @@
+"""An answer as server-sent events, as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from nanobot_api.exchanges import Answered, Event, Noted, Refused, Wrote
+from nanobot_api.shapes import KEEP_ALIVE, Shape
+
+
+class Stream:
+    """Server-sent events. Nothing is sent before the first of them, or the first sign of life."""
+
+    def __init__(self, http: web.Request, shape: Shape) -> None:
+        self._http, self._shape = http, shape
+        self._block = ""
+        """The text since the last beginning."""
+        self.has_begun = False
+        self.response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+                "X-Accel-Buffering": "no",
+            }
+        )
+
+    async def show(self, event: Event | None) -> bool:
+        """Send an event, or without one a sign of life; whether it was the last."""
+        if not self.has_begun:
+            await self.response.prepare(self._http)
+            self.has_begun = True
+            await self._send(self._shape.begin())
+        match event:
+            case None:
+                await self._send([KEEP_ALIVE])
+            case Wrote():
+                await self._write(event.text, fresh=event.fresh)
+            case Noted():
+                await self._send(self._shape.progress(event.kind, event.text))
+            case Answered():
+                await self._finish(event)
+            case Refused():
+                await self._send(self._shape.fail(event.problem))
+        return isinstance(event, Answered | Refused)
+
+    async def _write(self, text: str, *, fresh: bool) -> None:
+        if fresh and self._block:
+            await self._send(self._shape.next_block())
+            self._block = ""
+        self._block += text
+        await self._send(self._shape.text(text))
+
+    async def _finish(self, event: Answered) -> None:
+        """Send what of the reply was not sent yet, and the end."""
+        reply = event.reply
+        if reply.startswith(self._block):
+            rest, fresh = reply[len(self._block) :], False
+        else:
+            rest, fresh = "" if self._block.endswith(reply) else reply, True
+        if rest:
+            await self._write(rest, fresh=fresh)
+        await self._send(self._shape.end(event.answer))
+        await self.response.write_eof()
+
+    async def _send(self, chunks: Iterable[bytes]) -> None:
+        if data := b"".join(chunks):
+            await self.response.write(data)

@@ -1,0 +1,421 @@
+"""A home into a team, and a team back into a home: `nanobot team init` and `nanobot team leave`.
+
+Each is a list of steps. A process may be killed in any of them, also within one: given again, the
+command goes on where it was, and nothing is lost or there twice. It rests on this:
+
+- Who has begun made a folder `state/to-team-WORD` or `state/from-team-WORD` in the home; while it
+  is there neither that home nor its worker starts (`nanobot.gateway.lock`).
+- The same word stands in the shared folder before anything is moved there; in the database it says,
+  in the transaction that moves the rows, that they are there. On the way back it says in the
+  database, before anything is moved, that no worker may start.
+- A folder is never at two places under its own name: a copy gets it when the original has lost it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from errno import EXDEV
+from functools import partial
+from pathlib import Path
+
+import psycopg
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nanobot.app.base import build_access, build_scopes, enabled_channels, make_home
+from nanobot.bus.events import API, TERMINAL
+from nanobot.bus.journal_file import COPY, SCHEMA, SqliteState
+from nanobot.bus.sqlite import open_file
+from nanobot.channel import Exclusive
+from nanobot.clock import SystemClock
+from nanobot.config.settings import Settings, TeamSettings
+from nanobot.errors import NanobotError, StorageError
+from nanobot.gateway.lock import FROM_TEAM, JOURNAL, MOVED, TO_TEAM
+from nanobot.io import make_folder, replace_file, storage_errors, sync_folder
+from nanobot.memory.documents import install_template, template_folder
+from nanobot.session.manager import SessionManager
+from nanobot.team import folder, moving, schema
+from nanobot.team.connection import DatabaseAddress, Row
+from nanobot_web.channel import WebChannel
+
+FOLDERS = (
+    "workspace", "sessions", "media", "spill", "state/undo", "state/memory.git", "state/versions"
+)  # fmt: skip
+"""What a team shares, beside the folders of channels that one worker runs for all."""
+
+Step = tuple[str, Callable[[], None]]
+
+
+class Plan(Struct, frozen=True):
+    """What is to be done, as sentences and as steps."""
+
+    about: tuple[str, ...]
+    steps: tuple[Step, ...] = ()
+
+
+def plan_init(settings: Settings) -> Plan:
+    """How the home, which is locked, gets into the team of its settings. Raises `NanobotError`
+    where it cannot."""
+    home, shared, address = settings.home, settings.shared, address_of(settings)
+    folder.check_folder(home, shared)
+    schema.prepare(address)
+    half = next((home / "state").glob(f"{TO_TEAM}-*"), None)
+    with _connected(address) as db:
+        here, there = folder.word_of_database(db), folder.word_of_folder(shared)
+        mine = _word(half) if half else ""
+        if half is not None and here == mine:
+            return Plan(("finish what was begun",), (_finish_step(half, home),))
+        own = [name for name in _names(settings, home) if _has_files(home / name)]
+        journal = home / "state" / JOURNAL
+        has_rows = half is not None or _has_rows(journal)
+        if half is None and here and here == there:
+            return _join(settings, [*own, *(["messages"] if has_rows else [])])
+        if here or there not in ("", folder.LEFT, mine):
+            raise folder.mismatch(address, shared)
+        here_still = (name for name in own if os.path.lexists(home / name))
+        taken = [name for name in here_still if _has_files(shared / name)]
+        if taken:
+            raise NanobotError(
+                f"there is something in {shared} already: {', '.join(taken)}",
+                hint="Name an empty folder in team.shared, or move those away.",
+            )
+        if has_rows and moving.has_rows(db):
+            raise NanobotError(
+                f"{address.place} has messages already",
+                hint="Name an empty database in team.database.",
+            )
+    half = half or home / "state" / f"{TO_TEAM}-{secrets.token_hex(8)}"
+    steps: list[Step] = [("close this home", partial(_begin, half, home, shared))]
+    steps += ((f"move {name}", partial(move, home / name, shared / name)) for name in own)
+    steps.append(("fill in what a new workspace has", partial(_fill, shared)))
+    rows = "move messages, jobs, pairings and all else in the journal into the database"
+    steps.append((rows, partial(_rows_to_database, settings, address, half)))
+    steps.append(_finish_step(half, home))
+    return Plan(
+        (f"the shared folder is {shared}", f"the database is {address.place}"), tuple(steps)
+    )
+
+
+def plan_leave(settings: Settings) -> Plan:
+    """How everything of the team gets into this home, which is locked. Raises `NanobotError` where
+    it cannot."""
+    home, shared, address = settings.home, settings.shared, address_of(settings)
+    schema.prepare(address)
+    half = next((home / "state").glob(f"{FROM_TEAM}-*"), None)
+    names = _names(settings, shared)
+    with _connected(address) as db:
+        here, there = folder.word_of_database(db), folder.word_of_folder(shared)
+        if half is None:
+            _expect_nothing(home, names)
+            if not here:
+                hint = "`nanobot team init` makes one, also of a database that was used without it."
+                raise NanobotError(f"{address.place} is no team's", hint=hint)
+            folder.expect_together(address, shared)
+        elif not here:
+            return Plan(("finish what was begun",), (_open_step(half, home, shared),))
+        elif here not in (there, _word(half)):
+            raise folder.mismatch(address, shared)
+        with db.transaction():
+            moving.expect_nobody(db)
+    half = half or home / "state" / f"{FROM_TEAM}-{secrets.token_hex(8)}"
+    steps: list[Step] = [("close the team", partial(_close_team, address, half))]
+    there_are = [n for n in names if os.path.lexists(shared / n) or _aside(shared / n).exists()]
+    steps += ((f"move {name}", partial(move, shared / name, home / name)) for name in there_are)
+    rows = "move all that is in the database into a journal"
+    steps += [(rows, partial(_rows_to_file, address, half)), _open_step(half, home, shared)]
+    return Plan((f"everything moves to {home}",), tuple(steps))
+
+
+def address_of(settings: Settings) -> DatabaseAddress:
+    """The team's database. Raises `NanobotError` where none is configured."""
+    if dsn := settings.team.database.get_secret_value():
+        return DatabaseAddress(dsn)
+    raise NanobotError(
+        "this nanobot is in no team",
+        hint="Set team.database and team.shared in config.yaml; docs/team.md has an example.",
+    )
+
+
+def _join(settings: Settings, own: list[str]) -> Plan:
+    """The home becomes a further worker's."""
+    home, shared = settings.home, settings.shared
+    if own:
+        raise NanobotError(
+            f"this home has {', '.join(own)} of its own, and the team has them already",
+            hint="Let a further worker have a home with nothing but config.yaml and secrets.env.",
+        )
+    steps: list[Step] = [("make its folders", partial(make_home, home))]
+    if (home / "state" / JOURNAL).exists():  # without a row
+        steps.append(("put its empty journal aside", partial(_put_aside, home)))
+    return Plan((f"this home is a further worker of the team in {shared}",), tuple(steps))
+
+
+def _begin(half: Path, home: Path, shared: Path) -> None:
+    """From here on the home does not start."""
+    make_folder(half)
+    if folder.word_of_folder(shared) != _word(half):
+        make_folder(shared / "state")
+        replace_file(folder.word_file(shared), _word(half).encode())
+    journal, target = home / "state" / JOURNAL, half / JOURNAL
+    if not target.exists():
+        _settle(journal)
+        journal.rename(target)
+        sync_folder(half)
+        sync_folder(home / "state")
+
+
+def _fill(shared: Path) -> None:
+    make_home(shared)
+    install_template(template_folder(), shared / "workspace")
+
+
+def _rows_to_database(settings: Settings, address: DatabaseAddress, half: Path) -> None:
+    """All rows, in one transaction, and that they are there."""
+    whose = _whose(settings, SqliteState(half))
+    file = open_file(half / JOURNAL, SCHEMA)
+    with closing(file), _connected(address) as db, db.transaction():
+        moving.expect_nobody(db)
+        if folder.word_of_database(db):
+            raise folder.mismatch(address, settings.shared)
+        moving.to_database(file, db, whose)
+        folder.put_word(db, _word(half))
+
+
+def _whose(settings: Settings, state: SqliteState) -> moving.Whose:
+    clock = SystemClock(settings.agent.timezone)
+    alone = replace(settings, team=TeamSettings())
+    access = build_access(alone, state, clock, (TERMINAL,))
+    access.load()
+    scopes = build_scopes(alone, access)
+    catalogue = settings.home / "state" / "catalogue.db"
+    sessions = SessionManager.in_folder(settings.shared / "sessions", clock, catalogue=catalogue)
+    state.close()
+
+    def of_conversation(key: str) -> str:
+        return scopes.of_session(key, sessions.metadata_of(key))
+
+    return moving.Whose(
+        lambda message: scopes.of_message(
+            message, message.session_key, sessions.metadata_of(message.session_key)
+        ),
+        of_conversation,
+        exclusive_channels(settings),
+    )
+
+
+def exclusive_channels(settings: Settings) -> frozenset[str]:
+    """The enabled channels that one worker runs for all."""
+    channels = enabled_channels(settings)
+    return frozenset(
+        one.name for one in channels if isinstance(one, Exclusive) and one.is_exclusive
+    )
+
+
+def _finish_step(half: Path, home: Path) -> Step:
+    return f"keep the old journal as state/{MOVED}", partial(_finish, half, home)
+
+
+def _finish(half: Path, home: Path) -> None:
+    state = home / "state"
+    if (half / JOURNAL).exists():
+        _settle(half / JOURNAL)
+        (half / JOURNAL).rename(state / MOVED)
+        sync_folder(state)
+    (state / COPY).unlink(missing_ok=True)  # of documents as they were
+    shutil.rmtree(half)
+    sync_folder(state)
+
+
+def _put_aside(home: Path) -> None:
+    _settle(home / "state" / JOURNAL)
+    (home / "state" / JOURNAL).rename(home / "state" / MOVED)
+    sync_folder(home / "state")
+
+
+def _close_team(address: DatabaseAddress, half: Path) -> None:
+    """From here on no worker starts."""
+    make_folder(half)
+    with _connected(address) as db, db.transaction():
+        moving.expect_nobody(db)
+        folder.put_word(db, _word(half))
+
+
+def _rows_to_file(address: DatabaseAddress, half: Path) -> None:
+    """All rows into a new file, which is on the disk before they leave the database."""
+    for rest in half.iterdir():
+        rest.unlink()
+    with _connected(address) as db, db.transaction():
+        with closing(open_file(half / JOURNAL, SCHEMA)) as file:
+            moving.to_file(db, file)
+        _settle(half / JOURNAL)
+        sync_folder(half)
+        moving.clear(db)
+
+
+def _open_step(half: Path, home: Path, shared: Path) -> Step:
+    return "open this home", partial(_open, half, home, shared)
+
+
+def _open(half: Path, home: Path, shared: Path) -> None:
+    """The home is its own again; what it had put aside at `init` is older, and goes."""
+    replace_file(folder.word_file(shared), folder.LEFT.encode())
+    state = home / "state"
+    if (half / JOURNAL).exists():
+        (half / JOURNAL).rename(state / JOURNAL)
+        sync_folder(state)
+    (state / MOVED).unlink(missing_ok=True)
+    shutil.rmtree(half)
+    sync_folder(state)
+
+
+def _expect_nothing(home: Path, names: list[str]) -> None:
+    """Raise `NanobotError` where something of a home's own is in the way."""
+    found = [name for name in names if _has_files(home / name)]
+    if (home / "state" / JOURNAL).exists():
+        found.append(f"state/{JOURNAL}")
+    if found:
+        raise NanobotError(
+            f"this home has things of its own: {', '.join(found)}",
+            hint="`nanobot team init` brings them into the team; else move them away, or give this"
+            " in a home with nothing but config.yaml and secrets.env.",
+        )
+
+
+def _names(settings: Settings, place: Path) -> list[str]:
+    """The folders that are moved, seen from `place`. What a channel keeps that runs on each worker
+    stays where it is."""
+    each = {TERMINAL, WebChannel.name, *(one.name for one in enabled_channels(settings))}
+    each -= {API, *exclusive_channels(settings)}
+    channels = place / "state" / "channels"
+    found = sorted(path.name for path in channels.iterdir()) if channels.is_dir() else []
+    found = [name.removeprefix(".").removesuffix(".moved") for name in found]
+    return [*FOLDERS, *(f"state/channels/{n}" for n in dict.fromkeys(found) if n not in each)]
+
+
+def _has_files(place: Path) -> bool:
+    """Whether a file is in the folder, or was when moving it began; what every new workspace has
+    does not count."""
+    if _aside(place).exists() or (place.is_symlink() and not place.is_dir()):
+        return True
+    template = template_folder()
+    for top, _, names in os.walk(place):
+        for name in names:
+            file = Path(top, name)
+            shipped = template / file.relative_to(place)
+            if not (shipped.is_file() and file.read_bytes() == shipped.read_bytes()):
+                return True
+    return False
+
+
+def _has_rows(journal: Path) -> bool:
+    if not journal.exists():
+        return False
+    with closing(open_file(journal, SCHEMA)) as file:
+        return moving.has_rows(file)
+
+
+def _settle(journal: Path) -> None:
+    """Have everything in the one file; it is made where there is none."""
+    with closing(open_file(journal, SCHEMA)) as file:
+        file.execute("PRAGMA journal_mode=DELETE").fetchall()
+
+
+def _word(half: Path) -> str:
+    return half.name.rpartition("-")[2]
+
+
+@contextmanager
+def _connected(address: DatabaseAddress) -> Iterator[psycopg.Connection[Row]]:
+    """A connection that may think for a while within a transaction."""
+    with address.connect_blocking() as db:
+        try:
+            db.execute("SET idle_in_transaction_session_timeout = 0")
+            yield db
+        except psycopg.Error as error:
+            raise address.error(error) from error
+
+
+def move(source: Path, target: Path) -> None:
+    """Give the folder `source` the place `target`, on another file system perhaps. Raises
+    `StorageError`, also where something is at `target`."""
+    with storage_errors(source):
+        if os.path.lexists(source):
+            make_folder(target.parent)
+            _clear(target)
+            if not _renamed(source, target):
+                _copy(source, target)
+        copied = _copied(target)
+        if copied.exists():
+            _clear(target)
+            copied.rename(target)
+            sync_folder(target.parent)
+        aside = _aside(source)
+        if aside.is_symlink():
+            aside.unlink()
+        elif aside.exists():
+            shutil.rmtree(aside)
+        sync_folder(source.parent)
+
+
+def _renamed(source: Path, target: Path) -> bool:
+    if source.is_symlink():  # it leads to a disk of this machine
+        return False
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != EXDEV:
+            raise
+        return False
+    sync_folder(target.parent)
+    return True
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy it beside `target`; once that is on the disk, `source` loses its name."""
+    copying, copied = target.with_name(f".{target.name}.copying"), _copied(target)
+    for rest in (copying, copied):
+        shutil.rmtree(rest, ignore_errors=True)
+    shutil.copytree(
+        source.resolve(), copying, symlinks=True, ignore=_no_files, copy_function=_copy_file
+    )
+    for top, _, _ in os.walk(copying):
+        sync_folder(Path(top))
+    copying.rename(copied)
+    sync_folder(target.parent)
+    source.rename(_aside(source))
+    sync_folder(source.parent)
+
+
+def _copy_file(source: str, target: str) -> str:
+    shutil.copy2(source, target, follow_symlinks=False)
+    if not Path(target).is_symlink():
+        with Path(target).open("rb") as file:
+            os.fsync(file.fileno())
+    return target
+
+
+def _no_files(folder: str, names: list[str]) -> list[str]:
+    """Sockets and the like, which cannot be copied."""
+    places = (Path(folder, name) for name in names)
+    return [one.name for one in places if not (one.is_symlink() or one.is_file() or one.is_dir())]
+
+
+def _aside(source: Path) -> Path:
+    return source.with_name(f".{source.name}.moved")
+
+
+def _copied(target: Path) -> Path:
+    return target.with_name(f".{target.name}.copied")
+
+
+def _clear(target: Path) -> None:
+    """Remove folders in which nothing is. Raises `StorageError` where something is."""
+    for top, _, _ in os.walk(target, topdown=False):
+        with suppress(FileNotFoundError):
+            Path(top).rmdir()
+    if os.path.lexists(target):
+        raise StorageError(target, "something is there already", hint="Move it away.")

@@ -1,0 +1,191 @@
+"""A gateway that is one of several workers: what it has in place of a journal in a file, and what
+it does more when it begins and ends. Imported where the settings name a database."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+
+import msgspec
+from loguru import logger
+
+from nanobot.agent.session_queue import SessionQueue
+from nanobot.app.base import Routine
+from nanobot.app.services import Agent, Platforms
+from nanobot.bus.events import Address, ApprovalAnswer, ApprovalAsked, ApprovalClosed
+from nanobot.bus.queue import MessageBus
+from nanobot.clock import Clock
+from nanobot.config.settings import Settings
+from nanobot.gateway.channels import SenderRateLimit
+from nanobot.gateway.delivery import Dispatcher
+from nanobot.gateway.worker import Single, TeamWorker
+from nanobot.io import FENCE, replace_file, storage_errors
+from nanobot.memory.erase import Eraser
+from nanobot.memory.scopes import Memories, Scopes
+from nanobot.security.access import Access
+from nanobot.session.manager import SessionManager
+from nanobot.tasks import Background
+from nanobot.team import asking
+from nanobot.team.folder import expect_together
+from nanobot.team.journal import PostgresJournal
+from nanobot.team.leases import SINGLE
+from nanobot.team.membership import Membership, end_process
+from nanobot.team.postgres import Database
+from nanobot.tooling.approvals import Approvals
+
+
+def build_team_journal(settings: Settings, clock: Clock) -> PostgresJournal:
+    """The journal in the team's database; whose a message is can be told once people are known."""
+    dsn = settings.team.database.get_secret_value()
+    database = Database(dsn, lambda: end_process("others go on with what it had"))
+    return PostgresJournal(database, clock, lambda message: message.scope)
+
+
+class Team:
+    """This process as a worker. Invariant: from `join` on, nothing that others could see is changed
+    without the fence (see `nanobot.team.membership`)."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: PostgresJournal,
+        access: Access,
+        scopes: Scopes,
+        sessions: SessionManager,
+        bus: MessageBus,
+        clock: Clock,
+    ) -> None:
+        self._settings, self._journal, self._sessions = settings, journal, sessions
+        self._access, self._scopes = access, scopes
+        self.membership = Membership(journal.database.address, settings.team.name)
+        journal.scope_of = lambda message: scopes.of_message(
+            message, message.session_key, sessions.metadata_of(message.session_key)
+        )
+        self.worker = TeamWorker(
+            journal,
+            self.membership,
+            settings.shared,
+            bus,
+            clock,
+            settings.agent.max_concurrent_turns,
+        )
+
+    def share_questions(self, approvals: Approvals, dispatcher: Dispatcher) -> None:
+        """Let questions to the owner be answered at any worker."""
+
+        async def settle(code: str, given: asking.Answer) -> str:
+            return await approvals.answer_for_other(code, given.address, given.answer, given.by)
+
+        async def elsewhere(
+            code: str, address: Address | None, answer: ApprovalAnswer, by: str
+        ) -> str:
+            place = (address.channel, address.chat_id, address.thread_id) if address else ()
+            return await self._questions.answer(code, asking.Answer(answer, by, *place))
+
+        def closed(event: str) -> None:
+            dispatcher.close_question(msgspec.json.decode(event, type=ApprovalClosed))
+
+        tell, listeners = self.worker.waking.tell, self.worker.listeners
+        self._questions = asking.SharedQuestions(self._journal.database, settle, tell)
+        approvals.elsewhere = elsewhere
+        listeners["answer"], listeners["closed"] = self._questions.heard, closed
+
+    def share_limits(self, rate: SenderRateLimit) -> None:
+        """Let all workers count what each person sends."""
+        rate.count_all = self._journal.count_message
+
+    def share_erasures(self, eraser: Eraser, background: Background) -> None:
+        """Let what is erased at one worker leave what the others have for themselves."""
+        eraser.tell_others = partial(self.worker.waking.tell, "erased")
+
+        def heard(text: str) -> None:
+            background.start(eraser.erase_own(text), name="erase what another worker did")
+
+        self.worker.listeners["erased"] = heard
+
+    def note_question(self, event: ApprovalAsked | ApprovalClosed) -> None:
+        """A question of this worker came, or is closed; its buttons may be another's to take."""
+        if isinstance(event, ApprovalAsked):
+            self._questions.opened(event.code)
+        else:
+            self._questions.closed(event.code)
+            self.worker.waking.tell("closed", msgspec.json.encode(event).decode())
+
+    async def join(self) -> None:
+        """Become a worker, before anything is changed. Raises `StorageError`."""
+        settings, membership = self._settings, self.membership
+        number = await asyncio.to_thread(self._join)
+        address = self._journal.database.address
+        await asyncio.to_thread(expect_together, address, settings.shared)
+        self._journal.database.worker = number
+        self._journal.wait_until_valid = membership.wait_until_valid
+        self._journal.is_valid = lambda: membership.is_valid
+        FENCE.epoch, FENCE.wait = f".{number}", membership.wait_until_valid
+        FENCE.shared, FENCE.locks = settings.shared, settings.home / "state" / "locks"
+        logger.info("this is worker {} ({})", number, membership.name)
+
+    def _join(self) -> int:
+        """The number of this process. Whoever holds the lock of this home knows that the process
+        before it has ended, so nobody has to wait until that is taken to be dead. The home may be
+        the copy of one on another machine, whose worker lives."""
+        note, here = self._settings.home / "state" / "worker", f" {socket.gethostname()}"
+        with storage_errors(note):
+            before = note.read_text() if note.exists() else ""
+            known = before.removesuffix(here)
+            mine = before.endswith(here) and known.isdecimal()
+            number = self.membership.join(int(known) if mine else 0)
+            replace_file(note, f"{number}{here}".encode())
+        return number
+
+    async def start(
+        self,
+        agent: Agent,
+        memories: Memories,
+        platforms: Platforms,
+        find_helpers: Callable[[Collection[str]], Awaitable[None]],
+        routines: Sequence[Routine],
+        background: Background,
+    ) -> None:
+        """Take up work from now on, for the agent and the channels of this process. `routines` are
+        those that one worker runs for all."""
+        supervisor = platforms.supervisor
+
+        def start_routines() -> None:
+            for routine in routines:
+                background.start(routine.run_forever(), name=type(routine).__name__)
+
+        async def stop_routines() -> None:
+            for routine in routines:
+                routine.stop()
+
+        singles = {f"{SINGLE}schedules": Single(start_routines, stop_routines)}
+        for name in supervisor.exclusive:
+            singles[f"{SINGLE}{name}"] = Single(
+                partial(supervisor.start_one, name), partial(supervisor.stop_one, name)
+            )
+        self._journal.exclusive = supervisor.exclusive
+        memories.share(self.worker.holding, self.worker.has)
+        self._sessions.is_held = lambda key, metadata: self.worker.has(
+            self._scopes.of_session(key, metadata)
+        )
+        self.worker.connect(
+            agent.loop,
+            platforms.dispatcher,
+            self._sessions,
+            memories.recover_scope,
+            find_helpers,
+            self._access.refresh,
+            singles,
+        )
+        await self.worker.start()
+
+    async def hand_over(self, queue: SessionQueue) -> None:
+        """Begin nothing more: what waits here is for other workers, at once."""
+        await self.worker.hand_over(queue.drop_waiting())
+
+    async def close(self) -> None:
+        """Give back everything and leave, before the journal is closed."""
+        await self._questions.close()
+        await self.worker.close()

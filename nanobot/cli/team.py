@@ -1,0 +1,176 @@
+"""`nanobot team …`: a home into a team and back, and what its workers do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from nanobot.cli.command import (
+    Data,
+    add,
+    add_group,
+    ask_consent,
+    counts,
+    expect_consent,
+    field,
+    log_errors_only,
+    number,
+    print_result,
+    print_text,
+    records,
+    table,
+    zone_of,
+)
+from nanobot.errors import ExtraMissing, NanobotError
+from nanobot.text import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import tzinfo
+    from pathlib import Path
+
+    from nanobot.app.moving import Plan
+    from nanobot.cli.command import Commands
+    from nanobot.config.settings import Settings
+
+_INIT = """\
+Move this home into the team of its settings (team.database, team.shared), or make it the home of
+a further worker, which has nothing to move. No gateway may run. After a crash, give it again."""
+
+_LEAVE = """\
+Move everything of the team into this home, which works alone from then on. No worker may run.
+After a crash, give it again."""
+
+
+def add_team(commands: Commands) -> None:
+    """`nanobot team …`."""
+    what = add_group(commands, "team", "several workers on several machines (docs/team.md)")
+    init = add(what, "init", "move this home into the team of its settings", _init)
+    init.description = _INIT
+    init.yes().set_defaults(json=False)
+    leave = add(what, "leave", "move everything of the team into this home", _leave)
+    leave.description = _LEAVE
+    leave.yes().set_defaults(json=False)
+    add(what, "status", "show the workers, what each has, and what waits", _status).json()
+
+
+def _init(options: argparse.Namespace) -> int:
+    settings = team_settings(options.home)
+    from nanobot.app.moving import plan_init
+
+    done = "It is done. `nanobot gateway` starts a worker, here and in every other home.\n"
+    return _carry_out(options, settings, plan_init, done)
+
+
+def _leave(options: argparse.Namespace) -> int:
+    settings = team_settings(options.home)
+    from nanobot.app.moving import plan_leave
+
+    done = "It is done. Take `team` out of config.yaml, then `nanobot gateway` starts.\n"
+    return _carry_out(options, settings, plan_leave, done)
+
+
+def _carry_out(
+    options: argparse.Namespace,
+    settings: Settings,
+    make_plan: Callable[[Settings], Plan],
+    done: str,
+) -> int:
+    """Say what is to be done, ask, do it. Exit code 1 where the answer was no."""
+    from nanobot.gateway.lock import home_lock
+
+    expect_consent(options)
+    log_errors_only()
+    with home_lock(options.home / "state"):
+        plan = make_plan(settings)
+        lines = [*plan.about, *(text for text, _ in plan.steps)]
+        shown = "To be done:\n" + "".join(f"  {line}\n" for line in lines)
+        if not ask_consent(options, shown, "Do this?"):
+            return 1
+        for text, step in plan.steps:
+            print_text(f"{text} …\n")
+            step()
+    return print_text(done)
+
+
+def team_settings(home: Path) -> Settings:
+    """The settings of the home. Raises `ExtraMissing` where a database cannot be reached; comes
+    before what needs psycopg is imported."""
+    from nanobot.config.load import load_settings
+
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise ExtraMissing("a team", "team") from None
+    return load_settings(home)
+
+
+def _status(options: argparse.Namespace) -> int:
+    zone = zone_of(options.home)
+    return print_result(options, _survey(options.home), lambda data: _text(data, zone))
+
+
+def _survey(home: Path) -> Data:
+    settings = team_settings(home)
+    from nanobot.app.moving import address_of
+    from nanobot.team.survey import survey
+
+    return survey(address_of(settings))
+
+
+def workers_of(home: Path) -> list[Data]:
+    """The workers of the home's team; where they cannot be asked for, why is logged."""
+    try:
+        return records(_survey(home), "workers")
+    except NanobotError as error:
+        print_text(f"note: the workers are not known: {error.for_people()}\n", sys.stderr)
+        return []
+
+
+def _text(data: Data, zone: tzinfo | None) -> str:
+    queues = [
+        (
+            field(one, "scope", 100),
+            _waiting(one),
+            f"worker {one['worker']}" if one["worker"] else "",
+        )
+        for one in records(data, "queues")
+    ]
+    blocks = [
+        f"tables     version {number(data, 'schema_version')}\n",
+        workers_text(records(data, "workers"), zone),
+        table(queues, "scope", "what waits", "whose"),
+    ]
+    return "\n".join(block for block in blocks if block)
+
+
+def workers_text(workers: list[Data], zone: tzinfo | None) -> str:
+    """A row for each worker."""
+    rows = [
+        (
+            field(one, "id"),
+            field(one, "name", 60),
+            field(one, "version"),
+            datetime.fromisoformat(field(one, "since")).astimezone(zone).isoformat(" ")[:16],
+            _sign(one),
+            field(one, "scopes"),
+            ", ".join(map(str, one["single"])) if isinstance(one["single"], list) else "",
+        )
+        for one in workers
+    ]
+    head = ("worker", "name", "version", "since", "heard", "scopes", "runs for all")
+    return table(rows, *head) or "No worker is there.\n"
+
+
+def _sign(worker: Data) -> str:
+    ago = f"{duration(number(worker, 'seen_seconds'))} ago"
+    return ago if worker.get("alive") else f"{ago}, is taken to be dead"
+
+
+def _waiting(row: Data) -> str:
+    return counts(
+        row, waiting="waiting", working="in work", failed="failed", sending="to send",
+        undeliverable="undeliverable",
+    )  # fmt: skip

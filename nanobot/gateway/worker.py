@@ -1,0 +1,457 @@
+"""What makes a gateway one of the workers of a team: which scopes it has, and what it hands to its
+agent and its channels for them.
+
+A message is stored by whichever worker its platform gave it to, and handled by the worker that has
+the lease of its scope. `_look` is the whole of it: claim free scopes for which something is to be
+done, take up what their last worker left, deliver what is new, give back what has come to rest. It
+runs for the scopes of which something was stored here or told by another worker, and for all of
+them every half second, so that nothing depends on being told.
+
+Invariants:
+
+- What is delivered belongs to a scope of this worker, and is delivered once: `_Scope` has the ids
+  of all that was, until a look finds them ended.
+- A scope is given back only when nothing of it is under way here and all of it is stored.
+- Within a look, messages are delivered in the platform's order, not in that of their commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from loguru import logger
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from nanobot.agent.loop import AgentLoop
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.journal import InboxEntry, Leftovers, OutboxPart
+from nanobot.bus.queue import MessageBus
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError, StorageError
+from nanobot.gateway.delivery import Dispatcher
+from nanobot.session.manager import SessionManager
+from nanobot.tasks import Background
+from nanobot.team.journal import AFFINE, PostgresJournal
+from nanobot.team.leases import Leases
+from nanobot.team.membership import Membership
+from nanobot.team.takeover import clear_temporaries
+from nanobot.team.waking import Waking
+
+_LOOK_SECONDS = 0.5
+_REST_SECONDS = 20.0
+"""How long a scope stays here after the last thing that was done for it."""
+_MOST_CLAIMED = 200
+_YIELD_SECONDS = 0.3
+"""How long what was given to a worker that needs it is not claimed back."""
+_PATIENCE = 15.0
+"""Seconds until somebody who needs a scope that another worker has is refused."""
+
+
+class Single(Struct, frozen=True):
+    """What only one worker runs at a time: how it begins here, and ends."""
+
+    start: Callable[[], None]
+    stop: Callable[[], Awaitable[None]]
+
+
+class _Scope(Struct):
+    """A scope that this worker has. `entries` and `parts` are what was delivered of it and has not
+    ended; `used` counts who holds it for something else; `leaving`: nothing more is delivered."""
+
+    entries: set[int] = field(default_factory=set)
+    parts: set[int] = field(default_factory=set)
+    used: int = 0
+    leaving: bool = False
+    rests_since: float = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something of it is under way here."""
+        return bool(self.entries or self.parts or self.used)
+
+
+class TeamWorker:
+    """The scopes of this worker. `most` is how many turns run at once."""
+
+    def __init__(
+        self,
+        journal: PostgresJournal,
+        membership: Membership,
+        shared: Path,
+        bus: MessageBus,
+        clock: Clock,
+        most: int,
+    ) -> None:
+        self._journal, self._membership, self._bus = journal, membership, bus
+        self._clock, self._most, self._shared = clock, most, shared
+        self._leases = Leases(journal.database)
+        self.waking = Waking(journal.database.address, self._heard)
+        self.listeners: dict[str, Callable[[str], None]] = {}
+        """Who else is told of what other workers say, by its kind."""
+        self._background = Background()
+        self._scopes: dict[str, _Scope] = {}
+        self._claimed: dict[str, bool] = {}
+        """What is this worker's and was not taken up yet; whether its last worker died."""
+        self._woken = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._handing_over = False
+        self._singles: Mapping[str, Single] = {}
+        self._asked: dict[str, set[int]] = {}
+        """Messages, by scope, for whose answers somebody waits at this worker; until they are
+        delivered."""
+        self._needed: Counter[str] = Counter()
+        """Scopes that somebody waits to hold."""
+        self._yielded: dict[str, float] = {}
+        """Until when a scope is left to the worker that asked for it."""
+        self._news: set[str] = set()
+        """Scopes for which something was stored since the last look."""
+        self._all_due = True
+        """Whether the next look is at all scopes."""
+        self._refreshed_at = -math.inf
+
+    def connect(
+        self,
+        loop: AgentLoop,
+        dispatcher: Dispatcher,
+        sessions: SessionManager,
+        recover: Callable[[str, bool], None],
+        find_helpers: Callable[[Collection[str]], Awaitable[None]],
+        refresh: Callable[[], None],
+        singles: Mapping[str, Single],
+    ) -> None:
+        """Say who handles messages, sends parts and keeps conversations; `recover` puts
+        the files of a scope right that comes here, and is told whether its last worker died;
+        `refresh` reads again who may talk here; both block. `find_helpers` reports which helpers
+        of these scopes were lost. `singles` by the name of their lease."""
+        self._loop, self._dispatcher, self._sessions = loop, dispatcher, sessions
+        self._recover, self._refresh, self._singles = recover, refresh, singles
+        self._find_helpers = find_helpers
+        self._bus.connect(loop.accept, self._send, self._stored, self._ended)
+
+    async def start(self) -> None:
+        """Look for work from now on."""
+        self.waking.start()
+        self._background.start(self._look_forever(), name="scopes of this worker")
+
+    async def hand_over(self, entries: Iterable[InboxEntry]) -> None:
+        """Begin nothing more, and let other workers have each scope as soon as nothing runs for it.
+        `entries` were delivered and will not be handled here."""
+        self._handing_over = True
+        for name in self._singles.keys() & self._scopes.keys():
+            await self._singles[name].stop()
+        gone = {entry.id for entry in entries}
+        for scope in self._scopes.values():
+            scope.leaving = True
+            scope.entries -= gone
+        self._look_soon()
+
+    async def close(self) -> None:
+        """Give back everything; for when all that was begun has ended and is stored."""
+        if not self._membership.id:
+            return
+        await self._background.drain(0)
+        names = set(self._scopes)
+        self._scopes.clear()
+        try:
+            await self._journal.release(names)
+            await self._leases.release(names)
+            self.waking.tell("free")
+        except StorageError as error:
+            logger.warning("other workers take over when this one is taken to be dead: {}", error)
+        await self.waking.close()
+        await asyncio.to_thread(self._membership.leave)
+
+    def has(self, scope: str) -> bool:
+        """Whether the scope is this worker's."""
+        return scope in self._scopes
+
+    @property
+    def scopes(self) -> Collection[str]:
+        """Those that it has."""
+        return self._scopes.keys()
+
+    @asynccontextmanager
+    async def holding(self, scope: str) -> AsyncIterator[None]:
+        """Have a scope while inside, for work on its files that no message asked for. Raises
+        `NanobotError` where another worker does not give it back in time."""
+        self._needed[scope] += 1
+        try:
+            async with asyncio.timeout(_PATIENCE), self._changed:
+                while scope not in self._scopes:
+                    self._look_soon()
+                    await self._changed.wait()
+                held = self._scopes[scope]
+                held.used += 1
+        except TimeoutError:
+            raise NanobotError(
+                "another worker is busy with this memory", hint="Try again in a moment."
+            ) from None
+        finally:
+            self._needed[scope] -= 1
+        try:
+            yield
+        finally:
+            held.used -= 1
+            if held.leaving:
+                self._look_soon()
+
+    def _stored(self, entries: Sequence[InboxEntry]) -> None:
+        """Messages that a channel of this worker brought are in the database."""
+        for entry in entries:
+            if entry.message.channel in AFFINE:
+                self._asked.setdefault(entry.scope, set()).add(entry.id)
+                if entry.scope not in self._scopes and self._loop.is_stop(entry.message):
+                    self.waking.tell("stop", f"{entry.id} {entry.message.session_key}")
+            self._news.add(entry.scope)
+        self._woken.set()
+
+    def _ended(self, entry_ids: Sequence[int]) -> None:
+        """Messages that were delivered have ended: one that is tried again is delivered again."""
+        for scope in self._scopes.values():
+            if scope.entries.intersection(entry_ids):
+                scope.entries.difference_update(entry_ids)
+                if scope.leaving:
+                    self._look_soon()
+
+    def _send(self, parts: Sequence[OutboxPart]) -> None:
+        """Parts that were stored here: those of a scope of this worker go out at once."""
+        mine = []
+        for item in parts:
+            scope = self._scopes.get(item.scope)
+            if scope is None:
+                self._news.add(item.scope)
+            elif item.id not in scope.parts:
+                scope.parts.add(item.id)
+                mine.append(item)
+            self._all_due = self._all_due or (scope is not None and scope.leaving)
+        self._dispatcher.submit(mine)
+        self._woken.set()
+
+    def _heard(self, kind: str, name: str) -> None:
+        """Another worker said something."""
+        if listener := self.listeners.get(kind):
+            listener(name)
+        if kind == "want" and name in self._scopes:
+            self._scopes[name].leaving = True
+            self._look_soon()
+        elif kind == "work" and name in self._scopes:
+            self._news.add(name)
+            self._woken.set()
+        elif kind == "stop":
+            before, _, key = name.partition(" ")
+            self._background.start(self._loop.stop(key, int(before)), name=f"stop {key}")
+        elif kind == "free":
+            self._look_soon()
+
+    @property
+    def _lacked(self) -> set[str]:
+        """Scopes that somebody waits for here and that this worker has not."""
+        return {*self._asked, *+self._needed} - self._scopes.keys()
+
+    def _look_soon(self) -> None:
+        self._all_due = True
+        self._woken.set()
+
+    async def _look_forever(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._woken.wait()
+            except TimeoutError:
+                self._all_due = True
+            self._woken.clear()
+            all_due, self._all_due = self._all_due, False
+            try:
+                await self._look(everywhere=all_due)
+            except StorageError as error:
+                logger.debug("nothing new can be taken up: {}", error)
+                await asyncio.sleep(_LOOK_SECONDS)
+            except Exception as error:  # noqa: BLE001 - the boundary: the next look may go well
+                logger.opt(exception=error).error("a look for work failed")
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _look(self, *, everywhere: bool) -> None:
+        """Look at the scopes of which there is news, or at all."""
+        news, self._news = self._news, set()
+        if not self._handing_over and (everywhere or self._lacked or news - self._scopes.keys()):
+            await self._claim()
+        for scope in news - self._scopes.keys() - self._claimed.keys():
+            self.waking.tell("work", scope)
+        if self._claimed:
+            await self._take_up()
+            async with self._changed:
+                self._changed.notify_all()
+        await self._deliver(self._scopes.keys() if everywhere else news & self._scopes.keys())
+        if not everywhere:
+            return
+        await self._give_back()
+        if self._clock.monotonic() - self._refreshed_at > _LOOK_SECONDS:
+            self._refreshed_at = self._clock.monotonic()
+            await asyncio.to_thread(self._refresh)
+
+    async def _claim(self) -> None:
+        """Claim what is free and waits, as much as can be handled here, and ask for what is needed
+        here and another worker has."""
+        now = self._clock.monotonic()
+        self._yielded = {name: until for name, until in self._yielded.items() if now < until}
+        wanted = self._lacked - self._yielded.keys()
+        lacking = wanted | (self._singles.keys() - self._scopes.keys())
+        busy = sum(bool(one.entries) for one in self._scopes.values())
+        room = max(0, min(2 * self._most - busy, _MOST_CLAIMED))
+        if free := await self._leases.free(lacking, room):
+            claimed = await self._leases.claim(free)
+            self._claimed |= claimed
+            wanted -= claimed.keys()
+        for scope in wanted:
+            self.waking.tell("want", scope)
+
+    async def _take_up(self) -> None:
+        """Go on where the last worker of the scopes stopped that were claimed."""
+        claimed = self._claimed.copy()
+        if self._handing_over:
+            self._claimed.clear()
+            await self._leases.release([name for name, died in claimed.items() if not died])
+            await self._leases.put_back([name for name, died in claimed.items() if died])
+            return
+        alive = await self._leases.alive() if any(claimed.values()) else set[int]()
+        await asyncio.to_thread(self._clean_up, claimed, alive)
+        leftovers = await self._journal.leftovers(claimed)
+        if any(claimed.values()):
+            self._background.start(self._withdraw_questions(), name="withdraw questions")
+        for unfiled in leftovers.unfiled:
+            await self._sessions.restore(unfiled.session_key, unfiled.lines)
+        self._journal.mark_filed([unfiled.id for unfiled in leftovers.unfiled])
+        now = self._clock.monotonic()
+        for scope in claimed:
+            self._scopes[scope] = _Scope(rests_since=now)
+            del self._claimed[scope]
+            if scope in self._singles:
+                self._singles[scope].start()
+        self._resume(leftovers)
+        self._background.start(self._report_helpers(claimed), name="recover helpers")
+
+    async def _withdraw_questions(self) -> None:
+        try:
+            await self._dispatcher.withdraw_questions(())
+        except StorageError as error:
+            logger.warning("buttons of questions that nobody can answer stay: {}", error)
+
+    async def _report_helpers(self, scopes: Collection[str]) -> None:
+        try:
+            await self._find_helpers(scopes)
+        except StorageError as error:  # they are found when a scope changes hands the next time
+            logger.warning("which helpers were lost is not known: {}", error)
+
+    def _clean_up(self, claimed: Mapping[str, bool], alive: Collection[int]) -> None:
+        """Put the files of the scopes right, before anything else is done with them."""
+        if any(claimed.values()):
+            clear_temporaries(self._shared, alive)
+        for scope, died in claimed.items():
+            if scope not in self._singles:
+                try:
+                    self._recover(scope, died)
+                except NanobotError as error:  # writing reports it; a chat need not
+                    logger.error("{} cannot be recovered: {} {}", scope, error, error.hint)
+                except Exception as error:  # noqa: BLE001 - nor may it hold up all other scopes
+                    logger.opt(exception=error).error("{!r} cannot be recovered", scope)
+
+    def _resume(self, leftovers: Leftovers) -> None:
+        """Hand out what an earlier worker left: what it had not begun like any message."""
+        for item in leftovers.parts:
+            self._scopes[item.scope].parts.add(item.id)
+        by_session: dict[str, list[InboxEntry]] = {}
+        for entry in leftovers.entries:
+            scope = self._scopes[entry.scope]
+            scope.entries |= {entry.id, *(one.id for one in entry.joined)}
+            by_session.setdefault(entry.message.session_key, []).append(entry)
+        self._dispatcher.submit(leftovers.parts)
+        resumed: list[InboxEntry] = []
+        fresh: list[InboxEntry] = []
+        for entries in by_session.values():
+            (fresh if all(map(_is_fresh, entries)) else resumed).extend(entries)
+        for entry in sorted(fresh, key=_order):
+            self._bus.deliver(replace(entry, recovered=False))
+        if resumed:
+            logger.info("resuming {} unfinished messages", len(resumed))
+            self._bus.count_open(resumed)
+            self._background.start(self._loop.resume(resumed), name="resume")
+
+    async def _deliver(self, names: Collection[str]) -> None:
+        """Hand out what is new in these scopes of this worker, and forget what has ended."""
+        if not names:
+            return
+        before = {
+            name: (set(self._scopes[name].entries), set(self._scopes[name].parts)) for name in names
+        }
+        asked = {name: set(ids) for name, ids in self._asked.items() if name in before}
+        known = {id for entries, _ in before.values() for id in entries}
+        known_parts = {id for _, parts in before.values() for id in parts}
+        found = await self._journal.open_work(before.keys(), known, known_parts)
+        for name, (entries, parts) in before.items():
+            scope = self._scopes[name]
+            scope.entries -= entries - found.entry_ids
+            scope.parts -= parts - found.part_ids
+        for entry in sorted(found.entries, key=_order):
+            owner = self._scopes[entry.scope]
+            if entry.id not in owner.entries and not owner.leaving:
+                owner.entries.add(entry.id)
+                self._bus.deliver(entry)
+        for name, ids in asked.items():
+            self._asked[name] -= (ids - found.entry_ids) | self._scopes[name].entries
+            if not self._asked[name]:
+                del self._asked[name]
+        items = []
+        for item in found.parts:
+            owner = self._scopes[item.scope]
+            if item.id not in owner.parts and not owner.leaving:
+                owner.parts.add(item.id)
+                items.append(item)
+        self._dispatcher.submit(items)
+
+    async def _give_back(self) -> None:
+        """Let others have what rests."""
+        now, ready = self._clock.monotonic(), []
+        for name, one in self._scopes.items():
+            if one.is_busy:
+                one.rests_since = now
+            elif one.leaving or (
+                name not in self._singles and now - one.rests_since > _REST_SECONDS
+            ):
+                ready.append(name)
+        if not ready:
+            return
+        unfiled = await self._journal.unfiled_scopes(ready)
+        ready = [n for n in ready if n not in unfiled and not self._scopes[n].is_busy]
+        for name in ready:
+            if self._scopes.pop(name).leaving:
+                self._yielded[name] = now + _YIELD_SECONDS
+        if ready:
+            await self._leases.release(ready)
+            for scope in ready:
+                self.waking.tell("free", scope)
+
+
+def _is_fresh(entry: InboxEntry) -> bool:
+    """Whether a message was not handled at all yet."""
+    return not (entry.turn_id or entry.attempts or entry.runs or entry.not_before or entry.joined)
+
+
+def _order(entry: InboxEntry) -> tuple[object, ...]:
+    """The platform's order, as far as it tells one."""
+    message: InboundMessage = entry.message
+    number = message.message_id
+    return message.timestamp, int(number) if number.isdecimal() else 0, entry.id

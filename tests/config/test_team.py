@@ -1,0 +1,57 @@
+"""The section `team`: what belongs together, and what is shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nanobot.config.load import load_settings
+from nanobot.errors import ConfigError
+from tests.support import write_config
+
+_DATABASE = "postgresql://nanobot:canary@db.example.org/nanobot"
+
+
+def test_a_team_has_a_database_and_a_folder(tmp_path: Path) -> None:
+    home, shared = tmp_path / "home", tmp_path / "shared"
+    write_config(home, {"team": {"database": "${NANOBOT_DATABASE}", "shared": str(shared)}})
+    settings = load_settings(home, {"NANOBOT_DATABASE": _DATABASE})
+    assert settings.team.database.get_secret_value() == _DATABASE
+    assert settings.shared == shared
+    assert settings.folders == (home, shared)
+    assert "canary" not in repr(settings)
+
+
+def test_alone_all_is_in_the_home(tmp_path: Path) -> None:
+    write_config(tmp_path, {})
+    settings = load_settings(tmp_path, {})
+    assert (settings.shared, settings.folders) == (tmp_path, (tmp_path,))
+
+
+@pytest.mark.parametrize(
+    ("team", "said"),
+    [
+        ({"database": _DATABASE}, "team.shared: is required beside the other"),
+        ({"shared": "/srv/nanobot"}, "team.database: is required beside the other"),
+        (
+            {"database": "mysql://x", "shared": "/srv/nanobot"},
+            "team.database: must be the address of a PostgreSQL database",
+        ),
+        (
+            {"database": _DATABASE, "shared": "srv"},
+            "team.shared: must be the whole path of a folder",
+        ),
+        (
+            {"database": _DATABASE, "shared": "HOME/shared"},
+            "team.shared: is this worker's home, or in it",
+        ),
+    ],
+)
+def test_half_a_team_is_refused(tmp_path: Path, team: dict[str, str], said: str) -> None:
+    given = {name: value.replace("HOME", str(tmp_path)) for name, value in team.items()}
+    write_config(tmp_path, {"team": given})
+    with pytest.raises(ConfigError) as caught:
+        load_settings(tmp_path, {})
+    assert said in str(caught.value)
+    assert "canary" not in caught.value.for_people()

@@ -1,0 +1,75 @@
+"""Which folders a team can share, and that a worker starts with its own team's alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from nanobot.errors import NanobotError
+from nanobot.team.connection import DatabaseAddress
+from nanobot.team.folder import check_folder, expect_together, put_word, word_file
+from tests.upkeep.homes import write
+
+_MOUNT = "36 35 98:0 / {} rw,noatime - {} server:/export {}\n"
+
+
+def _mounted(at: Path, kind: str, options: str = "rw") -> str:
+    """What the kernel says of a file system at `at`."""
+    return _MOUNT.format("/", "ext4", "rw") + _MOUNT.format(at, kind, options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("ext4", "rw"), ("nfs4", "rw,vers=4.2,hard"), ("ceph", "rw"), ("fuse.glusterfs", "rw")],
+)
+def test_a_folder_can_be_shared(tmp_path: Path, kind: str, options: str) -> None:
+    check_folder(tmp_path / "home", _made(tmp_path / "shared"), _mounted(tmp_path, kind, options))
+    assert not list((tmp_path / "shared").iterdir()), "nothing is left of trying it out"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("nfs", "rw,vers=3"), ("nfs4", "rw,soft"), ("cifs", "rw"), ("vfat", "rw")]
+)
+def test_a_file_system_that_loses_something_is_refused(
+    tmp_path: Path, kind: str, options: str
+) -> None:
+    with pytest.raises(NanobotError, match=r"mounted|replace"):
+        check_folder(
+            tmp_path / "home", _made(tmp_path / "shared"), _mounted(tmp_path, kind, options)
+        )
+
+
+@pytest.mark.parametrize(("home", "shared"), [("a", "a"), ("a/b", "a"), ("a", "a/b")])
+def test_home_and_shared_folder_do_not_lie_in_each_other(
+    tmp_path: Path, home: str, shared: str
+) -> None:
+    with pytest.raises(NanobotError, match="lie in each other"):
+        check_folder(tmp_path / home, _made(tmp_path / shared))
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(NanobotError, match="no folder"):
+        check_folder(tmp_path / "home", tmp_path / "shared")
+
+
+def test_a_worker_starts_with_the_folder_of_its_database_alone(
+    tmp_path: Path, team_database: str
+) -> None:
+    address = DatabaseAddress(team_database)
+    expect_together(address, tmp_path)  # neither is a team's yet
+    with psycopg.connect(team_database) as db:
+        put_word(db, "otter")
+    with pytest.raises(NanobotError, match="not the folder"):
+        expect_together(address, tmp_path)  # as where nothing is mounted
+    write(word_file(tmp_path), "otter")
+    expect_together(address, tmp_path)
+    word_file(tmp_path).write_text("heron")
+    with pytest.raises(NanobotError, match="not of the same team"):
+        expect_together(address, tmp_path)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,147 @@
+"""Who has which scope, questions that are answered elsewhere, and what a dead worker left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import NanobotError
+from nanobot.team.asking import Answer, SharedQuestions
+from nanobot.team.connection import DatabaseAddress
+from nanobot.team.leases import Leases
+from nanobot.team.postgres import Database
+from nanobot.team.takeover import clear_temporaries
+from nanobot.team.waking import Waking
+from tests.team.support import enlist, opened, sql
+
+
+@pytest.fixture
+async def first(team_database: str) -> AsyncIterator[Database]:
+    async with opened(team_database, enlist(team_database)) as database:
+        yield database
+
+
+@pytest.fixture
+async def second(team_database: str) -> AsyncIterator[Database]:
+    async with opened(team_database, enlist(team_database)) as database:
+        yield database
+
+
+async def test_a_scope_has_one_worker(first: Database, second: Database) -> None:
+    one, other = Leases(first), Leases(second)
+    both = await asyncio.gather(one.claim(("a", "b")), other.claim(("b", "a")))
+    assert sorted([*both[0], *both[1]]) == ["a", "b"]
+    assert await one.claim(both[1]) == {}
+    await one.release(("a", "b"))  # of the other's it gives nothing back
+    assert await one.free(("a", "b"), 0) == sorted(both[0])
+
+
+async def test_who_claims_learns_whether_the_last_worker_died(
+    first: Database, second: Database, team_database: str
+) -> None:
+    one, other = Leases(first), Leases(second)
+    assert await one.claim(("a", "b")) == {"a": False, "b": False}
+    await one.release(("a",))
+    sql(team_database, "DELETE FROM worker WHERE id = %s", first.worker)
+    assert await other.claim(("a", "b")) == {"a": False, "b": True}
+    assert await other.alive() == {second.worker}
+
+
+async def test_what_a_dead_worker_left_is_told_until_somebody_has_put_it_right(
+    first: Database, second: Database, team_database: str
+) -> None:
+    sql(team_database, "INSERT INTO lease VALUES ('a', NULL)")
+    one, other = Leases(first), Leases(second)
+    assert await one.claim(("a",)) == {"a": True}
+    await one.put_back(("a",))
+    assert await other.claim(("a",)) == {"a": True}
+    await one.put_back(("a",))  # it is the other's
+    assert await one.claim(("a",)) == {}
+
+
+async def test_names_of_leases_are_no_scopes_with_work(first: Database, team_database: str) -> None:
+    sql(
+        team_database,
+        "INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, created_at) VALUES"
+        " ('channel:telegram', 't', 'reply', 0, 'telegram', '1', '2026')",
+    )
+    leases = Leases(first)
+    assert await leases.free((), 10) == []
+    assert await leases.free(("channel:telegram",), 10) == ["channel:telegram"]
+
+
+async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: Database) -> None:
+    given: list[tuple[str, Answer]] = []
+
+    async def settle(code: str, answer: Answer) -> str:
+        given.append((code, answer))
+        if answer.answer == "always":
+            raise NanobotError("To be approved once only.")
+        return "Approved: run it."
+
+    asking = SharedQuestions(first, settle, lambda *_: None)
+    answering = SharedQuestions(second, settle, lambda _, number: asking.heard(number))
+    yes = Answer("once", "telegram:7", "telegram", "7")
+    with pytest.raises(NanobotError, match="No question waits"):
+        await answering.answer("AB12", yes)
+    asking.opened("AB12")
+    await first.read("SELECT 1")  # what was posted before is stored
+    with pytest.raises(NanobotError, match="once only"):
+        await answering.answer("AB12", Answer("always", "telegram:7"))
+    assert await answering.answer("AB12", yes) == "Approved: run it."
+    assert given[-1] == ("AB12", yes)
+    asking.closed("AB12")
+    await first.read("SELECT 1")
+    with pytest.raises(NanobotError, match="No question waits"):
+        await answering.answer("AB12", yes)
+    assert len(given) == 2
+
+
+async def test_the_question_of_a_dead_worker_waits_no_more(
+    first: Database, second: Database, team_database: str
+) -> None:
+    async def settle(_: str, __: Answer) -> str:
+        raise AssertionError
+
+    asking = SharedQuestions(first, settle, lambda *_: None)
+    asking.opened("AB12")
+    await first.read("SELECT 1")
+    sql(team_database, "DELETE FROM worker WHERE id = %s", first.worker)
+    with pytest.raises(NanobotError, match="No question waits"):
+        await SharedQuestions(second, settle, lambda *_: None).answer("AB12", Answer("no", "x"))
+
+
+async def test_workers_hear_what_others_say_and_not_themselves(team_database: str) -> None:
+    heard = {"first": asyncio.Queue[tuple[str, str]](), "second": asyncio.Queue[tuple[str, str]]()}
+    address = DatabaseAddress(team_database)
+    first = Waking(address, lambda *said: heard["first"].put_nowait(said))
+    second = Waking(address, lambda *said: heard["second"].put_nowait(said))
+    for one in (first, second):
+        one.start()
+    for queue in heard.values():
+        assert await queue.get() == ("free", "")  # it listens: what was said before is looked for
+    names = {f"people/{'x' * 200}_{number}" for number in range(100)}  # more than one can carry
+    for name in names:
+        first.tell("work", name)
+    told = {await heard["second"].get() for _ in names}
+    assert told == {("work", name) for name in names}
+    assert heard["first"].empty()
+    for one in (first, second):
+        await one.close()
+
+
+def test_temporaries_of_dead_workers_are_cleared(tmp_path: Path) -> None:
+    folder = tmp_path / "workspace" / "people" / "x" / "memory"
+    folder.mkdir(parents=True)
+    (tmp_path / "sessions").mkdir()
+    mine, theirs = f".{'a' * 16}.7.nanobot-tmp", f".{'a' * 16}.5.nanobot-tmp"
+    alone = f".{'b' * 16}.nanobot-tmp"
+    for place in (folder, tmp_path / "sessions"):
+        for name in (mine, theirs, alone, "notes.md"):
+            (place / name).touch()
+    assert clear_temporaries(tmp_path, {7}) == 2
+    for place in (folder, tmp_path / "sessions"):
+        assert sorted(one.name for one in place.iterdir()) == sorted([mine, alone, "notes.md"])
