@@ -61,6 +61,8 @@ BENCHES = (
     Bench("crash_routines", ("--every", "20"), ("--short",)),  # likewise
     Bench("crash_telegram", ("--every", "20"), ("--short",)),  # likewise
     Bench("crash_whatsapp", ("--every", "60"), ("--short",)),  # likewise
+    Bench("team", quick=("--short",)),
+    Bench("team", ("--measure",), ("--measure", "--short")),
 )
 
 

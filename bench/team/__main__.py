@@ -1,0 +1,63 @@
+"""A team under faults: what was promised about messages, effects and files, and what it costs.
+
+Four workers (`nanobot gateway`, each a process with a home of its own, started again whenever it
+ends) share a real PostgreSQL and a folder. People talk to them on Telegram by webhook, on WhatsApp
+Cloud and by the API, through a load balancer, in bursts; the model takes 200 ms, and some messages
+ask for two tools with effects. Meanwhile workers are killed, stopped beyond their lease and
+continued; PostgreSQL is stopped as by a crash, fails over to a synchronous standby, ends
+connections, and commits without answering. In the end:
+
+- every message is answered, in the order of its chat, and none twice but where a worker died while
+  it was sending,
+- no effect happened twice,
+- every conversation is whole: each message stands in its file once, under increasing numbers,
+- no platform was asked what it refuses.
+
+    python -m bench.team                 500 chats of 20 messages, 245 faults (half an hour)
+    python -m bench.team --short         12 chats of 4, a fault of each kind (30 seconds)
+    python -m bench.team --chats 50 --messages 10 --kill 10 --pause 5 …
+    python -m bench.team --measure       healing, rolling restart, throughput, cost of a turn
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from bench.reporting import report
+from bench.team.campaign import Size, campaign
+from bench.team.measuring import measure
+from bench.team.mischief import ANSWER, CUT, FAILOVER, KILL, PAUSE, STOP
+
+_WHOLE = {KILL: 100, PAUSE: 50, STOP: 20, FAILOVER: 5, CUT: 50, ANSWER: 20}
+
+
+def main() -> int:
+    """The command line; exit code 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--short", action="store_true", help="a fault of each kind")
+    parser.add_argument("--measure", action="store_true", help="what it costs, without faults")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--chats", type=int, default=500)
+    parser.add_argument("--messages", type=int, default=20, help="of each chat")
+    parser.add_argument("--at-once", type=int, default=40, help="chats that talk at a time")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", default="", metavar="D", help="leave homes and logs there")
+    parser.add_argument("--json", action="store_true")
+    for kind, count in _WHOLE.items():
+        parser.add_argument(f"--{kind}", type=int, default=count, metavar="N")
+    options = parser.parse_args()
+    if options.measure:
+        return asyncio.run(measure(short=options.short))
+    plan = {kind: getattr(options, kind) for kind in _WHOLE}
+    size = Size(options.workers, options.chats, options.messages, options.at_once, plan)
+    if options.short:
+        size = Size(3, 12, 4, 12, dict.fromkeys(_WHOLE, 1))
+    figures, faults = asyncio.run(campaign(size, options.seed, options.keep))
+    report("team", figures | {"failures": faults})
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""One run of the campaign from beginning to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.soak_stage import Program
+from bench.team.database import TeamDatabase, team_database
+from bench.team.judging import judge
+from bench.team.mischief import LABELS, Mischief
+from bench.team.talk import ByProgram, OnTelegram, OnWhatsApp, Platform, Talk
+from bench.team.workers import Balancer, Workers
+from nanobot.channel.keys import ApiKeys
+from nanobot.clock import SystemClock
+from tests.doubles.graph import FakeGraphAPI
+from tests.doubles.telegram import TOKEN, FakeTelegram
+
+PATIENCE = 120.0
+"""Seconds without any answer after which what is open is lost."""
+_EFFECTS = 0.15
+_SAYING_SECONDS = 15.0
+_HARM_SECONDS = 30.0
+"""How long faults that have begun are waited for, when all is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a campaign is; `faults` by kind."""
+
+    workers: int
+    chats: int
+    messages: int
+    at_once: int
+    faults: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Everything that takes part, running."""
+
+    workers: Workers
+    database: TeamDatabase
+    platforms: Sequence[Platform]
+    balancer: Balancer
+
+
+@contextlib.asynccontextmanager
+async def staged(
+    folder: Path,
+    rng: random.Random,
+    *,
+    workers: int,
+    chats: int,
+    messages: int,
+    latency: float = 0.2,
+    grace: float = 5.0,
+    database: TeamDatabase | None = None,
+    standby: bool = False,
+) -> AsyncIterator[Stage]:
+    """A team of so many workers in `folder`, with people on all platforms. A `database` that is
+    given is used."""
+    async with contextlib.AsyncExitStack() as stack:
+        if database is None:
+            database = stack.enter_context(team_database())
+        await stack.enter_async_context(database.relaying())
+        if standby:
+            await asyncio.to_thread(database.attach_standby)
+        telegram = await stack.enter_async_context(FakeTelegram(webhook_retry=0.2))
+        graph = await stack.enter_async_context(FakeGraphAPI(retry=0.2))
+        model = stack.enter_context(Program("bench.team.model", latency=latency))
+        team = Workers(folder, [f"worker{number}" for number in range(1, workers + 1)])
+        balancer = await stack.enter_async_context(Balancer(team, rng))
+        programs = max(1, chats // 10)
+        shares = (chats - programs + 1) // 2, (chats - programs) // 2
+        on_telegram = OnTelegram(telegram, range(1001, 1001 + shares[0]), messages)
+        numbers = range(491_510_001, 491_510_001 + shares[1])
+        on_whatsapp = OnWhatsApp(graph, numbers, messages)
+        people = [f"telegram:{number}" for number in range(5001, 5001 + programs)]
+        keys = await asyncio.to_thread(_make_keys, team.shared, people)
+        telegram.webhook.route = f"{balancer.url}/telegram"
+        team.configure(
+            [database.relayed_dsn, *[database.dsn] * (workers - 1)],
+            model=model.address,
+            balancer=balancer.url,
+            telegram=telegram.base_url,
+            token=TOKEN,
+            telegram_people=[*on_telegram.chats, *(one.partition(":")[2] for one in people)],
+            whatsapp_people=[*on_whatsapp.chats],
+            whatsapp="\n    ".join(f"{key}: '{value}'" for key, value in graph.settings().items()),
+            has_telegram=True,
+            has_whatsapp=True,
+            has_api=True,
+            grace=grace,
+            turns=64,
+        )
+        stack.push_async_callback(team.stop)
+        await team.start()
+        graph.webhook.deliver_to(f"{balancer.url}/whatsapp")
+        programs_talk = ByProgram(balancer.url, keys, messages)
+        yield Stage(team, database, (on_telegram, on_whatsapp, programs_talk), balancer)
+
+
+async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, object], list[str]]:
+    """Run it; the figures, and what is not as promised."""
+    rng = random.Random(seed)
+    with contextlib.ExitStack() as stack:
+        folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory()))
+        async with staged(
+            folder, rng, workers=size.workers, chats=size.chats, messages=size.messages,
+            standby=bool(size.faults.get("failover")),
+        ) as stage:  # fmt: skip
+            talk = Talk(stage.platforms, rng, at_once=size.at_once, effects=_EFFECTS)
+            mischief = Mischief(stage.workers, stage.database, talk, size.faults, rng)
+            began = time.monotonic()
+            harming = asyncio.create_task(mischief.run())
+            saying = asyncio.create_task(_say(talk, mischief))
+            try:
+                await talk.run(PATIENCE)
+                seconds = time.monotonic() - began
+                await asyncio.wait([harming], timeout=_HARM_SECONDS)
+                if harming.done():
+                    harming.result()
+            finally:
+                saying.cancel()
+                harming.cancel()
+                await asyncio.gather(harming, saying, return_exceptions=True)
+            await stage.workers.stop()
+            ended = [*mischief.paused, *(one.at for one in stage.workers.ends)]
+            verdict = judge(talk, stage.workers.shared, ended, mischief.away)
+        ends = Counter(one.code for one in stage.workers.ends)
+    figures: dict[str, object] = {
+        "workers": size.workers,
+        "messages": talk.total,
+        "seconds": round(seconds),
+        **{LABELS[kind]: mischief.done[kind] for kind in size.faults},
+        "workers that ended as others had taken over": ends[75],
+        **verdict.figures(),
+    }
+    return figures, verdict.faults
+
+
+def _make_keys(shared: Path, people: Sequence[str]) -> dict[str, str]:
+    """A key of the API for each of the people, by its name."""
+    shared.mkdir(mode=0o700)
+    keys = ApiKeys(shared / "state" / "channels" / "api")
+    now = SystemClock("UTC").now()
+    return {f"k{n}": keys.add(f"k{n}", person, now) for n, person in enumerate(people, 1)}
+
+
+async def _say(talk: Talk, mischief: Mischief) -> None:
+    """Tell on standard error how far it is."""
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(_SAYING_SECONDS)
+        done = dict(mischief.done)
+        seconds = time.monotonic() - began
+        print(f"{seconds:.0f} s: {talk.answered} of {talk.total}, {done}", file=sys.stderr)

@@ -1,0 +1,177 @@
+"""What a team costs, without faults but for those that are measured: see `bench.team.__main__`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+
+from bench import table
+from bench.reporting import report
+from bench.team.campaign import Stage, staged
+from bench.team.cost import cost_of_a_turn
+from bench.team.database import NAME
+from bench.team.talk import Chat, Platform, Talk
+
+_PATIENCE = 60.0
+_HELD = """
+    SELECT lease.scope FROM lease JOIN worker ON worker.id = lease.worker
+    WHERE worker.name = %s AND lease.scope NOT LIKE 'channel:%%'
+"""
+
+
+async def measure(*, short: bool) -> int:
+    """Print the tables; exit code 1 where a target was missed."""
+    healing = await _healing(kills=2 if short else 12)
+    report("team: a worker dies", healing)
+    restart = await _rolling_restart(rounds=1 if short else 3)
+    report("team: a rolling restart", restart)
+    turns: dict[str, object] = {}
+    for workers in (1, 2) if short else (1, 2, 4):
+        found = await _throughput(workers, messages=5 if short else 20)
+        turns |= {f"{label}, workers: {workers}": value for label, value in found.items()}
+    report("team: throughput with 200 ms of model latency", turns)
+    cost = await cost_of_a_turn(chats=10, messages=5 if short else 20)
+    report("team: a turn in the database", cost)
+    return 1 if _missed(healing | restart | cost) else 0
+
+
+def _missed(figures: Mapping[str, object]) -> list[str]:
+    """The labels of those that are not as wanted."""
+    return [one.label for one in table.figures({"bench": "", **figures}) if one.met is False]
+
+
+async def _healing(kills: int) -> dict[str, float]:
+    """A worker is killed; how long until the chats that it had are answered."""
+    rng = random.Random(1)
+    waits: dict[bool, list[float]] = {False: [], True: []}
+    with tempfile.TemporaryDirectory() as folder:
+        async with staged(Path(folder), rng, workers=4, chats=40, messages=0) as stage:
+            talk = Talk(stage.platforms, rng, at_once=40, effects=0.0)
+            async with talk.listening():
+                people = _people(stage.platforms[:2])
+                for number in range(kills):
+                    worker = stage.workers.all[number % 4]
+                    chosen: list[tuple[Platform, Chat]] = []
+                    while not chosen:
+                        await _say_all(talk, people)
+                        held = await asyncio.to_thread(_held, stage, worker.name)
+                        chosen = [(one, chat) for one, chat in people if chat.person in held]
+                    for_good = number % 2 == 0
+                    if for_good:
+                        worker.may_run.clear()
+                    began = time.monotonic()
+                    worker.signal(signal.SIGKILL)
+                    waits[for_good] += await _say_all(talk, chosen, since=began)
+                    worker.may_run.set()
+                    await stage.workers.until_gone(worker)
+                    await stage.workers.until_ready(worker)
+    return {
+        "chats that a worker had which was killed for good": len(waits[True]),
+        "answered elsewhere, median [s]": statistics.median(waits[True]),
+        "slowest [s] (target <= 10)": max(waits[True]),
+        "chats that a worker had which was started again": len(waits[False]),
+        "answered there or elsewhere, median [s]": statistics.median(waits[False]),
+        "slowest of them [s] (target <= 10)": max(waits[False]),
+    }
+
+
+async def _rolling_restart(rounds: int) -> dict[str, float]:
+    """All workers are restarted one after the other while everybody talks."""
+    rng = random.Random(2)
+    with tempfile.TemporaryDirectory() as folder:
+        async with staged(Path(folder), rng, workers=4, chats=24, messages=0) as stage:
+            talk = Talk(stage.platforms, rng, at_once=40, effects=0.0)
+            people = _people(stage.platforms[:2])
+            async with talk.listening():
+                await _say_all(talk, people)
+                before = await _say_all(talk, people)
+                began = time.monotonic()
+                talking = [asyncio.create_task(_go_on(talk, *one, rng)) for one in people]
+                for worker in [*stage.workers.all] * rounds:
+                    worker.signal(signal.SIGTERM)
+                    await stage.workers.until_gone(worker)
+                    await stage.workers.until_ready(worker)
+                for task in talking:
+                    task.cancel()
+                await asyncio.gather(*talking, return_exceptions=True)
+                async with asyncio.timeout(_PATIENCE):
+                    for _, chat in people:
+                        await talk.until_answered(chat)
+            waits = [
+                chat.answered[mark] - sent
+                for _, chat in people
+                for mark, sent in chat.sent.items()
+                if sent > began
+            ]
+    return {
+        "workers restarted, one after the other": 4 * rounds,
+        "messages": len(waits),
+        "an answer when nothing is restarted, median [s]": statistics.median(before),
+        "an answer during it, median [s]": statistics.median(waits),
+        "slowest answer during it, model included [s] (target <= 5.2)": max(waits),
+    }
+
+
+async def _throughput(workers: int, messages: int) -> dict[str, float]:
+    """Everybody talks, each as soon as the last message was answered."""
+    rng = random.Random(3)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        async with staged(folder, rng, workers=workers, chats=70, messages=messages) as stage:
+            talk = Talk(stage.platforms[:2], rng, at_once=64, effects=0.0, alone=True)
+            processor, began = stage.workers.processor_seconds(), time.monotonic()
+            await talk.run(_PATIENCE)
+            seconds = time.monotonic() - began
+            used = stage.workers.processor_seconds() - processor
+    waits = [chat.answered[mark] - sent for chat in talk.chats for mark, sent in chat.sent.items()]
+    return {
+        "turns a second": talk.answered / seconds,
+        "an answer, median [s]": statistics.median(waits),
+        "processor time of the workers, a turn [ms]": 1000 * used / talk.answered,
+    }
+
+
+def _people(platforms: Sequence[Platform]) -> list[tuple[Platform, Chat]]:
+    return [(one, chat) for one in platforms for chat in one.chats.values()]
+
+
+async def _say_all(
+    talk: Talk, people: Sequence[tuple[Platform, Chat]], since: float | None = None
+) -> list[float]:
+    """Everybody says something, and is answered; how long each waited, since `since`."""
+    for platform, chat in people:
+        await _say(platform, chat)
+    async with asyncio.timeout(_PATIENCE):
+        for _, chat in people:
+            await talk.until_answered(chat)
+    last = [(chat, f"m{len(chat.sent)}") for _, chat in people]
+    return [chat.answered[mark] - (since or chat.sent[mark]) for chat, mark in last]
+
+
+async def _say(platform: Platform, chat: Chat) -> None:
+    mark = f"m{len(chat.sent) + 1}"
+    chat.sent[mark] = time.monotonic()
+    await platform.say(chat, f"{mark}: hello")
+
+
+async def _go_on(talk: Talk, platform: Platform, chat: Chat, rng: random.Random) -> None:
+    """Somebody who talks without an end."""
+    while True:
+        await asyncio.sleep(rng.uniform(0.5, 2.0))
+        await _say(platform, chat)
+        await talk.until_answered(chat)
+
+
+def _held(stage: Stage, name: str) -> set[str]:
+    """The people whose scopes a worker has."""
+    with psycopg.connect(stage.database.primary.dsn(NAME)) as db:
+        return {scope.rpartition("_")[2] for (scope,) in db.execute(_HELD, (name,))}

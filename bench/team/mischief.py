@@ -1,0 +1,128 @@
+"""What goes wrong in the campaign, spread over the time that the talk takes: the next fault comes
+whenever another share of the messages was answered."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from bench.team.database import TeamDatabase
+from bench.team.talk import Talk
+from bench.team.workers import Worker, Workers
+from nanobot.team.membership import TTL
+
+KILL, PAUSE, STOP, FAILOVER, CUT, ANSWER = "kill", "pause", "stop", "failover", "cut", "answer"
+
+LABELS = {
+    KILL: "workers killed with SIGKILL",
+    PAUSE: "workers stopped beyond their lease and continued",
+    STOP: "immediate stops of PostgreSQL",
+    FAILOVER: "failovers to the standby",
+    CUT: "times that connections were cut",
+    ANSWER: "commits whose answer was cut off",
+}
+_LOOK_SECONDS = 0.2
+_LONGEST_AWAY = 2.5
+
+
+@dataclass
+class Mischief:
+    """`plan` says how often each fault is to happen; `done` how often it did. `paused` is when
+    workers were stopped, `away` when the database was not there."""
+
+    workers: Workers
+    database: TeamDatabase
+    talk: Talk
+    plan: Mapping[str, int]
+    rng: random.Random
+    done: Counter[str] = field(default_factory=Counter)
+    paused: list[float] = field(default_factory=list)
+    away: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._database_is_free = asyncio.Lock()
+        self._kinds: dict[str, Callable[[], object]] = {
+            KILL: self._kill,
+            PAUSE: self._pause,
+            STOP: self._stop,
+            FAILOVER: self._fail_over,
+            CUT: self._cut,
+            ANSWER: self._cut_answer,
+        }
+
+    async def run(self) -> None:
+        """Do all of it, until cancelled."""
+        faults = [kind for kind, count in self.plan.items() for _ in range(count)]
+        self.rng.shuffle(faults)
+        async with asyncio.TaskGroup() as group:
+            for number, kind in enumerate(faults, 1):
+                due = self.talk.total * 0.97 * number / (len(faults) + 1)
+                while self.talk.answered < due:  # noqa: ASYNC110 - it is counted, not told
+                    await asyncio.sleep(_LOOK_SECONDS)
+                group.create_task(self._kinds[kind]())  # type: ignore[arg-type]
+
+    async def _worker(self) -> Worker:
+        while True:
+            if worker := self.workers.idle(self.rng):
+                worker.busy = True
+                return worker
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _kill(self) -> None:
+        worker = await self._worker()
+        worker.signal(signal.SIGKILL)
+        self.done[KILL] += 1
+        await asyncio.sleep(0.5)
+        await self._again(worker)
+
+    async def _pause(self) -> None:
+        worker = await self._worker()
+        worker.signal(signal.SIGSTOP)
+        self.paused.append(time.monotonic())
+        try:
+            await asyncio.sleep(TTL + self.rng.uniform(2.0, 5.0))
+        finally:
+            worker.signal(signal.SIGCONT)
+        self.done[PAUSE] += 1
+        await asyncio.sleep(1.0)
+        await self._again(worker)
+
+    async def _again(self, worker: Worker) -> None:
+        await self.workers.until_ready(worker)
+        worker.busy = False
+
+    async def _stop(self) -> None:
+        async with self._database_is_free:
+            began = time.monotonic()
+            await asyncio.to_thread(self.database.stop)
+            try:
+                await asyncio.sleep(self.rng.uniform(0.0, _LONGEST_AWAY))
+            finally:
+                await asyncio.to_thread(self.database.restart)
+            self.away.append((began, time.monotonic()))
+            self.done[STOP] += 1
+
+    async def _fail_over(self) -> None:
+        async with self._database_is_free:
+            if self.database.standby is None:
+                await asyncio.to_thread(self.database.attach_standby)
+            await asyncio.sleep(1.0)
+            began = time.monotonic()
+            await asyncio.to_thread(self.database.fail_over)
+            self.away.append((began, time.monotonic()))
+            self.done[FAILOVER] += 1
+
+    async def _cut(self) -> None:
+        async with self._database_is_free:
+            await asyncio.to_thread(self.database.cut, self.rng)
+            self.done[CUT] += 1
+
+    async def _cut_answer(self) -> None:
+        async with self._database_is_free:
+            cut = await self.database.cut_answer()
+            self.done[ANSWER] += cut

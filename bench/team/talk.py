@@ -1,0 +1,285 @@
+"""The people of the campaign, on Telegram, on WhatsApp and by the API, and what they hear.
+
+A chat's messages are called `m1`, `m2`, …. They come in bursts: some are sent without waiting for
+the answer to the ones before. Some ask for two tools with effects. Times are of `time.monotonic`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from bench.team.model import MARK
+from tests.doubles.graph import FakeGraphAPI
+from tests.doubles.telegram import FakeTelegram
+
+_MOST_IN_A_BURST = 4
+_API_PATIENCE = 6.0
+"""Seconds after which a program repeats its request."""
+_SENDS = frozenset({"sendMessage", "sendRichMessage"})
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the bot said in a chat, and when its request came."""
+
+    at: float
+    text: str
+    marks: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class Chat:
+    """One chat. `session` is the key of its conversation; `wishes` are the names of the effects
+    that were asked for."""
+
+    name: str
+    session: str
+    person: str
+    count: int
+    sent: dict[str, float] = field(default_factory=dict)
+    heard: list[Heard] = field(default_factory=list)
+    wishes: list[str] = field(default_factory=list)
+    answered: dict[str, float] = field(default_factory=dict)
+    again: int = 0
+
+    def hear(self, text: str, at: float) -> None:
+        """The bot said something."""
+        marks = tuple(dict.fromkeys(MARK.findall(text)))
+        self.heard.append(Heard(at, text, marks))
+        for mark in marks:
+            self.answered.setdefault(mark, at)
+
+    @property
+    def waits(self) -> list[str]:
+        """What was not answered so far."""
+        return [mark for mark in self.sent if mark not in self.answered]
+
+
+class Platform(ABC):
+    """Where chats are."""
+
+    def __init__(self) -> None:
+        self.chats: dict[str, Chat] = {}
+
+    @abstractmethod
+    async def say(self, chat: Chat, text: str) -> None:
+        """Somebody writes."""
+
+    @abstractmethod
+    async def listen(self, told: Callable[[], None]) -> None:
+        """Note what the bot says, until cancelled; `told` is called after each."""
+
+    def violations(self) -> list[str]:
+        """What was asked of the platform that it refuses."""
+        return []
+
+
+class OnTelegram(Platform):
+    """Private chats with the people of `fake`."""
+
+    def __init__(self, fake: FakeTelegram, numbers: Sequence[int], count: int) -> None:
+        super().__init__()
+        self._fake, self._seen = fake, 0
+        for number in numbers:
+            fake.person(number, first_name=f"P{number}")
+            key = str(number)
+            self.chats[key] = Chat(f"t{number}", f"telegram:{number}", key, count)
+
+    async def say(self, chat: Chat, text: str) -> None:
+        self._fake.say(text, user=int(chat.person))
+
+    async def listen(self, told: Callable[[], None]) -> None:
+        while True:
+            await self._fake.wait_for(lambda: len(self._fake.calls) > self._seen, patience=None)
+            now, calls = time.monotonic(), self._fake.calls[self._seen :]
+            self._seen += len(calls)
+            for call in calls:
+                if call.method in _SENDS and not call.params.get("disable_notification"):
+                    said = {k: v for k, v in call.params.items() if k not in ("chat_id",)}
+                    self.chats[str(call.chat_id)].hear(json.dumps(said, sort_keys=True), now)
+            told()
+
+    def violations(self) -> list[str]:
+        return [f"Telegram: {one}" for one in self._fake.violations]
+
+
+class OnWhatsApp(Platform):
+    """Chats with the people of `fake`."""
+
+    def __init__(self, fake: FakeGraphAPI, numbers: Sequence[int], count: int) -> None:
+        super().__init__()
+        self._fake, self._seen = fake, 0
+        for number in numbers:
+            key = fake.person(str(number), name=f"P{number}")
+            self.chats[key] = Chat(f"w{number}", f"whatsapp:{number}", key, count)
+
+    async def say(self, chat: Chat, text: str) -> None:
+        self._fake.say(text, person=chat.person)
+
+    async def listen(self, told: Callable[[], None]) -> None:
+        while True:
+            await self._fake.wait_for(lambda: len(self._fake.calls) > self._seen, patience=None)
+            now, calls = time.monotonic(), self._fake.calls[self._seen :]
+            self._seen += len(calls)
+            for call in calls:
+                if call.operation == "messages" and call.person:
+                    said = {k: v for k, v in call.fields.items() if k not in ("to", "context")}
+                    self.chats[call.person].hear(json.dumps(said, sort_keys=True), now)
+            told()
+
+    def violations(self) -> list[str]:
+        return [f"WhatsApp: {one}" for one in self._fake.violations]
+
+
+class ByProgram(Platform):
+    """Conversations of the API at `url`; `keys` by the name of the key. Their requests are repeated
+    under the same key until there is an answer."""
+
+    def __init__(self, url: str, keys: Mapping[str, str], count: int) -> None:
+        super().__init__()
+        self._url, self._keys = f"{url}/v1/chat/completions", keys
+        self._told: Callable[[], None] = lambda: None
+        self._refused: list[str] = []
+        for name in keys:
+            self.chats[name] = Chat(name, f"api:{name}:talk", name, count)
+
+    async def say(self, chat: Chat, text: str) -> None:
+        mark = MARK.findall(text)[0]
+        headers = {
+            "Authorization": f"Bearer {self._keys[chat.name]}",
+            "Idempotency-Key": f"{chat.name}-{mark}",
+        }
+        body = {
+            "model": "nanobot",
+            "user": "talk",
+            "messages": [{"role": "user", "content": text}],
+        }
+        timeout = aiohttp.ClientTimeout(total=_API_PATIENCE)
+        async with aiohttp.ClientSession(timeout=timeout) as client:  # no egress
+            while True:
+                try:
+                    async with client.post(self._url, json=body, headers=headers) as answer:
+                        given = await answer.json(content_type=None)
+                        if answer.status == 200:
+                            chat.hear(given["choices"][0]["message"]["content"], time.monotonic())
+                            self._told()
+                            return
+                        if answer.status < 500 and answer.status != 429:
+                            self._refused.append(f"the API: {answer.status} {given}")
+                            return
+                except (aiohttp.ClientError, TimeoutError, ValueError):
+                    pass
+                chat.again += 1
+                await asyncio.sleep(0.3)
+
+    async def listen(self, told: Callable[[], None]) -> None:
+        self._told = told
+        await asyncio.Event().wait()
+
+    def violations(self) -> list[str]:
+        return self._refused
+
+
+class Talk:
+    """All of it. `at_once`: so many chats talk at the same time; `effects`: the share of messages
+    that ask for tools; `alone`: nobody writes before the last message was answered."""
+
+    def __init__(
+        self,
+        platforms: Sequence[Platform],
+        rng: random.Random,
+        *,
+        at_once: int,
+        effects: float,
+        alone: bool = False,
+    ) -> None:
+        self.platforms, self._rng = platforms, rng
+        self._room = asyncio.Semaphore(at_once)
+        self._effects, self._alone = effects, alone
+        self._changed = asyncio.Event()
+        self.last_heard = time.monotonic()
+        self._answered = 0
+
+    @property
+    def chats(self) -> list[Chat]:
+        """Those of all platforms."""
+        return [chat for one in self.platforms for chat in one.chats.values()]
+
+    @property
+    def total(self) -> int:
+        """How many messages there will be."""
+        return sum(chat.count for chat in self.chats)
+
+    @property
+    def answered(self) -> int:
+        """How many messages were answered so far."""
+        return sum(len(chat.answered) for chat in self.chats)
+
+    async def run(self, patience: float) -> None:
+        """Return when everything was said and answered, or nothing was heard for `patience`
+        seconds."""
+        pairs = [(one, chat) for one in self.platforms for chat in one.chats.values()]
+        self._rng.shuffle(pairs)
+        async with self.listening():
+            talking = asyncio.gather(*(self._converse(*pair) for pair in pairs))
+            try:
+                while not talking.done():
+                    await asyncio.wait([talking], timeout=1.0)
+                    if time.monotonic() - self.last_heard > patience:
+                        break
+                if talking.done():
+                    talking.result()
+            finally:
+                talking.cancel()
+                await asyncio.gather(talking, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Hear what the bot says, while inside."""
+        self.last_heard = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one.listen(self._hear)) for one in self.platforms]
+            yield
+            for task in tasks:
+                task.cancel()
+
+    async def _converse(self, platform: Platform, chat: Chat) -> None:
+        async with self._room:
+            number = 0
+            while number < chat.count:
+                burst = 1 if self._alone else self._rng.randint(1, _MOST_IN_A_BURST)
+                if isinstance(platform, ByProgram):
+                    burst = 1
+                for _ in range(min(burst, chat.count - number)):
+                    number += 1
+                    mark, text = f"m{number}", f"m{number}: hello"
+                    if self._rng.random() < self._effects:
+                        wish = f"{chat.name}{mark}"
+                        chat.wishes.append(wish)
+                        text = f"{mark}: please do {wish}"
+                    chat.sent[mark] = time.monotonic()
+                    await platform.say(chat, text)
+                    if self._rng.random() < 0.5:
+                        await asyncio.sleep(self._rng.uniform(0.0, 0.3))
+                await self.until_answered(chat)
+
+    async def until_answered(self, chat: Chat) -> None:
+        """Wait until all that was said in it was."""
+        while chat.waits:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _hear(self) -> None:
+        answered = self.answered
+        if answered != self._answered:
+            self._answered, self.last_heard = answered, time.monotonic()
+        self._changed.set()
