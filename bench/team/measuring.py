@@ -23,20 +23,20 @@ from bench.team.talk import Chat, Platform, Talk
 
 _PATIENCE = 60.0
 _HELD = """
-    SELECT lease.scope FROM lease JOIN worker ON worker.id = lease.worker
-    WHERE worker.name = %s AND lease.scope NOT LIKE 'channel:%%'
+    SELECT worker.name, lease.scope FROM lease JOIN worker ON worker.id = lease.worker
+    WHERE lease.scope NOT LIKE 'channel:%'
 """
 
 
 async def measure(*, short: bool) -> int:
     """Print the tables; exit code 1 where a target was missed."""
-    healing = await _healing(kills=2 if short else 12)
+    healing = await _healing(kills=2 if short else 8)
     report("team: a worker dies", healing)
-    restart = await _rolling_restart(rounds=1 if short else 3)
+    restart = await _rolling_restart(rounds=1 if short else 2)
     report("team: a rolling restart", restart)
     turns: dict[str, object] = {}
     for workers in (1, 2) if short else (1, 2, 4):
-        found = await _throughput(workers, messages=5 if short else 20)
+        found = await _throughput(workers, messages=5 if short else 10)
         turns |= {f"{label}, workers: {workers}": value for label, value in found.items()}
     report("team: throughput with 200 ms of model latency", turns)
     cost = await cost_of_a_turn(chats=10, messages=5 if short else 20)
@@ -59,12 +59,11 @@ async def _healing(kills: int) -> dict[str, float]:
             async with talk.listening():
                 people = _people(stage.platforms[:2])
                 for number in range(kills):
-                    worker = stage.workers.all[number % 4]
-                    chosen: list[tuple[Platform, Chat]] = []
-                    while not chosen:
-                        await _say_all(talk, people)
-                        held = await asyncio.to_thread(_held, stage, worker.name)
-                        chosen = [(one, chat) for one, chat in people if chat.person in held]
+                    await _say_all(talk, people)
+                    held = await asyncio.to_thread(_held, stage)
+                    name = max(held, key=lambda one: len(held[one]))
+                    worker = next(one for one in stage.workers.all if one.name == name)
+                    chosen = [(one, chat) for one, chat in people if chat.person in held[name]]
                     for_good = number % 2 == 0
                     if for_good:
                         worker.may_run.clear()
@@ -72,7 +71,6 @@ async def _healing(kills: int) -> dict[str, float]:
                     worker.signal(signal.SIGKILL)
                     waits[for_good] += await _say_all(talk, chosen, since=began)
                     worker.may_run.set()
-                    await stage.workers.until_gone(worker)
                     await stage.workers.until_ready(worker)
     return {
         "chats that a worker had which was killed for good": len(waits[True]),
@@ -171,7 +169,10 @@ async def _go_on(talk: Talk, platform: Platform, chat: Chat, rng: random.Random)
         await talk.until_answered(chat)
 
 
-def _held(stage: Stage, name: str) -> set[str]:
-    """The people whose scopes a worker has."""
+def _held(stage: Stage) -> dict[str, set[str]]:
+    """The people whose scopes each worker has."""
+    held: dict[str, set[str]] = {}
     with psycopg.connect(stage.database.primary.dsn(NAME)) as db:
-        return {scope.rpartition("_")[2] for (scope,) in db.execute(_HELD, (name,))}
+        for name, scope in db.execute(_HELD):
+            held.setdefault(name, set()).add(scope.rpartition("_")[2])
+    return held

@@ -8,7 +8,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 
 from bench.team.database import TeamDatabase
@@ -46,7 +46,7 @@ class Mischief:
 
     def __post_init__(self) -> None:
         self._database_is_free = asyncio.Lock()
-        self._kinds: dict[str, Callable[[], object]] = {
+        self._kinds: dict[str, Callable[[], Coroutine[None, None, None]]] = {
             KILL: self._kill,
             PAUSE: self._pause,
             STOP: self._stop,
@@ -64,7 +64,7 @@ class Mischief:
                 due = self.talk.total * 0.97 * number / (len(faults) + 1)
                 while self.talk.answered < due:  # noqa: ASYNC110 - it is counted, not told
                     await asyncio.sleep(_LOOK_SECONDS)
-                group.create_task(self._kinds[kind]())  # type: ignore[arg-type]
+                group.create_task(self._kinds[kind]())
 
     async def _worker(self) -> Worker:
         while True:
