@@ -49,6 +49,11 @@ class AgentLoop:
         self._suspects: dict[str, asyncio.Event] = {}
         parts.queue.handle = self._handle
 
+    def may_not_wait(self, message: InboundMessage) -> bool:
+        """Whether a message is handled at once, whatever else waits."""
+        match = self._commands.called_by(message)
+        return bool(message.deletes) or (match is not None and match[0].immediate)
+
     def accept(self, entry: InboxEntry) -> None:
         """A new message: to its session's lane, or at once if it may not wait."""
         message, key = entry.message, entry.message.session_key

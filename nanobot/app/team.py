@@ -118,7 +118,8 @@ class Team:
         settings, membership = self._settings, self.membership
         number = await asyncio.to_thread(self._join)
         address = self._journal.database.address
-        await asyncio.to_thread(expect_together, address, settings.shared)
+        word = await asyncio.to_thread(expect_together, address, settings.shared)
+        self.worker.waking.channel = f"nanobot_{word}"
         self._journal.database.worker = number
         self._journal.wait_until_valid = membership.wait_until_valid
         self._journal.is_valid = lambda: membership.is_valid

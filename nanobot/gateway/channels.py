@@ -103,16 +103,16 @@ class SenderRateLimit:
         self.count_all: CountAll | None = None
         """In a team, where all workers count."""
 
-    async def exceeds_all(self, inbound: InboundMessage) -> bool:
-        """Count a message that was accepted here with those at other workers; whether it is one too
-        many of its minute. Raises `StorageError`."""
+    async def surplus(self, inbound: InboundMessage) -> int:
+        """Count a message that was accepted here with those at other workers; how many its minute
+        has beyond what it may, by now. Raises `StorageError`."""
         if not self.count_all or not self._per_minute or self._is_owner(inbound):
-            return False
+            return 0
         if inbound.initiator != "person":
-            return False
+            return 0
         minute = int(inbound.timestamp.timestamp() // _MINUTE)
         sender = f"{inbound.channel}:{inbound.sender_id}"
-        return await self.count_all(sender, minute, inbound.event_id) > self._per_minute
+        return max(0, await self.count_all(sender, minute, inbound.event_id) - self._per_minute)
 
     def check(self, inbound: InboundMessage) -> Literal["accept", "notify", "drop"]:
         """Whether to accept a message or drop it, and whether its sender is notified (`notice`):
@@ -207,7 +207,7 @@ class Host:
             raise held.with_traceback(None)
         taken = [m for m in messages if self._is_taken(m)]
         if self._parts.rate.count_all:
-            taken = [m for m in taken if not await self._parts.rate.exceeds_all(m)]
+            taken = [m for m in taken if not await self._exceeds_all(m)]
         if held is not None:
             self._tell_of_disk(taken, held)
         # While it waits for room it is silent with good reason, and no longer than that: what it
@@ -291,6 +291,15 @@ class Host:
         now = self._parts.clock.monotonic()
         self._state.heard_at = now
         self._state.due = now + within if math.isfinite(within) else None
+
+    async def _exceeds_all(self, message: InboundMessage) -> bool:
+        """Whether it is too much with what other workers took; its sender is notified of the first
+        that is."""
+        surplus = await self._parts.rate.surplus(message)
+        if surplus == 1:
+            telling = self._turn_away(message)
+            self._parts.background.start(telling, name="too many messages")
+        return surplus > 0
 
     def _is_taken(self, message: InboundMessage) -> bool:
         """Whether its sender may talk here, and may send so much."""
@@ -394,7 +403,9 @@ class Supervisor:
 
     async def stop_one(self, name: str) -> None:
         """Stop a channel at once."""
+        self._leases.pop(name, None)
         await self._end(name)
+        del self._running[name]
         self.states[name].state = "stopped"
 
     async def stop(self) -> None:
@@ -427,6 +438,11 @@ class Supervisor:
             return {"lent": False}
         async with self._lending[name]:
             lease = self._leases.get(name)
+            if lease is None and name not in self._running:
+                raise NanobotError(
+                    f"another worker runs {name}",
+                    hint="Sign in at that one: `nanobot team status`.",
+                )
             if lease is None:
                 lease = self._leases[name] = _Lease(by)
                 await self._end(name)  # whatever it takes: the lease begins when it has stopped

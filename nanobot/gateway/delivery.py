@@ -59,6 +59,8 @@ class Dispatcher:
         self._clock, self._rng, self._voiced = clock, rng, voiced
         self._lanes, self._closing = Lanes(), Background()
         self._questions: OrderedDict[str, tuple[OutboundPart, Receipt]] = OrderedDict()
+        self.pass_on: Callable[[Sequence[OutboxPart]], None] = self.submit
+        """Where parts go that a delivery brings: a worker of a team notes what it has in hand."""
 
     def submit(self, parts: Sequence[OutboxPart]) -> None:
         """Deliver these, each after what was submitted for its chat before."""
@@ -104,7 +106,7 @@ class Dispatcher:
             if item.part.media and item.part.words:
                 part = await self._voiced(item.part) if self._voiced else None
                 if part is None:
-                    self.submit(await self._journal.mark_sent(item, ""))
+                    self.pass_on(await self._journal.mark_sent(item, ""))
                     return
                 item = replace(item, part=part)
             item = replace(item, attempts=item.attempts + 1)
@@ -118,7 +120,7 @@ class Dispatcher:
                 item = self._put_off(item, error, pause)
             else:
                 self._remember(item.part, receipt)
-                self.submit(await self._journal.mark_sent(item, receipt.platform_id))
+                self.pass_on(await self._journal.mark_sent(item, receipt.platform_id))
                 return
 
     def _remember(self, part: OutboundPart, receipt: Receipt) -> None:
@@ -183,7 +185,7 @@ class Dispatcher:
 
     async def _give_up(self, item: OutboxPart, reason: str) -> None:
         logger.error("{} cannot be delivered: {} (see `nanobot queue list`)", item.part.key, reason)
-        self.submit(await self._journal.give_up(item, reason))
+        self.pass_on(await self._journal.give_up(item, reason))
 
 
 async def _reach(channel: Reachable) -> None:

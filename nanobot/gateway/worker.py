@@ -57,6 +57,8 @@ _REST_SECONDS = 20.0
 _MOST_CLAIMED = 200
 _YIELD_SECONDS = 0.3
 """How long what was given to a worker that needs it is not claimed back."""
+_CLOSE_SECONDS = 3.0
+"""How long the end waits for the database."""
 _PATIENCE = 15.0
 """Seconds until somebody who needs a scope that another worker has is refused."""
 
@@ -76,6 +78,8 @@ class _Scope(Struct):
     parts: set[int] = field(default_factory=set)
     used: int = 0
     leaving: bool = False
+    asked_at: float = 0.0
+    stays_until: float = 0.0
     rests_since: float = 0.0
 
     @property
@@ -108,7 +112,7 @@ class TeamWorker:
         """What is this worker's and was not taken up yet; whether its last worker died."""
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
-        self._handing_over = False
+        self._ending = asyncio.Event()
         self._singles: Mapping[str, Single] = {}
         self._asked: dict[str, set[int]] = {}
         """Messages, by scope, for whose answers somebody waits at this worker; until they are
@@ -141,6 +145,7 @@ class TeamWorker:
         self._recover, self._refresh, self._singles = recover, refresh, singles
         self._find_helpers = find_helpers
         self._bus.connect(loop.accept, self._send, self._stored, self._ended)
+        dispatcher.pass_on = self._send
 
     async def start(self) -> None:
         """Look for work from now on."""
@@ -150,7 +155,7 @@ class TeamWorker:
     async def hand_over(self, entries: Iterable[InboxEntry]) -> None:
         """Begin nothing more, and let other workers have each scope as soon as nothing runs for it.
         `entries` were delivered and will not be handled here."""
-        self._handing_over = True
+        self._ending.set()
         for name in self._singles.keys() & self._scopes.keys():
             await self._singles[name].stop()
         gone = {entry.id for entry in entries}
@@ -167,10 +172,11 @@ class TeamWorker:
         names = set(self._scopes)
         self._scopes.clear()
         try:
-            await self._journal.release(names)
-            await self._leases.release(names)
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._journal.release(names)
+                await self._leases.release(names)
             self.waking.tell("free")
-        except StorageError as error:
+        except (StorageError, TimeoutError) as error:
             logger.warning("other workers take over when this one is taken to be dead: {}", error)
         await self.waking.close()
         await asyncio.to_thread(self._membership.leave)
@@ -178,11 +184,6 @@ class TeamWorker:
     def has(self, scope: str) -> bool:
         """Whether the scope is this worker's."""
         return scope in self._scopes
-
-    @property
-    def scopes(self) -> Collection[str]:
-        """Those that it has."""
-        return self._scopes.keys()
 
     @asynccontextmanager
     async def holding(self, scope: str) -> AsyncIterator[None]:
@@ -245,9 +246,11 @@ class TeamWorker:
         """Another worker said something."""
         if listener := self.listeners.get(kind):
             listener(name)
-        if kind == "want" and name in self._scopes:
-            self._scopes[name].leaving = True
-            self._look_soon()
+        scope, now = self._scopes.get(name), self._clock.monotonic()
+        if kind == "want" and scope is not None and name not in self._singles:
+            if not scope.leaving and now >= scope.stays_until:
+                scope.leaving, scope.asked_at = True, now
+                self._look_soon()
         elif kind == "work" and name in self._scopes:
             self._news.add(name)
             self._woken.set()
@@ -287,7 +290,7 @@ class TeamWorker:
     async def _look(self, *, everywhere: bool) -> None:
         """Look at the scopes of which there is news, or at all."""
         news, self._news = self._news, set()
-        if not self._handing_over and (everywhere or self._lacked or news - self._scopes.keys()):
+        if not self._ending.is_set() and (everywhere or self._lacked or news - self._scopes.keys()):
             await self._claim()
         for scope in news - self._scopes.keys() - self._claimed.keys():
             self.waking.tell("work", scope)
@@ -312,7 +315,8 @@ class TeamWorker:
         lacking = wanted | (self._singles.keys() - self._scopes.keys())
         busy = sum(bool(one.entries) for one in self._scopes.values())
         room = max(0, min(2 * self._most - busy, _MOST_CLAIMED))
-        if free := await self._leases.free(lacking, room):
+        found = await self._leases.free(lacking, room)
+        if free := [name for name in found if name not in self._yielded]:
             claimed = await self._leases.claim(free)
             self._claimed |= claimed
             wanted -= claimed.keys()
@@ -322,7 +326,7 @@ class TeamWorker:
     async def _take_up(self) -> None:
         """Go on where the last worker of the scopes stopped that were claimed."""
         claimed = self._claimed.copy()
-        if self._handing_over:
+        if self._ending.is_set():
             self._claimed.clear()
             await self._leases.release([name for name, died in claimed.items() if not died])
             await self._leases.put_back([name for name, died in claimed.items() if died])
@@ -335,6 +339,8 @@ class TeamWorker:
         for unfiled in leftovers.unfiled:
             await self._sessions.restore(unfiled.session_key, unfiled.lines)
         self._journal.mark_filed([unfiled.id for unfiled in leftovers.unfiled])
+        if self._ending.is_set():  # since the look began
+            return
         now = self._clock.monotonic()
         for scope in claimed:
             self._scopes[scope] = _Scope(rests_since=now)
@@ -407,7 +413,8 @@ class TeamWorker:
             scope.parts -= parts - found.part_ids
         for entry in sorted(found.entries, key=_order):
             owner = self._scopes[entry.scope]
-            if entry.id not in owner.entries and not owner.leaving:
+            at_once = not self._ending.is_set() and self._loop.may_not_wait(entry.message)
+            if entry.id not in owner.entries and (at_once or not owner.leaving):
                 owner.entries.add(entry.id)
                 self._bus.deliver(entry)
         for name, ids in asked.items():
@@ -428,6 +435,9 @@ class TeamWorker:
         for name, one in self._scopes.items():
             if one.is_busy:
                 one.rests_since = now
+                if one.leaving and not self._ending.is_set() and now - one.asked_at > _PATIENCE:
+                    # Who asked has given up, and what waits here must not wait for long work.
+                    one.leaving, one.stays_until = False, now + _PATIENCE
             elif one.leaving or (
                 name not in self._singles and now - one.rests_since > _REST_SECONDS
             ):

@@ -84,6 +84,8 @@ class SharedQuestions:
         else:
             rows = []
         if not rows:
+            late = "DELETE FROM answer WHERE id = %s AND outcome = ''"
+            self._database.post(lambda db: execute(db, late, number))
             raise NanobotError(_NOT_WAITING)
         outcome, failed = rows[0]
         gone = "DELETE FROM answer WHERE id = %s"

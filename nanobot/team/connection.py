@@ -46,7 +46,8 @@ _ASK = f"""
 
 END_SESSIONS = """
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-    WHERE application_name = %s AND datname = current_database() AND pid != pg_backend_pid()
+    WHERE application_name = %s AND datname = current_database() AND usename = current_user
+    AND pid != pg_backend_pid()
     AND wait_event IS DISTINCT FROM 'SyncRep'
 """
 """Ends what a worker has under way, by its `session_name`, and waits for that. The server notices
@@ -57,7 +58,7 @@ END_SESSIONS_OF_THE_DEAD = """
     SELECT pg_terminate_backend(pid, 1000) FROM worker
     JOIN pg_stat_activity ON application_name = 'nanobot worker ' || worker.id
     WHERE worker.until < clock_timestamp() AND datname = current_database()
-    AND pid != pg_backend_pid() AND wait_event IS DISTINCT FROM 'SyncRep'
+    AND usename = current_user AND pid != pg_backend_pid() AND wait_event IS DISTINCT FROM 'SyncRep'
 """
 """The same for all workers that did not renew. Without it, one that was stopped in the middle of a
 transaction holds its row, and cannot be fenced."""

@@ -51,8 +51,9 @@ def put_word(db: psycopg.Connection[Row], word: str) -> None:
     db.execute("INSERT INTO team VALUES (%s)", (word,))
 
 
-def expect_together(address: DatabaseAddress, shared: Path) -> None:
-    """Raise `NanobotError` unless folder and database are of one team, or of none yet."""
+def expect_together(address: DatabaseAddress, shared: Path) -> str:
+    """The word of the team that folder and database are of; empty for none yet. Raises
+    `NanobotError` where they are not of one."""
     try:
         with address.connect_blocking() as db:
             here = word_of_database(db)
@@ -60,7 +61,7 @@ def expect_together(address: DatabaseAddress, shared: Path) -> None:
         raise address.error(error) from error
     there = word_of_folder(shared)
     if here == there:
-        return
+        return here
     if there == LEFT:
         raise NanobotError(
             f"the team in {shared} was left: another home has everything",

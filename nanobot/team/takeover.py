@@ -19,14 +19,15 @@ _FOLDERS = ("sessions", "state", "workspace", "media")
 
 
 def clear_temporaries(shared: Path, alive: Collection[int]) -> int:
-    """Remove the temporary files of workers that are not `alive`; how many. Blocks."""
-    cleared = 0
+    """Remove the temporary files of workers that are not `alive`; how many. One with a number above
+    all of these began since, and lives. Blocks."""
+    cleared, newest = 0, max(alive, default=0)
     for top in _FOLDERS:
         for folder, inner, names in os.walk(shared / top):
             inner[:] = [name for name in inner if name not in (".git", "node_modules", ".venv")]
             for name in names:
                 found = _TEMPORARY.fullmatch(name)
-                if found is None or int(found[1]) in alive:
+                if found is None or int(found[1]) in alive or int(found[1]) > newest:
                     continue
                 try:
                     Path(folder, name).unlink(missing_ok=True)

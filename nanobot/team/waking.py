@@ -16,9 +16,8 @@ import psycopg
 from loguru import logger
 
 from nanobot.tasks import Background
-from nanobot.team.connection import Connection, DatabaseAddress
+from nanobot.team.connection import Connection, DatabaseAddress, storable
 
-_CHANNEL = "nanobot"
 _GATHER_SECONDS = 0.003
 _MOST_BYTES = 7_000
 """PostgreSQL takes payloads of less than 8,000 bytes."""
@@ -34,6 +33,8 @@ class Waking:
     def __init__(self, address: DatabaseAddress, heard: Heard) -> None:
         self._address, self._heard = address, heard
         self._background = Background()
+        self.channel = "nanobot"
+        """Has the team's secret word, which other roles of the server cannot read."""
         self._gathered: set[tuple[str, str]] = set()
         self._sender: Connection | None = None
 
@@ -61,7 +62,7 @@ class Waking:
                 self._sender = await self._connected()
             pieces = _payloads(sorted(told))
             query = "SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) AS piece"
-            await self._sender.execute(query, (_CHANNEL, pieces))
+            await self._sender.execute(query, (self.channel, pieces))
         except psycopg.Error as error:
             logger.debug("other workers were not told: {}", error)
             if self._sender is not None:
@@ -73,7 +74,7 @@ class Waking:
             try:
                 connection = await self._connected()
                 async with connection:
-                    await connection.execute(f"LISTEN {_CHANNEL}")
+                    await connection.execute(f'LISTEN "{self.channel}"')
                     self._heard("free", "")  # what was said while nobody listened
                     async for one in connection.notifies():
                         if self._sender is None or one.pid != self._sender.info.backend_pid:
@@ -86,8 +87,8 @@ class Waking:
         try:
             for kind, name in json.loads(payload):
                 self._heard(kind, name)
-        except (ValueError, TypeError) as error:
-            logger.warning("a notification of another program cannot be read: {}", error)
+        except Exception as error:  # noqa: BLE001 - the boundary: whoever may connect can notify
+            logger.warning("a notification cannot be read: {}", error)
 
     async def _connected(self) -> Connection:
         return await psycopg.AsyncConnection.connect(self._address.conninfo, autocommit=True)
@@ -98,8 +99,12 @@ def _payloads(told: list[tuple[str, str]]) -> list[str]:
     pieces: list[str] = []
     piece: list[tuple[str, str]] = []
     for one in told:
-        if piece and len(json.dumps([*piece, one]).encode()) > _MOST_BYTES:
-            pieces.append(json.dumps(piece))
+        if piece and len(_encoded([*piece, one]).encode()) > _MOST_BYTES:
+            pieces.append(_encoded(piece))
             piece = []
         piece.append(one)
-    return [*pieces, json.dumps(piece)] if piece else pieces
+    return [*pieces, _encoded(piece)] if piece else pieces
+
+
+def _encoded(piece: list[tuple[str, str]]) -> str:
+    return storable(json.dumps(piece, ensure_ascii=False))

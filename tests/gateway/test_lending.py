@@ -157,3 +157,18 @@ async def test_that_one_stays_off_is_told_once(tmp_path: Path) -> None:
         ("fake", "The channel fake is off: the device was unlinked. Link it again.")
     ]
     await office.close()
+
+
+async def test_a_channel_that_another_worker_runs_is_lent_there(tmp_path: Path) -> None:
+    """In a team only one worker runs it, and it may be this one's turn later."""
+    office = Office(tmp_path)
+    office.supervisor.start(but=("fake",))
+    with pytest.raises(NanobotError, match="another worker runs fake"):
+        await office.ask("channels.borrow", name="fake", by="me")
+    office.supervisor.start_one("fake")
+    assert await office.ask("channels.borrow", name="fake", by="me") == {"lent": True}
+    await office.supervisor.stop_one("fake")
+    assert office.supervisor.states["fake"].state == "stopped"
+    with pytest.raises(NanobotError, match="another worker runs fake"):
+        await office.ask("channels.borrow", name="fake", by="me")
+    await office.close()

@@ -138,10 +138,26 @@ def test_temporaries_of_dead_workers_are_cleared(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (tmp_path / "sessions").mkdir()
     mine, theirs = f".{'a' * 16}.7.nanobot-tmp", f".{'a' * 16}.5.nanobot-tmp"
-    alone = f".{'b' * 16}.nanobot-tmp"
+    alone, new = f".{'b' * 16}.nanobot-tmp", f".{'c' * 16}.9.nanobot-tmp"
     for place in (folder, tmp_path / "sessions"):
-        for name in (mine, theirs, alone, "notes.md"):
+        for name in (mine, theirs, alone, new, "notes.md"):
             (place / name).touch()
     assert clear_temporaries(tmp_path, {7}) == 2
     for place in (folder, tmp_path / "sessions"):
-        assert sorted(one.name for one in place.iterdir()) == sorted([mine, alone, "notes.md"])
+        assert sorted(one.name for one in place.iterdir()) == sorted([mine, alone, new, "notes.md"])
+
+
+async def test_what_cannot_be_read_ends_no_listening(team_database: str) -> None:
+    """Whoever may connect can notify."""
+    heard = asyncio.Queue[tuple[str, str]]()
+    address = DatabaseAddress(team_database)
+    listening = Waking(address, lambda kind, name: heard.put_nowait((kind, name.strip())))
+    telling = Waking(address, lambda *_: None)
+    listening.start()
+    assert await heard.get() == ("free", "")
+    for payload in ('["stop", 1]', '[["stop", 1]]', "[" * 7_900, "", "{}"):
+        sql(team_database, "SELECT pg_notify('nanobot', %s)", payload)
+    telling.tell("erased", "\U0001f600" * 1_000)
+    assert await heard.get() == ("erased", "\U0001f600" * 1_000)
+    for one in (listening, telling):
+        await one.close()
