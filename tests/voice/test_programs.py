@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,7 @@ async def test_one_that_fills_the_disk_file_by_file_is_ended(home: Path) -> None
     assert left(home) == []
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root's processes are not limited")
 async def test_one_that_multiplies_is_ended(programs: Programs, home: Path) -> None:
     forking = "f() { f | f & }; f; sleep 30"
     with pytest.raises(VoiceFailed):

@@ -13,6 +13,7 @@ import pytest
 from playwright.async_api import Browser, Page, ViewportSize, expect
 
 from nanobot.testing.clock import FakeClock
+from nanobot_whatsapp.linked.install import bridge_program
 from nanobot_whatsapp.linked.login import SETTLING_SECONDS
 from tests.channels.web.looking import DESKTOP, PHONE, Scheme, looking, violations
 from tests.channels.web.support import Web, serving
@@ -35,6 +36,8 @@ async def _unlinked(
     with scratch() as home:
         state = home / "state" / "channels" / "whatsapp"
         state.mkdir(mode=0o700, parents=True)
+        if bridge_program(state) is not None:  # the checkout's own: the channel asks it first
+            scripts = ([{"type": "state", "state": "need_pairing"}], *scripts)
         for turn, script in enumerate(scripts):
             (state / f"script-{turn}").write_text("".join(f"{json.dumps(one)}\n" for one in script))
         node = program(
