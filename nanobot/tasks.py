@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from loguru import logger
 
@@ -89,6 +89,18 @@ class Background:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.opt(exception=error).error("background task {} failed", task.get_name())
+
+
+class Routine(Protocol):
+    """What does something at its own times."""
+
+    async def run_forever(self) -> None:
+        """Until `stop`."""
+        ...
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        ...
 
 
 class Periodic(ABC):

@@ -79,18 +79,6 @@ class Closable(Protocol):
         ...
 
 
-class Routine(Protocol):
-    """What does something at its own times."""
-
-    async def run_forever(self) -> None:
-        """Until `stop`."""
-        ...
-
-    def stop(self) -> None:
-        """Begin nothing more."""
-        ...
-
-
 class Stores:
     """Everything that keeps something on disk, memory aside: the folders of the home and what lives
     in them. In a team, what belongs to people is in the shared folder; `home` has the caches, the

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from loguru import logger
 
 from nanobot.agent.runner import AgentHook, Hooks, TurnMetrics
-from nanobot.app.base import Base, Closable, Models, Routine
+from nanobot.app.base import Base, Closable, Models
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import MemoryParts
 from nanobot.app.recording import recorded
@@ -45,7 +45,7 @@ from nanobot.gateway.lock import home_lock
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.restarting import Restarting
 from nanobot.providers.port import Provider
-from nanobot.tasks import SWITCH_SECONDS
+from nanobot.tasks import SWITCH_SECONDS, Routine
 from nanobot.tooling import Tool
 
 _SECOND_SIGNAL_SECONDS = 0.8
@@ -193,9 +193,10 @@ class Gateway:
         self._models.counter.load()
         if base.team is not None:
             await base.team.start(
-                self._agent,
+                self._agent.loop,
                 self._memory.memories,
-                platforms,
+                platforms.dispatcher,
+                platforms.supervisor,
                 toolbox.helpers.recover,
                 self._schedules if self._chores else (),
                 base.awaited_background,

@@ -27,10 +27,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.app.base import build_access, build_scopes, enabled_channels, make_home
+from nanobot.app.team import scope_of
 from nanobot.bus.events import API, TERMINAL
 from nanobot.bus.journal_file import COPY, SCHEMA, SqliteState
 from nanobot.bus.sqlite import open_file
-from nanobot.channel import Exclusive
+from nanobot.channel import exclusive_among
 from nanobot.clock import SystemClock
 from nanobot.config.settings import Settings, TeamSettings
 from nanobot.errors import NanobotError, StorageError
@@ -199,19 +200,9 @@ def _whose(settings: Settings, state: SqliteState) -> moving.Whose:
         return scopes.of_session(key, sessions.metadata_of(key))
 
     return moving.Whose(
-        lambda message: scopes.of_message(
-            message, message.session_key, sessions.metadata_of(message.session_key)
-        ),
+        partial(scope_of, scopes, sessions),
         of_conversation,
-        exclusive_channels(settings),
-    )
-
-
-def exclusive_channels(settings: Settings) -> frozenset[str]:
-    """The enabled channels that one worker runs for all."""
-    channels = enabled_channels(settings)
-    return frozenset(
-        one.name for one in channels if isinstance(one, Exclusive) and one.is_exclusive
+        exclusive_among(enabled_channels(settings)),
     )
 
 
@@ -289,7 +280,7 @@ def _names(settings: Settings, place: Path) -> list[str]:
     """The folders that are moved, seen from `place`. What a channel keeps that runs on each worker
     stays where it is."""
     each = {TERMINAL, WebChannel.name, *(one.name for one in enabled_channels(settings))}
-    each -= {API, *exclusive_channels(settings)}
+    each -= {API, *exclusive_among(enabled_channels(settings))}
     channels = place / "state" / "channels"
     found = sorted(path.name for path in channels.iterdir()) if channels.is_dir() else []
     found = [name.removeprefix(".").removesuffix(".moved") for name in found]

@@ -18,7 +18,7 @@ from nanobot.agent.runner import AgentHook, AgentRunner, TurnMetrics
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts
-from nanobot.app.base import Base, Models, Routine, about, prices
+from nanobot.app.base import Base, Models, about, prices
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.config.settings import Settings
@@ -40,7 +40,7 @@ from nanobot.logs import LogCounter
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import ConsolidationLimits, PromptGauge
 from nanobot.memory.scopes import OWNER
-from nanobot.tasks import Repeated
+from nanobot.tasks import Repeated, Routine
 from nanobot.upkeep import SNAPSHOT
 from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Retention, RetentionLimits
 

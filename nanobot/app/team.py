@@ -11,14 +11,19 @@ from functools import partial
 import msgspec
 from loguru import logger
 
+from nanobot.agent.loop import AgentLoop
 from nanobot.agent.session_queue import SessionQueue
-from nanobot.app.base import Routine
-from nanobot.app.services import Agent, Platforms
-from nanobot.bus.events import Address, ApprovalAnswer, ApprovalAsked, ApprovalClosed
+from nanobot.bus.events import (
+    Address,
+    ApprovalAnswer,
+    ApprovalAsked,
+    ApprovalClosed,
+    InboundMessage,
+)
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
-from nanobot.gateway.channels import SenderRateLimit
+from nanobot.gateway.channels import SenderRateLimit, Supervisor
 from nanobot.gateway.delivery import Dispatcher
 from nanobot.gateway.worker import Single, TeamWorker
 from nanobot.io import FENCE, replace_file, storage_errors
@@ -26,7 +31,7 @@ from nanobot.memory.erase import Eraser
 from nanobot.memory.scopes import Memories, Scopes
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
-from nanobot.tasks import Background
+from nanobot.tasks import Background, Routine
 from nanobot.team import asking
 from nanobot.team.folder import expect_together
 from nanobot.team.journal import PostgresJournal
@@ -41,6 +46,12 @@ def build_team_journal(settings: Settings, clock: Clock) -> PostgresJournal:
     dsn = settings.team.database.get_secret_value()
     database = Database(dsn, lambda: end_process("others go on with what it had"))
     return PostgresJournal(database, clock, lambda message: message.scope)
+
+
+def scope_of(scopes: Scopes, sessions: SessionManager, message: InboundMessage) -> str:
+    """Whose memory a message is answered with. Blocks for a file of the conversation."""
+    key = message.session_key
+    return scopes.of_message(message, key, sessions.metadata_of(key))
 
 
 class Team:
@@ -60,9 +71,7 @@ class Team:
         self._settings, self._journal, self._sessions = settings, journal, sessions
         self._access, self._scopes = access, scopes
         self.membership = Membership(journal.database.address, settings.team.name)
-        journal.scope_of = lambda message: scopes.of_message(
-            message, message.session_key, sessions.metadata_of(message.session_key)
-        )
+        journal.scope_of = partial(scope_of, scopes, sessions)
         self.worker = TeamWorker(
             journal,
             self.membership,
@@ -142,16 +151,16 @@ class Team:
 
     async def start(
         self,
-        agent: Agent,
+        loop: AgentLoop,
         memories: Memories,
-        platforms: Platforms,
+        dispatcher: Dispatcher,
+        supervisor: Supervisor,
         find_helpers: Callable[[Collection[str]], Awaitable[None]],
         routines: Sequence[Routine],
         background: Background,
     ) -> None:
         """Take up work from now on, for the agent and the channels of this process. `routines` are
         those that one worker runs for all."""
-        supervisor = platforms.supervisor
 
         def start_routines() -> None:
             for routine in routines:
@@ -172,8 +181,8 @@ class Team:
             self._scopes.of_session(key, metadata)
         )
         self.worker.connect(
-            agent.loop,
-            platforms.dispatcher,
+            loop,
+            dispatcher,
             self._sessions,
             memories.recover_scope,
             find_helpers,

@@ -270,6 +270,13 @@ class Exclusive(Protocol):
         """Whether that is so."""
 
 
+def exclusive_among(channels: Iterable[Channel]) -> frozenset[str]:
+    """The names of those that one worker runs for all."""
+    return frozenset(
+        one.name for one in channels if isinstance(one, Exclusive) and one.is_exclusive
+    )
+
+
 class LoginRequest(Struct, frozen=True):
     """What signing in needs: the adapter's own settings (`options`), a folder (0700) for its state,
     and a person to talk to. `number` is a phone number in digits where they want a code to type in

@@ -28,12 +28,12 @@ from nanobot.channel import (
     Admission,
     Channel,
     Chat,
-    Exclusive,
     HttpHandler,
     MenuEntry,
     Operation,
     Sender,
     WebhookHandler,
+    exclusive_among,
 )
 from nanobot.clock import Clock, pause_after
 from nanobot.commands import CommandRegistry, text_argument
@@ -379,11 +379,7 @@ class Supervisor:
         self._lending = {name: asyncio.Lock() for name in channels}
         """Held while a channel ends: nobody is given it before, and it starts once."""
         self.states = {name: ChannelState(name) for name in channels}
-        self.exclusive = frozenset(
-            name
-            for name, channel in channels.items()
-            if isinstance(channel, Exclusive) and channel.is_exclusive
-        )
+        self.exclusive = exclusive_among(channels.values())
         """Those that only one process can run."""
         common = {*self.exclusive, API}
         self.hosts = {

@@ -45,10 +45,10 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.delivery import Dispatcher
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
+from nanobot.team.folder import clear_temporaries
 from nanobot.team.journal import AFFINE, PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.membership import Membership
-from nanobot.team.takeover import clear_temporaries
 from nanobot.team.waking import Waking
 
 _LOOK_SECONDS = 0.5

@@ -4,6 +4,10 @@ The same word stands in the folder (`state/team`) and in the database. A worker 
 not mounted would find an empty folder there, and answer people without their memory; one with the
 database of another team would mix the two. Both are refused at the start. Neither has a word before
 `nanobot team init`; after `nanobot team leave` the folder has `LEFT`.
+
+A worker that was only stopped, and goes on after others took over, may have been about to rename a
+temporary file over one that is theirs now. Its temporaries carry its number (`nanobot.io.Fence`);
+once they are cleared, such a rename fails.
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 import psycopg
+from loguru import logger
 
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import replace_file, storage_errors, sync_folder
@@ -149,3 +155,26 @@ def _try_out(shared: Path) -> None:
         raise StorageError(shared, "two workers could make the same file there")
     finally:
         path.unlink(missing_ok=True)
+
+
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.(\d+)\.nanobot-tmp")
+_FOLDERS = ("sessions", "state", "workspace", "media")
+
+
+def clear_temporaries(shared: Path, alive: Collection[int]) -> int:
+    """Remove the temporary files of workers that are not `alive`; how many. One with a number above
+    all of these began since, and lives. Blocks."""
+    cleared, newest = 0, max(alive, default=0)
+    for top in _FOLDERS:
+        for folder, inner, names in os.walk(shared / top):
+            inner[:] = [name for name in inner if name not in (".git", "node_modules", ".venv")]
+            for name in names:
+                found = _TEMPORARY.fullmatch(name)
+                if found is None or int(found[1]) in alive or int(found[1]) > newest:
+                    continue
+                try:
+                    Path(folder, name).unlink(missing_ok=True)
+                    cleared += 1
+                except OSError as error:
+                    logger.warning("{}/{} of a dead worker stays: {}", folder, name, error)
+    return cleared

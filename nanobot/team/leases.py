@@ -26,6 +26,7 @@ at a worker that lives, no other may."""
 IS_LOST = "NOT EXISTS (SELECT FROM worker WHERE worker.id = helper.worker)"
 """Whether a helper went with its worker."""
 
+# Each partial index is used only where its condition stands here word for word, beside ours.
 _FREE = f"""
     SELECT scope FROM (
         SELECT unnest(%s::text[]) AS scope

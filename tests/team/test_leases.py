@@ -11,9 +11,9 @@ import pytest
 from nanobot.errors import NanobotError
 from nanobot.team.asking import Answer, SharedQuestions
 from nanobot.team.connection import DatabaseAddress
+from nanobot.team.folder import clear_temporaries
 from nanobot.team.leases import Leases
 from nanobot.team.postgres import Database
-from nanobot.team.takeover import clear_temporaries
 from nanobot.team.waking import Waking
 from tests.team.support import enlist, opened, sql
 
