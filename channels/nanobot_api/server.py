@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from nanobot.bus.events import API, InboundMessage, Said
 from nanobot.channel import ChannelHost, Chat, Sender
 from nanobot.channel.keys import ApiKey, ApiKeys
-from nanobot.clock import with_timeout
+from nanobot.clock import first_error, with_timeout
 from nanobot.errors import ExtraMissing, NanobotError, StorageError
 from nanobot_api import shapes
 from nanobot_api.exchanges import Answered, Event, Exchange, Exchanges, Refused
@@ -51,7 +51,7 @@ KEEP_ALIVE_SECONDS = 15.0
 a status of its own."""
 
 _LOOK_SECONDS = 1.0
-"""How often a request that waits looks into its record: another worker of a team may answer it."""
+"""How often a repetition looks into its record where another worker of a team may answer it."""
 _BODY_SECONDS = 120.0
 _GUESSES = 20
 """Wrong keys a minute that are told so; more of them are refused as too many."""
@@ -323,7 +323,16 @@ class Server:
                 raise
             if not new and (answer := await self._known_answer(order)) is not None:
                 return await self._replay(http, order, answer)
-            return await self._converse(http, order, exchange)
+            if new or not self._host.is_folder_shared:
+                return await self._converse(http, order, exchange)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    looking = group.create_task(self._look(order, exchange))
+                    answered = await self._converse(http, order, exchange)
+                    looking.cancel()
+            except BaseExceptionGroup as failures:
+                raise first_error(failures) from None
+            return answered
 
     async def _known_answer(self, order: _Order) -> Answer | None:
         """The answer to a message that the core did not take, because it has it; None while that
@@ -357,7 +366,7 @@ class Server:
         while True:
             left = deadline - self._clock.monotonic()
             wait = min(left, KEEP_ALIVE_SECONDS)
-            event = await self._next(exchange, wait, order) if left > 0 else None
+            event = await self._next(exchange, wait) if left > 0 else None
             if event is None and left <= 0:
                 event = Refused(too_late(order.message.event_id.startswith(REPEATABLE)))
             if isinstance(event, Answered) and event.answer.error:
@@ -372,27 +381,23 @@ class Server:
             elif await stream.show(event):
                 return stream.response
 
-    async def _next(self, exchange: Exchange, seconds: float, order: _Order) -> Event | None:
-        """What happens within so many seconds, or was said in the record for a while already."""
-        until, was_answered = self._clock.monotonic() + seconds, False
-        while exchange.events.empty():
-            left = until - self._clock.monotonic()
-            if left <= 0:
-                return None
-            try:
-                wait = min(left, _LOOK_SECONDS)
-                return await with_timeout(self._clock, wait, exchange.events.get())
-            except TimeoutError:
-                answer = await self._recorded(order)
-            if answer is not None and was_answered:
-                return Answered(answer, answer.text)
-            was_answered = answer is not None  # what is answered here is heard of in a moment
-        return exchange.events.get_nowait()
+    async def _next(self, exchange: Exchange, seconds: float) -> Event | None:
+        if not exchange.events.empty():
+            return exchange.events.get_nowait()
+        try:
+            return await with_timeout(self._clock, seconds, exchange.events.get())
+        except TimeoutError:
+            return None
+
+    async def _look(self, order: _Order, exchange: Exchange) -> None:
+        """Wait for the answer to a message that another worker took, and may answer."""
+        while (answer := await self._recorded(order)) is None:
+            await self._clock.sleep(_LOOK_SECONDS)
+        await self._clock.sleep(_LOOK_SECONDS)  # what is answered here is heard of in a moment
+        exchange.events.put_nowait(Answered(answer, answer.text))
 
     async def _recorded(self, order: _Order) -> Answer | None:
         """The answer in the record of a request, where it has one."""
-        if not is_kept(order.message.event_id):
-            return None
         record = await asyncio.to_thread(self.records.read, order.id)
         return record.answer if record else None
 

@@ -87,6 +87,7 @@ class Stores:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         home, shared = settings.home, settings.shared
         make_home(home)
+        self.journal = build_journal(settings, home / "state", clock)
         if shared != home:
             make_home(shared)
         self.home, self.state = home, home / "state"
@@ -97,7 +98,6 @@ class Stores:
                 install_template(template_folder(), self.workspace.path)
         except NanobotError as error:  # one can chat without
             logger.error("the workspace cannot be set up: {} {}", error, error.hint)
-        self.journal = build_journal(settings, self.state, clock)
         self.catalogue = SessionCatalogue(shared / "sessions", clock, self.state / "catalogue.db")
         store = JsonlStore(self.catalogue, clock, gather=GATHER_SECONDS)
         self.sessions = SessionManager(store, clock)
@@ -108,7 +108,7 @@ class Stores:
 
 def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJournal | PostgresJournal:
     """In a file of the home, or in the database of the team. Raises `NanobotError` where it is on
-    its way from one to the other."""
+    its way from one to the other, or database and folder are of different teams."""
     in_team = bool(settings.team.database.get_secret_value())
     refuse_half_moved(state, in_team=in_team)
     if not in_team:

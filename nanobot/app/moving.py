@@ -48,7 +48,7 @@ FOLDERS = (
 )  # fmt: skip
 """What a team shares, beside the folders of channels that one worker runs for all."""
 
-Step = tuple[str, Callable[[], None]]
+Step = tuple[str, Callable[[], object]]
 
 
 class Plan(Struct, frozen=True):
@@ -63,7 +63,6 @@ def plan_init(settings: Settings) -> Plan:
     where it cannot."""
     home, shared, address = settings.home, settings.shared, address_of(settings)
     folder.check_folder(home, shared)
-    schema.prepare(address)
     half = next((home / "state").glob(f"{TO_TEAM}-*"), None)
     with _connected(address) as db:
         here, there = folder.word_of_database(db), folder.word_of_folder(shared)
@@ -84,13 +83,14 @@ def plan_init(settings: Settings) -> Plan:
                 f"there is something in {shared} already: {', '.join(taken)}",
                 hint="Name an empty folder in team.shared, or move those away.",
             )
-        if has_rows and moving.has_rows(db):
+        if has_rows and schema.has_tables(db) and moving.has_rows(db):
             raise NanobotError(
                 f"{address.place} has messages already",
                 hint="Name an empty database in team.database.",
             )
     half = half or home / "state" / f"{TO_TEAM}-{secrets.token_hex(8)}"
-    steps: list[Step] = [("close this home", partial(_begin, half, home, shared))]
+    steps: list[Step] = [("make the tables in the database", partial(schema.prepare, address))]
+    steps.append(("close this home", partial(_begin, half, home, shared, address)))
     steps += ((f"move {name}", partial(move, home / name, shared / name)) for name in own)
     steps.append(("fill in what a new workspace has", partial(_fill, shared)))
     rows = "move messages, jobs, pairings and all else in the journal into the database"
@@ -105,7 +105,6 @@ def plan_leave(settings: Settings) -> Plan:
     """How everything of the team gets into this home, which is locked. Raises `NanobotError` where
     it cannot."""
     home, shared, address = settings.home, settings.shared, address_of(settings)
-    schema.prepare(address)
     half = next((home / "state").glob(f"{FROM_TEAM}-*"), None)
     names = _names(settings, shared)
     with _connected(address) as db:
@@ -155,10 +154,14 @@ def _join(settings: Settings, own: list[str]) -> Plan:
     return Plan((f"this home is a further worker of the team in {shared}",), tuple(steps))
 
 
-def _begin(half: Path, home: Path, shared: Path) -> None:
-    """From here on the home does not start."""
+def _begin(half: Path, home: Path, shared: Path, address: DatabaseAddress) -> None:
+    """From here on the home does not start. Raises `NanobotError` where another one began in the
+    same folder since it was looked at."""
+    there = folder.word_of_folder(shared)
+    if there not in ("", folder.LEFT, _word(half)):
+        raise folder.mismatch(address, shared)
     make_folder(half)
-    if folder.word_of_folder(shared) != _word(half):
+    if there != _word(half):
         make_folder(shared / "state")
         replace_file(folder.word_file(shared), _word(half).encode())
     journal, target = home / "state" / JOURNAL, half / JOURNAL
@@ -180,7 +183,7 @@ def _rows_to_database(settings: Settings, address: DatabaseAddress, half: Path) 
     file = open_file(half / JOURNAL, SCHEMA)
     with closing(file), _connected(address) as db, db.transaction():
         moving.expect_nobody(db)
-        if folder.word_of_database(db):
+        if folder.word_of_database(db) or folder.word_of_folder(settings.shared) != _word(half):
             raise folder.mismatch(address, settings.shared)
         moving.to_database(file, db, whose)
         folder.put_word(db, _word(half))
@@ -229,6 +232,7 @@ def _put_aside(home: Path) -> None:
 
 def _close_team(address: DatabaseAddress, half: Path) -> None:
     """From here on no worker starts."""
+    schema.prepare(address)
     make_folder(half)
     with _connected(address) as db, db.transaction():
         moving.expect_nobody(db)
@@ -288,12 +292,14 @@ def _names(settings: Settings, place: Path) -> list[str]:
 
 
 def _has_files(place: Path) -> bool:
-    """Whether a file is in the folder, or was when moving it began; what every new workspace has
-    does not count."""
+    """Whether a file or a link is in the folder, or was when moving it began; what every new
+    workspace has does not count."""
     if _aside(place).exists() or (place.is_symlink() and not place.is_dir()):
         return True
     template = template_folder()
-    for top, _, names in os.walk(place):
+    for top, folders, names in os.walk(place):
+        if any(Path(top, name).is_symlink() for name in folders):
+            return True
         for name in names:
             file = Path(top, name)
             shipped = template / file.relative_to(place)

@@ -42,9 +42,11 @@ from nanobot.tooling.approvals import Approvals
 
 
 def build_team_journal(settings: Settings, clock: Clock) -> PostgresJournal:
-    """The journal in the team's database; whose a message is can be told once people are known."""
+    """The journal in the team's database; whose a message is can be told once people are known.
+    Raises `NanobotError` where database and folder are not of one team: neither is changed then."""
     dsn = settings.team.database.get_secret_value()
     database = Database(dsn, lambda: end_process("others go on with what it had"))
+    expect_together(database.address, settings.shared)
     return PostgresJournal(database, clock, lambda message: message.scope)
 
 
@@ -127,6 +129,7 @@ class Team:
         settings, membership = self._settings, self.membership
         number = await asyncio.to_thread(self._join)
         address = self._journal.database.address
+        # Once more: from here on nobody can leave the team, who could before.
         word = await asyncio.to_thread(expect_together, address, settings.shared)
         self.worker.waking.channel = f"nanobot_{word}"
         self._journal.database.worker = number

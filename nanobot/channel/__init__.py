@@ -181,6 +181,11 @@ class ChannelHost(Protocol):
     def state_folder(self) -> Path:
         """A folder (0700) for this adapter's own state."""
 
+    @property
+    def is_folder_shared(self) -> bool:
+        """Whether other workers of a team run this adapter beside this one, with the same folder of
+        state: they may answer what was published here."""
+
 
 @runtime_checkable
 class Reachable(Protocol):

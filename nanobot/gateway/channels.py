@@ -285,6 +285,11 @@ class Host:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # the mode is of the last
         return self._state_folder
 
+    @property
+    def is_folder_shared(self) -> bool:
+        """See `ChannelHost`."""
+        return self._parts.own_home is not None and self._channel == API
+
     def _expect(self, within: float) -> None:
         """The channel is alive, and will report so again within so many seconds (infinity:
         never)."""

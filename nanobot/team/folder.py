@@ -24,6 +24,7 @@ from loguru import logger
 
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import replace_file, storage_errors, sync_folder
+from nanobot.team import schema
 from nanobot.team.connection import DatabaseAddress, Row
 
 LEFT = "left"
@@ -46,7 +47,9 @@ def word_of_folder(shared: Path) -> str:
 
 
 def word_of_database(db: psycopg.Connection[Row]) -> str:
-    """The word in the database; empty where there is none."""
+    """The word in the database; empty where there is none, or not even a table."""
+    if not schema.has_tables(db):
+        return ""
     row = db.execute("SELECT word FROM team").fetchone()
     return row[0] if row else ""
 
@@ -58,8 +61,8 @@ def put_word(db: psycopg.Connection[Row], word: str) -> None:
 
 
 def expect_together(address: DatabaseAddress, shared: Path) -> str:
-    """The word of the team that folder and database are of; empty for none yet. Raises
-    `NanobotError` where they are not of one."""
+    """The word of the team that folder and database are of; empty for none yet. Changes neither.
+    Raises `NanobotError` where they are not of one."""
     try:
         with address.connect_blocking() as db:
             here = word_of_database(db)

@@ -214,6 +214,11 @@ def prepare(address: DatabaseAddress, migrations: tuple[str, ...] = _MIGRATIONS)
             raise address.error(error) from error
 
 
+def has_tables(connection: psycopg.Connection[Row]) -> bool:
+    """Whether somebody brought them there."""
+    return bool(_one(connection, "SELECT to_regclass('team') IS NOT NULL"))
+
+
 def _migrate(
     connection: psycopg.Connection[Row], address: DatabaseAddress, migrations: tuple[str, ...]
 ) -> int:

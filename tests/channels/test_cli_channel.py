@@ -115,6 +115,10 @@ class Core:
         assert self.folder is not None, "nothing is to be kept here"
         return self.folder
 
+    @property
+    def is_folder_shared(self) -> bool:
+        return False
+
 
 class Client:
     """A connection that remembers what it was sent."""

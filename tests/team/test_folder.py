@@ -7,9 +7,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from nanobot.app.gateway import Gateway
+from nanobot.config.load import load_settings
 from nanobot.errors import NanobotError
+from nanobot.providers.offline.model import OfflineModel
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.folder import check_folder, expect_together, put_word, word_file
+from tests.doubles.postgres import PostgresServer
+from tests.team.support import sql
 from tests.upkeep.homes import write
 
 _MOUNT = "36 35 98:0 / {} rw,noatime - {} server:/export {}\n"
@@ -68,6 +73,26 @@ def test_a_worker_starts_with_the_folder_of_its_database_alone(
     word_file(tmp_path).write_text("heron")
     with pytest.raises(NanobotError, match="not of the same team"):
         expect_together(address, tmp_path)
+
+
+@pytest.mark.parametrize("wrong", ["database", "folder"])
+async def test_what_a_worker_is_pointed_at_by_mistake_stays_as_it_is(
+    tmp_path: Path, postgres: PostgresServer, team_database: str, wrong: str
+) -> None:
+    empty, home = postgres.dsn(postgres.create()), tmp_path / "home"
+    with psycopg.connect(team_database) as db:
+        put_word(db, "otter")
+    write(word_file(tmp_path / "shared"), "otter")
+    dsn, shared = (empty, "shared") if wrong == "database" else (team_database, "unmounted")
+    team = f"team: {{database: '{dsn}', shared: {tmp_path / shared}}}\n"
+    write(home / "config.yaml", team)
+    (tmp_path / "unmounted").mkdir()
+    with pytest.raises(NanobotError, match="team"):
+        await Gateway(load_settings(home, {}), provider=OfflineModel()).run(signals=False)
+    assert sql(empty, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'") == []
+    assert sql(team_database, "SELECT id FROM worker") == []
+    assert [*(tmp_path / "unmounted").iterdir()] == []
+    assert [*(tmp_path / "shared/state").iterdir()] == [word_file(tmp_path / "shared")]
 
 
 def _made(folder: Path) -> Path:

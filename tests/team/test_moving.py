@@ -17,11 +17,13 @@ import psycopg
 import pytest
 
 from nanobot.app.base import Stores
+from nanobot.app.moving import plan_init
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Step, UsageTotals
 from nanobot.cli.main import main
 from nanobot.config.load import load_settings
 from nanobot.errors import NanobotError
+from nanobot.team.folder import word_file
 from nanobot.testing.clock import DEFAULT_START, FakeClock
 from tests.bus.support import done, opened, reply, said
 from tests.cli.support import Terminal
@@ -290,6 +292,26 @@ def test_two_homes_do_not_get_into_one_team_at_once(
         assert "not of the same team" in capsys.readouterr().err
         assert nanobot("0 team init --yes") == 0
     assert _nanobot(other, "team", "init", "--yes") == 0
+
+
+def test_nothing_begins_where_another_home_began_since_it_was_asked(home: Path) -> None:
+    before, settings = _everything(home), load_settings(home)
+    (_, make_tables), (_, begin), *_ = plan_init(settings).steps
+    write(word_file(settings.shared), "heron")
+    make_tables()
+    with pytest.raises(NanobotError, match="not of the same team"):
+        begin()
+    assert word_file(settings.shared).read_text() == "heron"
+    assert _everything(home) == before
+    assert not list((home / "state").glob("to-team-*")), "it starts alone"
+
+
+def test_links_are_something_as_well(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theirs = home.parent / "shared/workspace"
+    theirs.mkdir()
+    (theirs / "photos").symlink_to(home.parent)
+    assert _nanobot(home, "team", "init", "--yes") == 1
+    assert "something in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("answer", ["n\n", "y\n"])

@@ -43,6 +43,24 @@ async def test_a_request_is_answered_once_though_its_worker_dies(
         assert len(team.model.requests) == before
 
 
+async def test_a_repetition_elsewhere_gets_the_answer_of_the_worker_that_is_at_work(
+    team_database: str, tmp_path: Path
+) -> None:
+    asked = asyncio.Event()
+
+    def model(request: ChatRequest) -> Scripted:
+        asked.set()
+        return author(request)
+
+    async with pair(tmp_path, team_database, model, latency=1.0) as team:
+        one, two = team.both
+        first = asyncio.create_task(team.ask(one, "m1: hello", name="a"))
+        await asked.wait()
+        assert await team.ask(two, "m1: hello", name="a") == "answer to m1"
+        assert await first == "answer to m1"
+        assert len(team.model.requests) == 1
+
+
 async def test_requests_at_both_workers_of_one_person_are_all_answered_in_order(
     team_database: str, tmp_path: Path
 ) -> None:

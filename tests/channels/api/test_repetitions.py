@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator
 import aiohttp
 
 from nanobot.testing import ScriptedModel, calls, says
+from nanobot_api.server import KEEP_ALIVE_SECONDS
 from tests.channels.api.support import Api, chat, repeat
+from tests.channels.telegram.support import WatchedClock
 from tests.doubles.openai.answers import Answer
 from tests.doubles.openai.faults import Held
 from tests.doubles.openai.server import FakeOpenAI
@@ -81,6 +83,23 @@ async def test_a_repetition_after_a_cut_connection_hears_the_turn_that_goes_on(a
             assert "".join(texts) == "Bought."
     assert probe.called == ["buy"]
     assert [m.role for m in stored(api.home, "api:laptop:me")].count("user") == 1
+
+
+async def test_what_waits_on_one_machine_does_not_look_for_its_answer(api: Api) -> None:
+    clock, gate = WatchedClock(), Gate()
+    model = ScriptedModel(says("Done."), hold=gate)
+    request = chat("Do it.", user="me")
+    async with api.running(model, clock=clock):
+        asking = [asyncio.create_task(api.post("chat/completions", request, **AGAIN))]
+        await gate.reached.wait()
+        asking.append(asyncio.create_task(api.post("chat/completions", request, **AGAIN)))
+        await clock.until_asked(KEEP_ALIVE_SECONDS, times=len(asking))
+        before = len(clock.slept)
+        await clock.advance(KEEP_ALIVE_SECONDS - 1)
+        assert clock.slept[before:] == []
+        gate.opened.set()
+        for answer in await asyncio.gather(*asking):
+            assert answer.data["choices"][0]["message"]["content"] == "Done."
 
 
 @contextlib.asynccontextmanager

@@ -141,6 +141,10 @@ class RecordingHost:
     def state_folder(self) -> Path:
         return self._folder
 
+    @property
+    def is_folder_shared(self) -> bool:
+        return False
+
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until this is so of what the host was told."""
         while not condition():

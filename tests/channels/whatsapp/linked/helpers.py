@@ -225,6 +225,10 @@ class Core:
     def state_folder(self) -> Path:
         return self._folder
 
+    @property
+    def is_folder_shared(self) -> bool:
+        return False
+
     async def until(self, ready: Callable[[], object]) -> None:
         """Wait until this is so of what the core was told."""
         await self._changes.until(ready)
