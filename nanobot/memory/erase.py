@@ -66,9 +66,6 @@ _BEYOND_IN_TEAM = (
     "copies and snapshots of the shared folder",
 )
 
-_MOST_TOLD = 1_000
-"""Characters of a text that other workers can be told."""
-
 _PASSES = 3
 """What a turn under way wrote meanwhile is found by the next pass."""
 
@@ -364,9 +361,7 @@ class Eraser:
             async with self._forgetter.pause_learning():
                 left, reason = await self._erase(matcher)
         refused = [f"the versions of memory: {reason}"] if reason else []
-        if self.tell_others is not None and len(text) > _MOST_TOLD:
-            refused.append("logs and caches of other workers, whom this is too long to tell")
-        elif self.tell_others is not None:
+        if self.tell_others is not None:
             self.tell_others(text)
         return erase_report(before, left, refused, self._home.beyond)
 

@@ -47,10 +47,16 @@ _MARGIN = 1.0
 """Seconds by which a worker stops before others may take over: more than one step takes."""
 
 _JOIN = """
-    INSERT INTO worker (name, version, until)
-    VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
+    WITH alone AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('nanobot join')))
+    INSERT INTO worker (id, name, version, until) OVERRIDING SYSTEM VALUE
+    SELECT setval('worker_id_seq',
+            greatest(nextval('worker_id_seq'), extract(epoch FROM clock_timestamp())::bigint)),
+        %s, %s, clock_timestamp() + make_interval(secs => %s) FROM alone
     RETURNING id, left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
+"""Numbers grow, and go with the time: a database that is restored, or emptied, gives out none again
+that somebody had since."""
+
 _RENEW = """
     UPDATE worker SET until = clock_timestamp() + make_interval(secs => %s)
     WHERE id = %s RETURNING left(pg_walfile_name(pg_current_wal_lsn()), 8)

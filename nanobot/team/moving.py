@@ -104,10 +104,7 @@ def to_file(db: Database, file: sqlite3.Connection) -> None:
 
 def clear(db: Database) -> None:
     """Remove every row, and that the database is a team's."""
-    newest = db.execute("SELECT nextval('worker_id_seq')").fetchone()
     db.execute(f"TRUNCATE {', '.join(schema.TABLES)} RESTART IDENTITY".encode())
-    # A worker never comes back under its number, though the database begins anew.
-    db.execute("SELECT setval('worker_id_seq', %s)", newest)
 
 
 _MORE = {

@@ -22,6 +22,7 @@ _ENDED = (
     ("button", "created_at < %(horizon)s"),
     ("prompt", "used_at < %(horizon)s"),
     ("used", "day < %(oldest)s"),
+    ("rate", "minute < %(minute)s"),
 )
 
 
@@ -30,6 +31,8 @@ async def prune(address: DatabaseAddress, now: datetime) -> None:
     No worker is needed for it: it can be done twice. Raises `StorageError`."""
     horizon = (now - timedelta(days=KEEP_DAYS)).isoformat()
     oldest = (now.date() - timedelta(days=USED_DAYS)).isoformat()
+    yesterday = int((now - timedelta(days=1)).timestamp()) // 60
+    values = {"horizon": horizon, "oldest": oldest, "minute": yesterday}
     async with await address.connect() as connection:
         try:
             lock = "SELECT pg_try_advisory_lock(hashtext('nanobot prune'))"
@@ -38,7 +41,7 @@ async def prune(address: DatabaseAddress, now: datetime) -> None:
             for table, ended in _ENDED:
                 rows = f"SELECT ctid FROM {table} WHERE {ended} LIMIT {_AT_ONCE}"
                 delete = f"DELETE FROM {table} WHERE ctid = ANY(ARRAY({rows})) AND {ended}"
-                values, deleted = {"horizon": horizon, "oldest": oldest}, _AT_ONCE
+                deleted = _AT_ONCE
                 while deleted == _AT_ONCE:
                     deleted = (await connection.execute(delete.encode(), values)).rowcount
         except psycopg.Error as error:

@@ -1,9 +1,10 @@
 """How workers wake each other: PostgreSQL's NOTIFY, on a connection of its own.
 
 A notification says what has changed, and never carries it: one that is lost only means that the
-next look, which each worker takes every moment anyway, finds it later. Notifications are gathered
-for a few milliseconds and sent together, since PostgreSQL lets no two transactions that notify
-commit at once.
+next look, which each worker takes every moment anyway, finds it later. (Except what was erased: it
+is kept nowhere.) Notifications are gathered for a few milliseconds and sent together, since
+PostgreSQL lets no two transactions that notify commit at once. What is too long for one payload is
+cut: pieces of one transaction come one after the other, and begin with how many are still to come.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import psycopg
 from loguru import logger
 
 from nanobot.tasks import Background
-from nanobot.team.connection import Connection, DatabaseAddress, storable
+from nanobot.team.connection import Connection, DatabaseAddress
 
 _GATHER_SECONDS = 0.003
 _MOST_BYTES = 7_000
@@ -36,6 +37,7 @@ class Waking:
         self.channel = "nanobot"
         """Has the team's secret word, which other roles of the server cannot read."""
         self._gathered: set[tuple[str, str]] = set()
+        self._begun = ""
         self._sender: Connection | None = None
 
     def start(self) -> None:
@@ -57,17 +59,19 @@ class Waking:
     async def _send(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
         told, self._gathered = self._gathered, set()
-        try:
-            if self._sender is None or self._sender.closed:
-                self._sender = await self._connected()
-            pieces = _payloads(sorted(told))
-            query = "SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) AS piece"
-            await self._sender.execute(query, (self.channel, pieces))
-        except psycopg.Error as error:
-            logger.debug("other workers were not told: {}", error)
-            if self._sender is not None:
-                await self._sender.close()
-            self._sender = None
+        for _ in range(2):  # the connection may be one from before a restart
+            try:
+                if self._sender is None or self._sender.closed:
+                    self._sender = await self._connected()
+                query = "SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) AS piece"
+                await self._sender.execute(query, (self.channel, _payloads(sorted(told))))
+            except psycopg.Error as error:
+                logger.debug("other workers were not told: {}", error)
+                if self._sender is not None:
+                    await self._sender.close()
+                self._sender = None
+            else:
+                return
 
     async def _listen_forever(self) -> None:
         while True:
@@ -75,6 +79,7 @@ class Waking:
                 connection = await self._connected()
                 async with connection:
                     await connection.execute(f'LISTEN "{self.channel}"')
+                    self._begun = ""
                     self._heard("free", "")  # what was said while nobody listened
                     async for one in connection.notifies():
                         if self._sender is None or one.pid != self._sender.info.backend_pid:
@@ -84,6 +89,12 @@ class Waking:
             await asyncio.sleep(_AGAIN_SECONDS)
 
     def _hear(self, payload: str) -> None:
+        if not payload.startswith("["):
+            left, _, piece = payload.partition(" ")
+            self._begun += piece
+            if left != "0":
+                return
+            payload, self._begun = self._begun, ""
         try:
             for kind, name in json.loads(payload):
                 self._heard(kind, name)
@@ -95,16 +106,9 @@ class Waking:
 
 
 def _payloads(told: list[tuple[str, str]]) -> list[str]:
-    """The notifications in pieces that PostgreSQL takes."""
-    pieces: list[str] = []
-    piece: list[tuple[str, str]] = []
-    for one in told:
-        if piece and len(_encoded([*piece, one]).encode()) > _MOST_BYTES:
-            pieces.append(_encoded(piece))
-            piece = []
-        piece.append(one)
-    return [*pieces, _encoded(piece)] if piece else pieces
-
-
-def _encoded(piece: list[tuple[str, str]]) -> str:
-    return storable(json.dumps(piece, ensure_ascii=False))
+    """What is told, in pieces that PostgreSQL takes."""
+    text = json.dumps(told)
+    pieces = [text[at : at + _MOST_BYTES] for at in range(0, len(text), _MOST_BYTES)]
+    if len(pieces) == 1:
+        return pieces
+    return [f"{len(pieces) - number} {piece}" for number, piece in enumerate(pieces, 1)]

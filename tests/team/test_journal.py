@@ -326,9 +326,12 @@ async def test_a_process_that_runs_for_days_forgets_as_well(
 ) -> None:
     (entry,) = await journal.receive("fake", (ANNA,))
     await journal.complete(done("t1", entry))
+    await journal.count_message("fake:anna", int(clock.now().timestamp() // 60), "a1")
     await clock.advance((KEEP_DAYS + 1) * 86_400)
+    await journal.count_message("fake:ben", int(clock.now().timestamp() // 60), "b1")
     await journal.receive("fake", (BEN,))
     await journal.close()
+    assert sql(team_database, "SELECT sender FROM rate") == [("fake:ben",)]
     assert sql(team_database, "SELECT event_id FROM inbox") == [("b1",)]
 
 

@@ -1,4 +1,5 @@
-"""A worker that is started again after its process died does not wait for its own lease."""
+"""A worker that is started again after its process died does not wait for its own lease, and has a
+number of its own."""
 
 from __future__ import annotations
 
@@ -16,3 +17,20 @@ def test_the_worker_before_is_fenced_at_once(team_database: str) -> None:
     leases = sql(team_database, "SELECT scope, worker FROM lease ORDER BY 1")
     assert leases == [("a", None), ("b", other)]
     membership.leave()
+
+
+def test_a_restored_database_gives_out_no_number_again(team_database: str) -> None:
+    """A number that was given out after the dump is about the time of its worker's start."""
+    dumped = enlist(team_database)
+    ((now,),) = sql(team_database, "SELECT extract(epoch FROM clock_timestamp())::bigint")
+    assert dumped < now <= _joined(team_database)
+    ahead = now + 1_000_000
+    sql(team_database, "SELECT setval('worker_id_seq', %s)", ahead)
+    assert _joined(team_database) == ahead + 1, "the clock went back"
+
+
+def _joined(dsn: str) -> int:
+    membership = Membership(DatabaseAddress(dsn), "w")
+    number = membership.join()
+    membership.leave()
+    return number
