@@ -63,11 +63,13 @@ async def staged(
     messages: int,
     latency: float = 0.2,
     grace: float = 5.0,
+    turns: int = 64,
+    alone: bool = False,
     database: TeamDatabase | None = None,
     standby: bool = False,
 ) -> AsyncIterator[Stage]:
     """A team of so many workers in `folder`, with people on all platforms. A `database` that is
-    given is used."""
+    given is used; `alone`: what runs is a gateway without a team, which leaves it alone."""
     async with contextlib.AsyncExitStack() as stack:
         if database is None:
             database = stack.enter_context(team_database())
@@ -88,7 +90,7 @@ async def staged(
         keys = await asyncio.to_thread(_make_keys, team.shared, people)
         telegram.webhook.route = f"{balancer.url}/telegram"
         team.configure(
-            [database.relayed_dsn, *[database.dsn] * (workers - 1)],
+            [""] if alone else [database.relayed_dsn, *[database.dsn] * (workers - 1)],
             model=model.address,
             balancer=balancer.url,
             telegram=telegram.base_url,
@@ -100,7 +102,7 @@ async def staged(
             has_whatsapp=True,
             has_api=True,
             grace=grace,
-            turns=64,
+            turns=turns,
         )
         stack.push_async_callback(team.stop)
         await team.start()

@@ -1,22 +1,24 @@
-"""What a turn costs the database, beside the bare cost of the same statements and commits.
+"""What a turn costs: the database, beside `pgbench` that plays the same statements; the worker,
+beside a gateway without a team that has the same talk.
 
-The server writes down what a worker asks of it while people talk. The same statements, looking for
-work and renewing the worker's row included, are then played again in their transactions, one after
-the other, by a plain loop on a copy of the database as it was before. Costs are the server's
-processor time and the bytes of its write-ahead log.
+The server writes down what a worker asks of it while people talk, looking for work and renewing
+the worker's row included. It becomes a script: each statement prepared once, and executed with the
+values that it had, in the transactions it was in. pgbench plays that over one connection, on a copy
+of the database as it was before. Costs are the server's processor time and the bytes of its
+write-ahead log.
 """
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import os
 import random
 import re
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from bench.team.database import NAME, TeamDatabase, team_database
 from bench.team.talk import Talk
 from nanobot.team import schema
 from nanobot.team.connection import DatabaseAddress
-from tests.doubles.postgres import PostgresServer
+from tests.doubles.postgres import PostgresServer, binary
 
 _LOGGING = (
     "logging_collector=on",
@@ -44,28 +46,48 @@ _BARE = "bare"
 _A_WORKER = """
     INSERT INTO worker (name, version, until) VALUES ('bare', '', 'infinity')
 """
+_AS_A_WORKER = "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan -c jit=off"
+"""How a worker plans what it writes. (Compiling is for plans that look dear, as those of its other
+connections would here.)"""
 _STATEMENT = re.compile(r"^(?:statement|execute [^:]*): (.*)$", re.DOTALL)
 _PARAMETER = re.compile(r"\$\d+ = (NULL|'(?:[^']|'')*')")
+_ABORTED = re.compile(r"aborted in command (\d+)")
 _DATABASE, _SESSION, _MESSAGE, _DETAIL = 2, 5, 13, 14
 """Columns of the server's log."""
 
-_Asked = tuple[str, str, list[str | None]]
-"""A session of the server, a statement, and its values."""
+_Asked = tuple[str, str, list[str]]
+"""A session of the server, a statement, and its values as literals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the server did for so many turns: processor time in seconds, and bytes of its log."""
+    """What so many turns took: processor time of the server and of the worker in seconds, and bytes
+    of the server's log."""
 
     turns: int
     processor: float
     wal: int
     seconds: float
+    worker: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.turns + other.turns,
+            self.processor + other.processor,
+            self.wal + other.wal,
+            self.seconds + other.seconds,
+            self.worker + other.worker,
+        )
 
     @property
     def milliseconds(self) -> float:
-        """Of processor time, a turn."""
+        """Of the server's processor time, a turn."""
         return 1000 * self.processor / self.turns
+
+    @property
+    def worker_milliseconds(self) -> float:
+        """Of the worker's, a turn."""
+        return 1000 * self.worker / self.turns
 
     @property
     def bytes(self) -> float:
@@ -73,16 +95,19 @@ class Cost:
         return self.wal / self.turns
 
 
-async def cost_of_a_turn(chats: int, messages: int) -> dict[str, object]:
+async def cost_of_a_turn(chats: int, messages: int, rounds: int) -> dict[str, object]:
     """The figures, for one worker."""
     with team_database(*_LOGGING, on_disk=True) as database:
         schema.prepare(DatabaseAddress(database.dsn))
         _ask(database, "postgres", f"CREATE DATABASE {_BARE} TEMPLATE {NAME}")
         logged = await _talk(database, chats, messages, log=True)
         asked = list(_asked(database.primary))
-        bare, failed = await asyncio.to_thread(_play, database, asked, logged.turns)
-    with team_database(on_disk=True) as database:
-        real = await _talk(database, chats, messages, log=False)
+        bare, left = _play(database, asked, logged.turns)
+    real = alone = Cost(0, 0.0, 0, 0.0)
+    for _ in range(rounds):
+        with team_database(on_disk=True) as database:
+            real += await _talk(database, chats, messages)
+            alone += await _talk(database, chats, messages, alone=True)
     commits = sum(statement == "COMMIT" for _, statement, _ in asked)
     reads = sum(statement.lstrip().startswith("SELECT") for _, statement, _ in asked)
     return {
@@ -91,46 +116,61 @@ async def cost_of_a_turn(chats: int, messages: int) -> dict[str, object]:
         "of which look for work": reads / logged.turns,
         "commits a turn": commits / logged.turns,
         "write-ahead log a turn [bytes]": round(real.bytes),
-        "the same statements alone [bytes]": round(bare.bytes),
-        "write-ahead log against them (target <= 1.5)": real.bytes / bare.bytes,
+        "pgbench with the same statements [bytes]": round(bare.bytes),
+        "write-ahead log against pgbench (target <= 1.5)": real.bytes / bare.bytes,
         "processor time of the server, a turn [ms]": real.milliseconds,
-        "the same statements alone [ms]": bare.milliseconds,
-        "processor time against them (target <= 1.5)": real.milliseconds / bare.milliseconds,
-        "turns a second, one worker": real.turns / real.seconds,
-        "turns a second, the same statements alone": bare.turns / bare.seconds,
-        "statements that could not be played again (target 0)": failed,
+        "pgbench with the same statements [ms]": bare.milliseconds,
+        "processor time against pgbench (target <= 1.5)": real.milliseconds / bare.milliseconds,
+        "turns a second that pgbench plays": bare.turns / bare.seconds,
+        "statements that pgbench could not play (target 0)": left,
+        "processor time of the worker, a turn [ms]": real.worker_milliseconds,
+        "the same talk with a gateway without a team [ms]": alone.worker_milliseconds,
+        "the worker against it": real.worker_milliseconds / alone.worker_milliseconds,
     }
 
 
-async def _talk(database: TeamDatabase, chats: int, messages: int, *, log: bool) -> Cost:
+async def _talk(
+    database: TeamDatabase, chats: int, messages: int, *, log: bool = False, alone: bool = False
+) -> Cost:
     """A worker answers so many messages in each of the chats."""
     rng = random.Random(4)
     with tempfile.TemporaryDirectory() as folder:
         async with staged(
-            Path(folder), rng, workers=1, chats=2 * chats, messages=messages, database=database
-        ) as stage:
+            Path(folder), rng, workers=1, chats=2 * chats, messages=messages, alone=alone,
+            database=database,
+        ) as stage:  # fmt: skip
             talk = Talk(stage.platforms[:1], rng, at_once=chats, effects=0.0, alone=True)
             if log:
                 _log(database, "all")
-            look = _looking(database)
+            look = _looking(database, stage.workers.processor_seconds)
             await talk.run(_PATIENCE)
             if log:
                 _log(database, "none")
             return look(talk.answered)
 
 
-def _looking(database: TeamDatabase) -> Callable[[int], Cost]:
-    """Look at the server now; what is returned says what it did since, for so many turns."""
+def _looking(
+    database: TeamDatabase, worker: Callable[[], float] = lambda: 0.0
+) -> Callable[[int], Cost]:
+    """Look at the server and at the processor time of the worker now; what is returned says what
+    they did since, for so many turns."""
 
-    def state() -> tuple[float, int, float]:
+    def state() -> Cost:
         (wal,) = _ask(database, "postgres", "SELECT pg_current_wal_insert_lsn() - '0/0'")[0]
-        return _processor_seconds(database.primary), int(wal), time.monotonic()
+        used = _processor_seconds(database.primary)
+        return Cost(0, used, int(wal), time.monotonic(), worker())
 
-    processor, wal, began = state()
+    began = state()
 
     def since(turns: int) -> Cost:
         now = state()
-        return Cost(turns, now[0] - processor, now[1] - wal, now[2] - began)
+        return Cost(
+            turns,
+            now.processor - began.processor,
+            now.wal - began.wal,
+            now.seconds - began.seconds,
+            now.worker - began.worker,
+        )
 
     return since
 
@@ -157,33 +197,54 @@ def _asked(server: PostgresServer) -> Iterator[_Asked]:
     with (server.data / "log" / "asked.csv").open(newline="") as file:
         for row in csv.reader(file):
             found = _STATEMENT.match(row[_MESSAGE])
-            if found is None or row[_DATABASE] != NAME:
-                continue
-            values = [
-                None if value == "NULL" else value[1:-1].replace("''", "'")
-                for value in _PARAMETER.findall(row[_DETAIL])
-            ]
-            yield row[_SESSION], found[1], values
+            if found is not None and row[_DATABASE] == NAME:
+                yield row[_SESSION], found[1].strip(), _PARAMETER.findall(row[_DETAIL])
 
 
 def _play(database: TeamDatabase, asked: Sequence[_Asked], turns: int) -> tuple[Cost, int]:
-    """Run the statements on the copy, one after the other, each session's on a connection of its
-    own; how many failed."""
-    failed = 0
-    with ExitStack() as stack:
-        dsn = database.primary.dsn(_BARE)
-        sessions = {
-            session: psycopg.RawCursor(stack.enter_context(psycopg.connect(dsn, autocommit=True)))
-            for session in {session for session, _, _ in asked}
-        }
-        next(iter(sessions.values())).execute(_A_WORKER)
+    """Have pgbench run the statements on the copy; how many it did not."""
+    _ask(database, _BARE, _A_WORKER)
+    commands = _script(asked)
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+        script.write("".join(f"{one};\n" for one in commands))
+        script.flush()
+        options = f"-n -M simple -c 1 -t 1 -U nanobot -h {database.primary.sockets}".split()
         look = _looking(database)
-        for session, statement, values in asked:
-            try:
-                sessions[session].execute(statement.encode(), values or None)
-            except psycopg.Error:
-                failed += 1
-        return look(turns), failed
+        done = subprocess.run(
+            [binary("pgbench"), *options, "-f", script.name, _BARE],
+            env=os.environ | {"PGOPTIONS": _AS_A_WORKER},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        cost = look(turns)
+    if done.returncode == 0:
+        return cost, 0
+    print(done.stderr, file=sys.stderr)
+    aborted = _ABORTED.search(done.stderr)
+    return cost, len(commands) - (int(aborted[1]) if aborted else 0)
+
+
+def _script(asked: Sequence[_Asked]) -> list[str]:
+    """The commands that ask the same over one connection. What was asked while another session had
+    a transaction open comes before that; a setting of a session holds for itself alone."""
+    prepared: dict[str, str] = {}
+    commands: list[str] = []
+    under_way: dict[str, list[str]] = {}
+    for session, statement, values in asked:
+        command = re.sub("^SET ", "SET LOCAL ", statement)
+        if values:
+            name = prepared.setdefault(statement, f"s{len(prepared)}")
+            command = f"EXECUTE {name} ({', '.join(map(_literal, values))})"
+        if statement == "BEGIN":
+            under_way[session] = []
+        under_way.get(session, commands).append(command)
+        if statement in ("COMMIT", "ROLLBACK"):
+            commands += under_way.pop(session, [])
+    return [*(f"PREPARE {name} AS {text}" for text, name in prepared.items()), *commands]
+
+
+def _literal(value: str) -> str:
+    """One of the log, for a script: pgbench takes a backslash for an escape."""
+    return "E" + value.replace("\\", "\\\\") if "\\" in value else value
 
 
 def _log(database: TeamDatabase, what: str) -> None:

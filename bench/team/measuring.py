@@ -39,7 +39,7 @@ async def measure(*, short: bool) -> int:
         found = await _throughput(workers, messages=5 if short else 10)
         turns |= {f"{label}, workers: {workers}": value for label, value in found.items()}
     report("team: throughput with 200 ms of model latency", turns)
-    cost = await cost_of_a_turn(chats=10, messages=5 if short else 20)
+    cost = await cost_of_a_turn(chats=10, messages=5 if short else 20, rounds=1 if short else 3)
     report("team: a turn in the database", cost)
     return 1 if _missed(healing | restart | cost) else 0
 

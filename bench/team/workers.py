@@ -37,7 +37,7 @@ heartbeat: {{every: "off"}}
 limits: {{messages_per_minute: 0}}
 retention: {{disk_reserve_megabytes: 0}}
 http: {{port: {port}}}
-team: {{database: "{database}", shared: {shared}, name: {name}}}
+{team}
 owner: {{telegram: ["1"]}}
 channels:
   telegram:
@@ -114,7 +114,7 @@ class Workers:
         self._tasks: list[asyncio.Task[None]] = []
 
     def configure(self, databases: Sequence[str], **values: object) -> None:
-        """Write the configuration of each; `databases` by worker."""
+        """Write the configuration of each; `databases` by worker, empty for one without a team."""
         self.shared.mkdir(exist_ok=True, mode=0o700)
         for worker, database in zip(self.all, databases, strict=True):
             worker.home.mkdir(mode=0o700)
@@ -127,12 +127,13 @@ class Workers:
             path.write_text(
                 _CONFIG.format(
                     port=worker.port,
-                    database=database,
-                    shared=self.shared,
-                    name=worker.name,
+                    team=self._team(worker, database) if database else "",
                     **shown,
                 )
             )
+
+    def _team(self, worker: Worker, database: str) -> str:
+        return f'team: {{database: "{database}", shared: {self.shared}, name: {worker.name}}}'
 
     async def start(self) -> None:
         """Start all, and return when they serve."""

@@ -347,21 +347,24 @@ class PostgresJournal(Looking):
     ) -> OpenWork:
         """What is open in these scopes; what this process was given before is in `entry_ids` and
         `part_ids`."""
-        names = list(scopes)
-        me = self.database.worker or 0
-        waiting = f"FROM inbox WHERE {WAITING_MESSAGES} AND {MAY_BEGIN} AND scope = ANY(%s)"
-        query = f"SELECT id, state {waiting}"
-        rows = await self.database.read(query, me, names, after_writes=False)
-        new = [id for id, state in rows if state == "received" and id not in entry_ids]
-        pending = f"FROM outbox WHERE {OPEN_PARTS} AND state != 'dead' AND scope = ANY(%s)"
-        sent = await self.database.read(f"SELECT id, state {pending}", names, after_writes=False)
-        unsent = [id for id, state in sent if state == "pending" and id not in part_ids]
-        return OpenWork(
-            frozenset(id for id, _ in rows),
-            frozenset(id for id, _ in sent),
-            await self._new_entries(new) if new else (),
-            await self._new_parts(unsent) if unsent else (),
+        names, me = list(scopes), self.database.worker or 0
+        new = "CASE WHEN state IN ('received', 'pending') AND id != ALL(%s)"
+        new += " THEN coalesce(payload, '') END"
+        here = "AND scope = ANY(%s) ORDER BY id"
+        query = f"{_SELECT_ENTRIES} {here}".replace("payload", new)
+        rows = await self.database.read(query, list(entry_ids), me, names, after_writes=False)
+        query = f"{_SELECT_PARTS} {here}".replace("payload", new)
+        sent = await self.database.read(query, list(part_ids), names, after_writes=False)
+        entries, broken = _read_entries(
+            [row for row in rows if row[4] is not None], recovered=False
         )
+        if broken:
+            await self.database.run(lambda db: self._set_aside_entries(db, broken))
+        parts, damaged = _read_parts([row for row in sent if row[-1] is not None])
+        if damaged:
+            await self.database.run(lambda db: _set_aside_parts(db, damaged))
+        ids = frozenset(row[8] for row in rows), frozenset(row[1] for row in sent)
+        return OpenWork(*ids, tuple(entries), parts)
 
     async def count_message(self, sender: str, minute: int, event_id: str) -> int:
         """Count a message of a sender in a minute (since the epoch), once; how many there are by
@@ -384,21 +387,6 @@ class PostgresJournal(Looking):
         """Those of the scopes of which lines may not be in their files yet."""
         query = "SELECT DISTINCT scope FROM unfiled WHERE scope = ANY(%s)"
         return {scope for (scope,) in await self.database.read(query, list(scopes))}
-
-    async def _new_entries(self, ids: list[int]) -> tuple[InboxEntry, ...]:
-        query, me = f"{_SELECT_ENTRIES} AND id = ANY(%s) ORDER BY id", self.database.worker or 0
-        rows = await self.database.read(query, me, ids, after_writes=False)
-        entries, broken = _read_entries(rows, recovered=False)
-        if broken:
-            await self.database.run(lambda db: self._set_aside_entries(db, broken))
-        return tuple(entries)
-
-    async def _new_parts(self, ids: list[int]) -> tuple[OutboxPart, ...]:
-        query = f"{_SELECT_PARTS} AND id = ANY(%s) ORDER BY id"
-        parts, broken = _read_parts(await self.database.read(query, ids, after_writes=False))
-        if broken:
-            await self.database.run(lambda db: _set_aside_parts(db, broken))
-        return parts
 
     async def resolve_button(
         self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]

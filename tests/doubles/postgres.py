@@ -35,7 +35,7 @@ _SETTINGS = (
 _PATIENCE = 60.0
 
 
-def _binary(name: str) -> str:
+def binary(name: str) -> str:
     """The newest server program of this name that is installed; empty for none."""
     folders = Path("/usr/lib/postgresql").glob("*/bin")
     places = sorted(map(str, folders), key=lambda place: int(Path(place).parent.name), reverse=True)
@@ -54,7 +54,7 @@ class PostgresServer:
     """A cluster in `folder`, which only its user may enter. `extra`: more settings. `copy_of`: one
     that runs, whose standby this is."""
 
-    missing = "" if _binary("initdb") else "no PostgreSQL server is installed"
+    missing = "" if binary("initdb") else "no PostgreSQL server is installed"
     """Why there can be none."""
 
     def __init__(self, folder: Path, *extra: str, copy_of: PostgresServer | None = None) -> None:
@@ -78,7 +78,7 @@ class PostgresServer:
         if self._process is not None:
             return
         options = [word for setting in self._settings for word in ("-c", setting)]
-        command = [_binary("postgres"), "-D", str(self.data), "-k", str(self.sockets)]
+        command = [binary("postgres"), "-D", str(self.data), "-k", str(self.sockets)]
         self._process = subprocess.Popen(
             [*command, *options], user=self._user, group=self._group, cwd=self.sockets
         )
@@ -107,7 +107,7 @@ class PostgresServer:
     def _run(self, program: str, *arguments: str) -> None:
         """Run a program on this cluster, as its user."""
         subprocess.run(
-            [_binary(program), "-D", str(self.data), *arguments],
+            [binary(program), "-D", str(self.data), *arguments],
             user=self._user,
             group=self._group,
             check=True,
