@@ -9,7 +9,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -22,6 +21,8 @@ from bench.team.database import NAME
 from bench.team.talk import Chat, Platform, Talk
 
 _PATIENCE = 60.0
+_ENDLESS = 100_000
+_WARM_SECONDS, _WINDOW_SECONDS = 8.0, 24.0
 _HELD = """
     SELECT worker.name, lease.scope FROM lease JOIN worker ON worker.id = lease.worker
     WHERE lease.scope NOT LIKE 'channel:%'
@@ -34,11 +35,10 @@ async def measure(*, short: bool) -> int:
     report("team: a worker dies", healing)
     restart = await _rolling_restart(rounds=1 if short else 2)
     report("team: a rolling restart", restart)
-    turns: dict[str, object] = {}
-    for workers in (1, 2) if short else (1, 2, 4):
-        found = await _throughput(workers, messages=5 if short else 10)
-        turns |= {f"{label}, workers: {workers}": value for label, value in found.items()}
-    report("team: throughput with 200 ms of model latency", turns)
+    counts = (1, 2) if short else (1, 2, 4)
+    report("team: throughput with 200 ms of model latency", await _throughput(counts, 64, 0.2))
+    # What a slow model limits says how workers share work, where processors are few.
+    report("team: throughput with 2 turns of 2 s at a time", await _throughput(counts, 2, 2.0))
     cost = await cost_of_a_turn(chats=10, messages=5 if short else 20, rounds=1 if short else 3)
     report("team: a turn in the database", cost)
     return 1 if _missed(healing | restart | cost) else 0
@@ -119,23 +119,44 @@ async def _rolling_restart(rounds: int) -> dict[str, float]:
     }
 
 
-async def _throughput(workers: int, messages: int) -> dict[str, float]:
-    """Everybody talks, each as soon as the last message was answered."""
-    rng = random.Random(3)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        async with staged(folder, rng, workers=workers, chats=70, messages=messages) as stage:
-            talk = Talk(stage.platforms[:2], rng, at_once=64, effects=0.0, alone=True)
-            processor, began = stage.workers.processor_seconds(), time.monotonic()
-            await talk.run(_PATIENCE)
-            seconds = time.monotonic() - began
-            used = stage.workers.processor_seconds() - processor
-    waits = [chat.answered[mark] - sent for chat in talk.chats for mark, sent in chat.sent.items()]
-    return {
-        "turns a second": talk.answered / seconds,
-        "an answer, median [s]": statistics.median(waits),
-        "processor time of the workers, a turn [ms]": 1000 * used / talk.answered,
-    }
+async def _throughput(counts: Sequence[int], turns: int, latency: float) -> dict[str, object]:
+    """Everybody talks, each as soon as the last message was answered, with so many workers that
+    take `turns` at a time."""
+    figures: dict[str, object] = {}
+    single = 0.0
+    for workers in counts:
+        rng = random.Random(3)
+        with tempfile.TemporaryDirectory() as folder:
+            async with staged(
+                Path(folder), rng, workers=workers, chats=70, messages=_ENDLESS, turns=turns,
+                latency=latency,
+            ) as stage:  # fmt: skip
+                talk = Talk(stage.platforms[:2], rng, at_once=64, effects=0.0, alone=True)
+                talking = asyncio.create_task(talk.run(_PATIENCE))
+                await asyncio.sleep(_WARM_SECONDS)
+                processor, before = stage.workers.processor_seconds(), talk.answered
+                began = time.monotonic()
+                await asyncio.sleep(_WINDOW_SECONDS)
+                seconds, answered = time.monotonic() - began, talk.answered - before
+                used = stage.workers.processor_seconds() - processor
+                talking.cancel()
+                await asyncio.gather(talking, return_exceptions=True)
+        waits = [
+            at - chat.sent[mark]
+            for chat in talk.chats
+            for mark, at in chat.answered.items()
+            if at >= began
+        ]
+        rate = answered / seconds
+        single = single or rate
+        one = {
+            "turns a second": rate,
+            "against as many times one worker's": rate / workers / single,
+            "an answer, median [s]": statistics.median(waits),
+            "processor time of the workers, a turn [ms]": 1000 * used / answered,
+        }
+        figures |= {f"{label}, workers: {workers}": value for label, value in one.items()}
+    return figures
 
 
 def _people(platforms: Sequence[Platform]) -> list[tuple[Platform, Chat]]:
