@@ -16,6 +16,7 @@ connections, and commits without answering. In the end:
     python -m bench.team                 500 chats of 20 messages, 245 faults (half an hour)
     python -m bench.team --short         12 chats of 4, a fault of each kind (30 seconds)
     python -m bench.team --chats 50 --messages 10 --kill 10 --pause 5 …
+    python -m bench.team --memory        memory, Dream and /forget (see bench.team.memory)
     python -m bench.team --measure       healing, rolling restart, throughput, cost of a turn
 """
 
@@ -28,6 +29,7 @@ import sys
 from bench.reporting import report
 from bench.team.campaign import Size, campaign
 from bench.team.measuring import measure
+from bench.team.memory import HARMS, Remembering, remember
 from bench.team.mischief import ANSWER, CUT, FAILOVER, KILL, PAUSE, STOP
 
 _WHOLE = {KILL: 100, PAUSE: 50, STOP: 20, FAILOVER: 5, CUT: 50, ANSWER: 20}
@@ -38,6 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="a fault of each kind")
     parser.add_argument("--measure", action="store_true", help="what it costs, without faults")
+    parser.add_argument("--memory", action="store_true", help="what is remembered")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--chats", type=int, default=500)
     parser.add_argument("--messages", type=int, default=20, help="of each chat")
@@ -50,6 +53,14 @@ def main() -> int:
     options = parser.parse_args()
     if options.measure:
         return asyncio.run(measure(short=options.short))
+    if options.memory:
+        harms = dict.fromkeys(HARMS, 1 if options.short else 30)
+        rounds = 3 if options.short else 60
+        figures, faults = asyncio.run(
+            remember(Remembering(3, rounds, harms), options.seed, options.keep)
+        )
+        report("memory of a team", figures | {"failures": faults})
+        return 1 if faults else 0
     plan = {kind: getattr(options, kind) for kind in _WHOLE}
     size = Size(options.workers, options.chats, options.messages, options.at_once, plan)
     if options.short:

@@ -76,7 +76,7 @@ class Ended:
 @dataclass(eq=False)
 class Worker:
     """One worker. `busy`: it is being killed, stopped or restarted by somebody; until `may_run` it
-    is not started again."""
+    is not started (again). `code` is the folder with another version of nanobot's own, if so."""
 
     name: str
     home: Path
@@ -84,6 +84,7 @@ class Worker:
     process: asyncio.subprocess.Process | None = None
     busy: bool = False
     may_run: asyncio.Event = field(default_factory=asyncio.Event)
+    code: Path | None = None
     log: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -136,9 +137,9 @@ class Workers:
         return f'team: {{database: "{database}", shared: {self.shared}, name: {worker.name}}}'
 
     async def start(self) -> None:
-        """Start all, and return when they serve."""
+        """Start all that may run, and return when they serve."""
         self._tasks = [asyncio.create_task(self._keep_running(one)) for one in self.all]
-        await self.until_ready(*self.all)
+        await self.until_ready(*(one for one in self.all if one.may_run.is_set()))
 
     async def until_ready(self, *workers: Worker) -> None:
         """Wait for them."""
@@ -186,11 +187,11 @@ class Workers:
         environ["NANOBOT_HOME"] = str(worker.home)
         failed = 0
         with worker.log.open("ab") as log:
-            while not self._stopping:
+            while await worker.may_run.wait() and not self._stopping:
                 (worker.home / "state" / "gateway.sock").unlink(missing_ok=True)
                 worker.process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "nanobot", "gateway"),
-                    env=environ, stdout=asyncio.subprocess.DEVNULL, stderr=log,
+                    env=environ, stdout=asyncio.subprocess.DEVNULL, stderr=log, cwd=worker.code,
                 )  # fmt: skip
                 code = await worker.process.wait()
                 self.ends.append(Ended(worker.name, time.monotonic(), code))
@@ -198,7 +199,6 @@ class Workers:
                 if failed > _MOST_FAILURES:
                     raise RuntimeError(f"{worker.name} does not start: {worker.log.read_text()}")
                 await asyncio.sleep(_AGAIN_SECONDS)
-                await worker.may_run.wait()
 
 
 class Balancer:

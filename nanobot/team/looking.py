@@ -96,8 +96,12 @@ class Looking:
         return [TurnRow(*row) for row in rows]
 
     async def used_by_day(self, since: date) -> list[DayUsage]:
-        query = "SELECT * FROM used WHERE day >= %s ORDER BY day, session_key"
-        return [DayUsage(*row) for row in await self.database.read(query, since.isoformat())]
+        rows = await self.database.read(
+            "SELECT day, session_key, turns, prompt, cached, completion FROM used"
+            " WHERE day >= %s ORDER BY day, session_key",
+            since.isoformat(),
+        )
+        return [DayUsage(*row) for row in rows]
 
     async def times_by_day(self, since: date) -> list[DayTimes]:
         rank = "percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY milliseconds)"

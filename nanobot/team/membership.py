@@ -37,6 +37,7 @@ from loguru import logger
 from psycopg.conninfo import make_conninfo
 
 import nanobot
+from nanobot.team import schema
 from nanobot.team.connection import END_SESSIONS_OF_THE_DEAD, DatabaseAddress, Row
 
 TTL = 6.0
@@ -48,10 +49,10 @@ _MARGIN = 1.0
 
 _JOIN = """
     WITH alone AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('nanobot join')))
-    INSERT INTO worker (id, name, version, until) OVERRIDING SYSTEM VALUE
+    INSERT INTO worker (id, name, version, tables, until) OVERRIDING SYSTEM VALUE
     SELECT setval('worker_id_seq',
             greatest(nextval('worker_id_seq'), extract(epoch FROM clock_timestamp())::bigint)),
-        %s, %s, clock_timestamp() + make_interval(secs => %s) FROM alone
+        %s, %s, %s, clock_timestamp() + make_interval(secs => %s) FROM alone
     RETURNING id, left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
 """Numbers grow, and go with the time: a database that is restored, or emptied, gives out none again
@@ -129,7 +130,8 @@ class Membership:
             with psycopg.connect(self._dsn, autocommit=True) as db:
                 if predecessor:
                     db.execute("DELETE FROM worker WHERE id = %s", (predecessor,))
-                row = db.execute(_JOIN, (self.name, nanobot.__version__, TTL)).fetchone()
+                about = (self.name, nanobot.__version__, schema.VERSION, TTL)
+                row = db.execute(_JOIN, about).fetchone()
         except psycopg.Error as error:
             raise self._address.error(error) from error
         assert row is not None

@@ -2,7 +2,9 @@
 
 Migrations only add: while a team is updated, workers of the old and of the new version run side by
 side, so a program works with tables of its own version and of the next. Whoever starts first
-brings them forward, alone.
+brings them forward, alone, and only where no worker runs that is two versions behind. So a new
+column has a default, since an old worker does not fill it in; no statement asks for `*`; and
+documents and texts in columns change only in ways that the version before can read.
 
 What differs from the single machine's file: rows carry the `scope` of memory that they belong to,
 whose lease decides who handles them; numbers of a turn's report stand in columns; what all workers
@@ -13,6 +15,7 @@ wait for each other.
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import psycopg
@@ -25,6 +28,7 @@ _TABLES = """
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         name TEXT NOT NULL,
         version TEXT NOT NULL,
+        tables integer NOT NULL DEFAULT 1, -- The version of the tables that it knows.
         started_at timestamptz NOT NULL DEFAULT now(),
         until timestamptz NOT NULL
     );
@@ -202,16 +206,35 @@ VERSION = len(_MIGRATIONS)
 _LOCK = 0x6E616E6F626F74
 """The advisory lock of whoever brings the tables forward."""
 
+_LOCK_SECONDS = 2
+"""How long a table that is to be changed is waited for. All who use it wait behind that, and for
+what it waits may take long: a dump has all tables."""
 
-def prepare(address: DatabaseAddress, migrations: tuple[str, ...] = _MIGRATIONS) -> int:
+_AGAIN_SECONDS = 1.0
+_IN_USE = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+
+
+def prepare(
+    address: DatabaseAddress, migrations: tuple[str, ...] = _MIGRATIONS, *, tries: int = 5
+) -> int:
     """Bring the tables to the version of `migrations`, where they are older; the version that they
-    have then. Blocks. Raises `StorageError`, also where they are too new for this program."""
+    have then. Where somebody uses them that is tried so often. Blocks. Raises `StorageError`, also
+    where they are too new for this program."""
     with address.connect_blocking() as connection:
-        try:
-            with connection.transaction():
-                return _migrate(connection, address, migrations)
-        except psycopg.Error as error:
-            raise address.error(error) from error
+        for tries_left in reversed(range(tries)):
+            try:
+                with connection.transaction():
+                    return _migrate(connection, address, migrations)
+            except psycopg.Error as error:
+                if not isinstance(error, _IN_USE):
+                    raise address.error(error) from error
+            if tries_left:
+                time.sleep(_AGAIN_SECONDS)
+    raise StorageError(
+        address.place,
+        "its tables have to be brought forward, and something uses them all the time",
+        hint="Is it being dumped? Start this again once that is done.",
+    )
 
 
 def has_tables(connection: psycopg.Connection[Row]) -> bool:
@@ -235,11 +258,27 @@ def _migrate(
             hint="Install the version that the other workers have. Workers may be one version of"
             " the database apart while they are updated, not more.",
         )
-    for step in migrations[found:]:
-        connection.execute(step.encode())
     if found < known:
+        _expect_none_behind(connection, address, found, known)
+        connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'".encode())
+        for step in migrations[found:]:
+            connection.execute(step.encode())
         connection.execute("UPDATE schema_version SET version = %s", (known,))
     return max(found, known)
+
+
+def _expect_none_behind(
+    connection: psycopg.Connection[Row], address: DatabaseAddress, found: int, known: int
+) -> None:
+    """Raise `StorageError` where a worker runs that could not go on with version `known`."""
+    query = "SELECT min(tables) FROM worker WHERE until > clock_timestamp()"
+    behind = _one(connection, query) if found else None
+    if behind is not None and behind < known - 1:
+        raise StorageError(
+            address.place,
+            f"workers run that know version {behind} of its tables, and this nanobot makes {known}",
+            hint="Bring all workers to the version between first, or stop all of them.",
+        )
 
 
 def _one(connection: psycopg.Connection[Row], query: str) -> Any:

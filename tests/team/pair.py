@@ -1,4 +1,5 @@
-"""Two real workers on one database and one folder, asked by programs; for what no fake shows."""
+"""Real workers, two mostly, on one database and one folder, asked by programs; for what no fake
+shows."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import aiohttp
 
@@ -108,10 +110,16 @@ async def pair(
     latency: float = 0.0,
     pace: float = 0.0,
     prepare: Callable[[Path], None] = lambda shared: None,
+    later: Mapping[str, Path] = MappingProxyType({}),
 ) -> AsyncIterator[Pair]:
     """Both of them, serving; `people` have numbers on Telegram from 1 on, and the first is the
-    owner. `prepare` is given the shared folder before they start."""
-    workers = Workers(folder, ("one", "two"))
+    owner. `prepare` is given the shared folder before they start. Where there are workers for
+    `later`, with where their code is, only `one` serves beside them."""
+    workers = Workers(folder, ("one", *(later or ("two",))))
+    for worker in workers.all[1:]:
+        if code := later.get(worker.name):
+            worker.code = code
+            worker.may_run.clear()
     keys = ApiKeys(workers.shared / "state" / "channels" / "api")
     now = SystemClock("UTC").now()
     async with (
@@ -119,7 +127,7 @@ async def pair(
         aiohttp.ClientSession() as client,
     ):
         workers.configure(
-            [dsn, dsn],
+            [dsn] * len(workers.all),
             model=model.base_url,
             balancer="https://127.0.0.1",
             telegram="http://127.0.0.1:9",
@@ -140,7 +148,9 @@ async def pair(
             await workers.start()
             team = Pair(workers, model, given, client, dsn)
             async with asyncio.timeout(_PATIENCE):
-                await asyncio.gather(*map(team.until_reached, team.both))
+                await asyncio.gather(
+                    *(team.until_reached(one) for one in workers.all if one.may_run.is_set())
+                )
                 yield team
         finally:
             await workers.stop()

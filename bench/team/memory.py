@@ -1,0 +1,390 @@
+"""What is remembered, while workers change hands: who speaks, and what goes wrong meanwhile.
+
+Ann, who is the owner, Bob, and a group of both talk on Telegram at all workers. In each round they
+tell facts, the conversation is consolidated by `/compact`, a line is typed into MEMORY.md by hand,
+`/dream` learns, and now and then a fact is forgotten. While Dream asks its model, or writes what it
+learned, the worker that has the memory is killed, stopped beyond its lease and continued, or told
+to end. While somebody says yes to `/forget`, a worker is killed. In the end the owner has a fact
+erased. The model words what it learns differently each time it is asked, so that nothing that is
+learned twice passes for the same. What must be true then is in `bench.team.memory_judging`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+import re
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import psycopg
+from aiohttp import web
+
+from bench.team.database import team_database
+from bench.team.memory_judging import GROUP, MARKS, SCOPES, Told, faults_of_memory
+from bench.team.model import author
+from bench.team.workers import Balancer, Worker, Workers
+from nanobot.cli.client import Client
+from nanobot.messages import ToolCall
+from nanobot.team.membership import TTL
+from nanobot.team.schema import TABLES
+from tests.doubles.openai.answers import Answer, ChatRequest, Exchange, Step
+from tests.doubles.openai.server import FakeOpenAI, Scripted
+from tests.doubles.telegram import TOKEN, FakeTelegram
+
+KILL, PAUSE, END = "kill", "pause", "end"
+HARMS = (KILL, PAUSE, END)
+
+_FACT = re.compile(r"\bknow (\w+[cd]\d+): ([^\n;\[(”]+)")
+_ENTRY = re.compile(r"^\[(\d+)\] ", re.MULTILINE)
+_UPDATE = re.compile(r"^\[\d+\] (?:add|replace): (.*)$", re.MULTILINE)
+_PATIENCE = 90.0
+"""Seconds after which an answer is taken to be lost."""
+_FAILED = re.compile("could not|cannot be reached|busy with this memory|went wrong|was begun|stop")
+_ERASED = "Erased|[Nn]othing|busy|not valid|was begun|could not|answer to"
+_SYLLABLES = [f"{one}{two}" for one in "bdfgklmnprstvz" for two in "aeiou"]
+
+
+class Learner:
+    """The model. `at_phase` is given the scope, and the number of the phase of Dream (0: it is the
+    consolidation) that is asked about; what it returns is waited for before the answer."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._calls = count(1)
+        self.at_phase: Callable[[str, int], asyncio.Event | None] = lambda _, __: None
+
+    def __call__(self, request: ChatRequest) -> Scripted:
+        system, text = str(request.messages[0].get("content")), request.last_user_text
+        if "save_memory" in json.dumps(request.body.get("tool_choice")):
+            return self._held(self._condense(text), text, 0)
+        for number, answer in ((1, self._extract), (2, _integrate)):
+            if system.startswith(f"# Dream, phase {number}"):
+                return self._held(Answer(json.dumps(answer(text))), text, number)
+        return author(request)
+
+    def _held(self, answer: Answer, request: str, phase: int) -> Step:
+        found = MARKS.search(request)
+        until = self.at_phase(found[1], phase) if found else None
+        return answer if until is None else Held(answer, until)
+
+    def _condense(self, request: str) -> Answer:
+        known, _, talk = request.partition("\n## Conversation to Process")
+        memory = known.partition("## Current Long-term Memory\n")[2].strip()
+        told = {mark: fact.strip() for mark, fact in _FACT.findall(talk)}
+        marks = [mark for mark in told if _kind(mark) == "c"]
+        # Where somebody else has spoken, lines go in as they were said, or wait.
+        quoted = [mark for mark in marks if mark.startswith(GROUP)]
+        lines = [self._worded(mark, told[mark]) for mark in marks if mark not in quoted]
+        entry = "; ".join(f"know {mark}: {fact}" for mark, fact in told.items())
+        fields = {
+            "history_entry": entry or "They spoke of this and that",
+            "memory_update": "\n".join([memory.replace("(empty)", ""), *lines]),
+            "quotes": [f"know {mark}" for mark in quoted],
+        }
+        call = ToolCall(f"save_{next(self._calls)}", "save_memory", json.dumps(fields))
+        return Answer("", (call,))
+
+    def _extract(self, request: str) -> Mapping[str, object]:
+        entries = _ENTRY.split(request.partition("## New entries")[2])[1:]
+        found = [
+            {"text": self._worded(mark, fact), "entry": int(number), "quote": f"know {mark}"}
+            for number, text in zip(entries[::2], entries[1::2], strict=True)
+            for mark, fact in dict(_FACT.findall(text)).items()
+            if _kind(mark) == "d"
+        ]
+        read = [int(number) for number in entries[::2]]
+        return {"memory_updates": found, "processed_entries": read}
+
+    def _worded(self, mark: str, fact: str) -> str:
+        return f"- {mark} {fact.strip()}, as wording {self._rng.randrange(10**6)} says"
+
+
+def _integrate(request: str) -> Mapping[str, object]:
+    return {"edits": [{"old": "", "new": f"- {text}"} for text in _UPDATE.findall(request)]}
+
+
+def _kind(mark: str) -> str:
+    return mark.rstrip("0123456789")[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An answer that comes once something has happened."""
+
+    step: Step
+    until: asyncio.Event
+
+    async def play(self, exchange: Exchange) -> web.StreamResponse:
+        """Answer then."""
+        await self.until.wait()
+        return await self.step.play(exchange)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembering:
+    """How long it is: rounds of each scope, and so many of each kind of harm, done while Dream
+    learns."""
+
+    workers: int
+    rounds: int
+    harms: Mapping[str, int]
+
+
+class Play:
+    """The people at their chats, and the harm to the workers."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        telegram: FakeTelegram,
+        model: Learner,
+        dsn: str,
+        rng: random.Random,
+        harms: Mapping[str, int],
+    ) -> None:
+        self._workers, self._telegram, self._dsn, self._rng = workers, telegram, dsn, rng
+        self._due = [kind for kind, number in harms.items() for _ in range(number)]
+        rng.shuffle(self._due)
+        self._harming: set[asyncio.Task[None]] = set()
+        self._numbers = count(1)
+        self._words = (f"{''.join(rng.choices(_SYLLABLES, k=4))}" for _ in count())
+        self.told = Told()
+        self.done: Counter[str] = Counter()
+        model.at_phase = self._at_phase
+
+    async def run(self, rounds: int) -> None:
+        """All of it. Raises `TimeoutError` where an answer does not come."""
+        async with asyncio.TaskGroup() as group:
+            for scope in SCOPES:
+                group.create_task(self._remember(scope, rounds))
+        await asyncio.gather(*self._harming)
+        await self._erase()
+
+    async def _remember(self, scope: str, rounds: int) -> None:
+        for number in range(1, rounds + 1):
+            for kind in "cd":
+                await self._tell(scope, f"{scope}{kind}{number}")
+            await self._say(scope, "hello")
+            await self._until(scope, "/compact", "consolidated|[Nn]othing")
+            self._type(scope, f"{scope}h{number}")
+            await self._until(scope, "/dream", "dreaming I learned|Nothing new")
+            if number % 2:
+                await self._forget(scope, f"{scope}{'cdh'[number // 2 % 3]}{number}")
+            await self._until(scope, "/dream-restore --list", "Version|version")
+
+    async def _tell(self, scope: str, mark: str) -> None:
+        """Say a fact, and in the group something that somebody else says after it."""
+        thing, place = next(self._words), next(self._words)
+        said = self.told.facts[mark] = f"{mark}: the {thing} of {mark} is a {place}"
+        await self._say(scope, f"know {said}")
+        if scope == GROUP and self._rng.random() < 0.3:
+            await self._say(scope, "hello", user=2)
+
+    async def _say(self, scope: str, text: str, user: int = 0) -> None:
+        mark = f"m{next(self._numbers)}"
+        self.told.said.setdefault(scope, []).append(mark)
+        answer = rf"answer to .*\b{mark}\b"
+        await self._until(scope, f"{mark}: {text}", answer, user=user, again=False)
+
+    async def _forget(self, scope: str, mark: str) -> None:
+        """Have a fact forgotten, until nothing is left of it."""
+        words = self.told.facts.get(mark, mark).partition(": ")[2] or mark
+        self.told.forgotten[mark] = words
+        while "Nothing that I" not in await self._until(
+            scope, f"/forget {words}", "To be forgotten|Nothing that I"
+        ):
+            if self._rng.random() < 0.7:
+                self._start(self._harm(self._rng.choice(self._workers.all), KILL))
+            await self._until(scope, "y", "Forgotten: |was begun|not valid|answer to", again=False)
+
+    async def _erase(self) -> None:
+        """Have a word erased that was said in every chat, while another worker is killed."""
+        self.told.erased = next(self._words)
+        for scope in SCOPES:
+            await self._say(scope, f"my word is {self.told.erased}")
+            await self._until(scope, f"/note the word is {self.told.erased}", "Noted")
+        while True:
+            await self._until("ann", f"/forget --erase {self.told.erased}", "To be erased")
+            holder = await self._holder("ann")
+            others = [one for one in self._workers.all if one.name != holder]
+            harm = asyncio.create_task(self._harm(self._rng.choice(others), KILL))
+            answer = await self._until("ann", "y", _ERASED, again=False)
+            await harm
+            if answer.startswith("Erased"):
+                break
+            self.done["erasures given again"] += 1
+        for worker in self._workers.all:
+            self.told.kept += str(await self._search(worker))
+        query = " UNION ALL ".join(f"SELECT {name}::text FROM {name}" for name in TABLES)
+        async with await psycopg.AsyncConnection.connect(self._dsn) as db:
+            self.told.kept += str(await (await db.execute(query.encode())).fetchall())
+
+    async def _search(self, worker: Worker) -> object:
+        """What a worker's index finds of what was erased."""
+
+        def ask() -> object:
+            with Client(worker.home) as client:
+                return client.ask("memory.search", {"text": "what is the word"})
+
+        return await asyncio.to_thread(ask)
+
+    def _type(self, scope: str, mark: str) -> None:
+        """Add a line to the file by hand, as an editor saves it."""
+        path = SCOPES[scope].folder(self._workers.shared) / "memory" / "MEMORY.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = path.read_text() if path.exists() else ""
+        line = f"- {mark} was typed by hand, {next(self._words)} and {next(self._words)}\n"
+        new = path.with_name("MEMORY.md~")
+        new.write_text(text + ("" if text.endswith("\n") or not text else "\n") + line)
+        new.replace(path)
+        self.told.typed.append(mark)
+
+    async def _until(
+        self, scope: str, text: str, pattern: str, *, user: int = 0, again: bool = True
+    ) -> str:
+        """Say `text` until an answer to it matches; that answer."""
+        chat = SCOPES[scope].chat
+        while True:
+            sent = self._telegram.say(text, user=user or SCOPES[scope].user, chat=chat)
+
+            def answers(after: int = sent) -> list[str]:
+                later = (one for one in self._telegram.messages(chat) if one.message_id > after)
+                wanted = f"{pattern}|{_FAILED.pattern}" if again else pattern
+                return [one.text for one in later if re.search(wanted, one.text)]
+
+            found = await self._telegram.wait_for(answers, patience=_PATIENCE)
+            if re.search(pattern, found[0]):
+                return found[0]
+            self.done["commands given again"] += 1
+            await asyncio.sleep(0.2)
+
+    # Harm
+
+    def _at_phase(self, scope: str, phase: int) -> asyncio.Event | None:
+        """A scope is learned from: now and then harm the worker that does it, before it is answered
+        or while it writes what was."""
+        if not self._due or self._rng.random() < 0.5:
+            return None
+        kind, done = self._due.pop(), asyncio.Event()
+        before = self._rng.random() < 0.5
+        self._start(self._harm_holder(scope, kind, done, before=before))
+        return done if before else None
+
+    async def _harm_holder(
+        self, scope: str, kind: str, done: asyncio.Event, *, before: bool
+    ) -> None:
+        try:
+            name = await self._holder(scope)
+            if not before:
+                await asyncio.sleep(self._rng.uniform(0.0, 0.08))
+            await self._harm(next(one for one in self._workers.all if one.name == name), kind, done)
+        finally:
+            done.set()
+
+    async def _holder(self, scope: str) -> str:
+        """The name of the worker that has a scope's memory."""
+        query = "SELECT name FROM lease JOIN worker ON worker.id = worker WHERE scope = %s"
+        async with await psycopg.AsyncConnection.connect(self._dsn) as db:
+            row = await (await db.execute(query, (SCOPES[scope].name,))).fetchone()
+        return str(row[0]) if row else ""
+
+    async def _harm(self, worker: Worker, kind: str, done: asyncio.Event | None = None) -> None:
+        if worker.busy or not worker.is_ready:
+            self._due += [kind] if done else []
+            return
+        worker.busy = True
+        self.done[kind] += 1
+        numbers = {KILL: signal.SIGKILL, PAUSE: signal.SIGSTOP, END: signal.SIGTERM}
+        try:
+            worker.signal(numbers[kind])
+            if done is not None:
+                done.set()
+            if kind == PAUSE:
+                await asyncio.sleep(TTL + self._rng.uniform(1.0, 3.0))
+            else:
+                await self._workers.until_gone(worker)
+        finally:
+            worker.signal(signal.SIGCONT)
+        await asyncio.sleep(0.5)
+        await self._workers.until_ready(worker)
+        worker.busy = False
+
+    def _start(self, harm: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(harm)
+        self._harming.add(task)
+
+
+async def remember(
+    size: Remembering, seed: int, keep: str = "", dsn: str = ""
+) -> tuple[dict[str, object], list[str]]:
+    """Run it, on a database that is given or a new one; the figures, and what is not as
+    promised."""
+    rng = random.Random(seed)
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # clients that are killed
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory()))
+        dsn = dsn or stack.enter_context(team_database()).dsn
+        telegram = await stack.enter_async_context(FakeTelegram(webhook_retry=0.2))
+        model = Learner(rng)
+        server = await stack.enter_async_context(FakeOpenAI(model, latency=0.05))
+        workers = Workers(folder, [f"worker{number}" for number in range(1, size.workers + 1)])
+        balancer = await stack.enter_async_context(Balancer(workers, rng))
+        _configure(workers, dsn, server.base_url, balancer.url, telegram)
+        play = Play(workers, telegram, model, dsn, rng, size.harms)
+        stack.push_async_callback(workers.stop)
+        began = time.monotonic()
+        await workers.start()
+        await play.run(size.rounds)
+        await workers.stop()
+        faults = await asyncio.to_thread(faults_of_memory, workers.shared, play.told)
+        faults += [f"Telegram: {one}" for one in telegram.violations]
+    done = play.done
+    figures: dict[str, object] = {
+        "workers": size.workers,
+        "facts told": len(play.told.facts),
+        "lines typed by hand": len(play.told.typed),
+        "facts forgotten": len(play.told.forgotten),
+        "workers killed": done[KILL],
+        "workers stopped beyond their lease and continued": done[PAUSE],
+        "workers told to end": done[END],
+        "commands given again": done["commands given again"],
+        "workers that ended as others had taken over": sum(one.code == 75 for one in workers.ends),
+        "seconds": round(time.monotonic() - began),
+    }
+    return figures, faults
+
+
+def _configure(
+    workers: Workers, dsn: str, model: str, balancer: str, telegram: FakeTelegram
+) -> None:
+    for user in (1, 2):
+        telegram.person(user, first_name=f"P{user}")
+    telegram.group(SCOPES[GROUP].chat)
+    telegram.webhook.route = f"{balancer}/telegram"
+    in_groups = ("groups: open", f"allow_groups: {{'{SCOPES[GROUP].chat}': ['*']}}")
+    off = ("phone_number_id", "access_token", "app_secret", "verify_token")
+    workers.configure(
+        [dsn] * len(workers.all),
+        model=model,
+        balancer=balancer,
+        telegram="\n    ".join((telegram.base_url, *in_groups)),
+        token=TOKEN,
+        telegram_people=["1", "2"],
+        whatsapp_people=[],
+        whatsapp="\n    ".join(("transport: cloud", *(f"{key}: '1234567'" for key in off))),
+        has_telegram=True,
+        has_whatsapp=False,
+        has_api=False,
+        grace=2.0,
+        turns=16,
+    )

@@ -1,0 +1,206 @@
+"""What must be true of a team's shared folder after `bench.team.memory`, and what was said in it.
+
+Every mark says whose it is and how it came to be known: `bobd4` is the fourth fact that Bob told
+for Dream to learn, `c` is for consolidation, `h` a line that was typed by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from dulwich.objects import Blob, Commit
+from dulwich.repo import Repo
+
+from bench.team.model import MARK
+from bench.transcript import faults_of_transcript
+from nanobot.clock import SystemClock
+from nanobot.memory.documents import TRACKED
+from nanobot.memory.history import HistoryLog
+from nanobot.memory.repositories import repositories
+from nanobot.memory.version import CommitMessage
+from nanobot.security.paths import Root
+
+GROUP = "all"
+MARKS = re.compile(r"\b(ann|bob|all)([cdh])(\d+)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Speaking:
+    """Where a memory is spoken to: by `user` in `chat`, in the conversation `session`."""
+
+    name: str
+    user: int
+    chat: int
+    session: str
+
+    @property
+    def prefix(self) -> str:
+        """Of its files in the workspace."""
+        return "" if self.name == "owner" else f"{self.name}/"
+
+    def folder(self, shared: Path) -> Path:
+        """Where its files are."""
+        return shared / "workspace" / self.prefix
+
+    def has(self, path: str) -> bool:
+        """Whether a file of the shared folder lies in a place of this memory alone."""
+        stem = self.session.replace(":", "_")
+        places = (f"sessions/{stem}.", f"sessions/archive/{stem}/", f"workspace/{self.name}/")
+        return path.startswith(places)
+
+
+SCOPES = {
+    "ann": Speaking("owner", 1, 1, "telegram:1"),
+    "bob": Speaking("people/telegram_2", 2, 2, "telegram:2"),
+    GROUP: Speaking("groups/telegram_-3", 1, -3, "telegram:-3"),
+}
+
+
+@dataclass
+class Told:
+    """What was told, by its mark; what was typed by hand, and what was forgotten since; what was
+    said, by scope. `erased` is a word that was said everywhere; in the end the workers' indexes and
+    the database's tables held what is `kept` of it."""
+
+    facts: dict[str, str] = field(default_factory=dict)
+    typed: list[str] = field(default_factory=list)
+    forgotten: dict[str, str] = field(default_factory=dict)
+    said: dict[str, list[str]] = field(default_factory=dict)
+    erased: str = ""
+    kept: str = ""
+
+
+def faults_of_memory(shared: Path, told: Told) -> list[str]:
+    """All that is wrong; no worker runs."""
+    return [
+        *_of_the_facts(shared, told),
+        *_of_the_scopes(shared),
+        *_of_the_versions(shared),
+        *_of_the_history(shared),
+        *_of_the_conversations(shared, told),
+        *_of_what_was_erased(shared, told),
+        *(f"{path} was left" for path in shared.rglob("*.nanobot-tmp")),
+    ]
+
+
+def _of_the_facts(shared: Path, told: Told) -> Iterator[str]:
+    """Each fact and each typed line once; what was forgotten not at all."""
+    for scope, where in SCOPES.items():
+        memory = where.folder(shared) / "memory"
+        texts = [path.read_text() for path in [*memory.glob("*.md"), memory / "history.jsonl"]]
+        found = Counter[str]()
+        for path in (memory / "MEMORY.md", where.folder(shared) / "USER.md", memory / "retired.md"):
+            lines = path.read_text().splitlines() if path.exists() else []
+            for line in lines:
+                found.update({match[0] for match in MARKS.finditer(line)})
+        for mark in (*told.facts, *told.typed):
+            wanted = int(mark.startswith(scope) and mark not in told.forgotten)
+            if found[mark] != wanted:
+                yield f"{mark} stands {found[mark]} times in the memory of {scope}, not {wanted}"
+        for mark in told.forgotten:
+            if mark.startswith(scope) and any(re.search(rf"\b{mark}\b", text) for text in texts):
+                yield f"{mark} was forgotten and stands in a file of {scope}"
+
+
+def _of_the_scopes(shared: Path) -> Iterator[str]:
+    """Nothing of a scope is in a file of another one."""
+    for path in shared.rglob("*"):
+        inside = str(path.relative_to(shared))
+        if not path.is_file() or ".git/" in inside:
+            continue
+        owner = next((name for name, one in SCOPES.items() if one.has(inside)), "ann")
+        yield from _foreign(inside, path.read_bytes(), owner)
+
+
+def _foreign(place: str, content: bytes, owner: str) -> Iterator[str]:
+    names = {match[1] for match in MARKS.finditer(content.decode("utf-8", "replace"))}
+    if names - {owner}:
+        yield f"{place}, which is of {owner}, holds what is of {names - {owner}}"
+
+
+def _of_the_versions(shared: Path) -> Iterator[str]:
+    """Every object is whole and of its scope, numbers count up, the last version is what stands."""
+    found = repositories(shared / "state")
+    if len(found) != len(SCOPES):
+        yield f"versions are of {sorted(found)} alone"
+    for prefix, path in found.items():
+        if shutil.which("git"):
+            checking = subprocess.run(
+                ("git", "-C", str(path), "fsck", "--strict", "--full"),
+                check=False,
+                capture_output=True,
+                text=True,
+            )
+            if checking.returncode:
+                yield f"{path.name}: {checking.stderr}"
+        if (path / "intent.json").exists():
+            yield f"{path.name} has an open intent"
+        owner = next((name for name, one in SCOPES.items() if one.prefix == prefix), prefix)
+        with Repo(str(path)) as repo:
+            for identity in repo.object_store:
+                made = repo.object_store[identity]
+                made.check()
+                if isinstance(made, Blob | Commit):
+                    yield from _foreign(f"{prefix} {identity!r}", made.as_raw_string(), owner)
+            head = repo[repo.head()]
+            numbers = [
+                CommitMessage.parse(step.commit.message.decode()).number
+                for step in repo.get_walker()
+            ]
+            if any(newer <= older for newer, older in pairwise(numbers)):
+                yield f"{prefix}: versions are {numbers}"
+            assert isinstance(head, Commit)
+            yield from _of_what_stands(shared, prefix, repo, head)
+
+
+def _of_what_stands(shared: Path, prefix: str, repo: Repo, head: Commit) -> Iterator[str]:
+    from dulwich.object_store import iter_tree_contents
+
+    versions = {
+        entry.path.decode(): repo[entry.sha].as_raw_string()
+        for entry in iter_tree_contents(repo.object_store, head.tree)
+        if entry.path and entry.sha
+    }
+    for name in TRACKED:
+        path = shared / "workspace" / prefix / name
+        stands = path.read_bytes() if path.exists() else None
+        if versions.get(f"{prefix}{name}") != stands:
+            yield f"{prefix}{name} is not what its last version has"
+
+
+def _of_the_history(shared: Path) -> Iterator[str]:
+    """Cursors count up, and ranges join."""
+    for scope, where in SCOPES.items():
+        root = Root(shared / "workspace")
+        entries = HistoryLog(root, SystemClock(), prefix=where.prefix).entries()
+        if [one.cursor for one in entries] != list(range(1, len(entries) + 1)):
+            yield f"{scope}: cursors are {[one.cursor for one in entries]}"
+        if any(newer.first != older.last + 1 for older, newer in pairwise(entries)):
+            yield f"{scope}: ranges are {[(one.first, one.last) for one in entries]}"
+
+
+def _of_the_conversations(shared: Path, told: Told) -> Iterable[str]:
+    for scope, where in SCOPES.items():
+        said = told.said.get(scope, [])
+        yield from faults_of_transcript(shared, where.session, MARK, said)
+
+
+def _of_what_was_erased(shared: Path, told: Told) -> Iterator[str]:
+    """No file, index or table has it, and no version."""
+    if told.erased in told.kept:
+        yield f"{told.erased} was erased and an index or a table has it: {told.kept}"
+    for path in shared.rglob("*"):
+        if path.is_file() and told.erased.encode() in path.read_bytes():
+            yield f"{told.erased} was erased and is in {path.relative_to(shared)}"
+    for path in repositories(shared / "state").values():
+        with Repo(str(path)) as repo:
+            for identity in repo.object_store:
+                if told.erased.encode() in repo.object_store[identity].as_raw_string():
+                    yield f"{told.erased} was erased and is in {identity!r} of {path.name}"
