@@ -185,8 +185,8 @@ class Play:
     async def _tell(self, scope: str, mark: str) -> None:
         """Say a fact, and in the group something that somebody else says after it."""
         thing, place = next(self._words), next(self._words)
-        said = self.told.facts[mark] = f"{mark}: the {thing} of {mark} is a {place}"
-        await self._say(scope, f"know {said}")
+        self.told.facts[mark] = f"the {thing} of {mark} is a {place}"
+        await self._say(scope, f"know {mark}: {self.told.facts[mark]}")
         if scope == GROUP and self._rng.random() < 0.3:
             await self._say(scope, "hello", user=2)
 
@@ -198,8 +198,8 @@ class Play:
 
     async def _forget(self, scope: str, mark: str) -> None:
         """Have a fact forgotten, until nothing is left of it."""
-        words = self.told.facts.get(mark, mark).partition(": ")[2] or mark
-        self.told.forgotten[mark] = words
+        words = self.told.facts[mark]
+        self.told.forgotten.add(mark)
         while "Nothing that I" not in await self._until(
             scope, f"/forget {words}", "To be forgotten|Nothing that I"
         ):
@@ -243,11 +243,11 @@ class Play:
         path = SCOPES[scope].folder(self._workers.shared) / "memory" / "MEMORY.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text() if path.exists() else ""
-        line = f"- {mark} was typed by hand, {next(self._words)} and {next(self._words)}\n"
+        self.told.facts[mark] = f"{next(self._words)} of {mark} by {next(self._words)}"
+        line = f"- {self.told.facts[mark]}\n"
         new = path.with_name("MEMORY.md~")
         new.write_text(text + ("" if text.endswith("\n") or not text else "\n") + line)
         new.replace(path)
-        self.told.typed.append(mark)
 
     async def _until(
         self, scope: str, text: str, pattern: str, *, user: int = 0, again: bool = True
@@ -351,8 +351,7 @@ async def remember(
     done = play.done
     figures: dict[str, object] = {
         "workers": size.workers,
-        "facts told": len(play.told.facts),
-        "lines typed by hand": len(play.told.typed),
+        "facts told, or typed by hand": len(play.told.facts),
         "facts forgotten": len(play.told.forgotten),
         "workers killed": done[KILL],
         "workers stopped beyond their lease and continued": done[PAUSE],

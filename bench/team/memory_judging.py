@@ -65,13 +65,12 @@ SCOPES = {
 
 @dataclass
 class Told:
-    """What was told, by its mark; what was typed by hand, and what was forgotten since; what was
-    said, by scope. `erased` is a word that was said everywhere; in the end the workers' indexes and
+    """What was told or typed by hand, by its mark, and what was forgotten since; what was said, by
+    scope. `erased` is a word that was said everywhere; in the end the workers' indexes and
     the database's tables held what is `kept` of it."""
 
     facts: dict[str, str] = field(default_factory=dict)
-    typed: list[str] = field(default_factory=list)
-    forgotten: dict[str, str] = field(default_factory=dict)
+    forgotten: set[str] = field(default_factory=set)
     said: dict[str, list[str]] = field(default_factory=dict)
     erased: str = ""
     kept: str = ""
@@ -100,7 +99,7 @@ def _of_the_facts(shared: Path, told: Told) -> Iterator[str]:
             lines = path.read_text().splitlines() if path.exists() else []
             for line in lines:
                 found.update({match[0] for match in MARKS.finditer(line)})
-        for mark in (*told.facts, *told.typed):
+        for mark in told.facts:
             wanted = int(mark.startswith(scope) and mark not in told.forgotten)
             if found[mark] != wanted:
                 yield f"{mark} stands {found[mark]} times in the memory of {scope}, not {wanted}"
