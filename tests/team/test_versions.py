@@ -97,6 +97,7 @@ async def test_workers_one_version_apart_work_side_by_side_and_no_others(
         assert await first == "answer to m1"
         for number in range(2, 6):
             await _say(team, (one, two)[number % 2], number)
+        await team.lines("api:ann:talk")
         for worker in (one, two):
             assert "answer to m5" in str(await team.call(worker, "memory.search", text="m5"))
             assert "ann:talk" in str(await team.call(worker, "figures"))
