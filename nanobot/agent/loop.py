@@ -113,6 +113,8 @@ class AgentLoop:
 
     def is_stop(self, message: InboundMessage) -> bool:
         """Whether a message is a `/stop`."""
+        if not message.content.lstrip().startswith("/"):  # nor is it judged as a reply
+            return False
         match = self._commands.called_by(message)
         return match is not None and match[0].name == "stop"
 

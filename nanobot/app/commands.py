@@ -102,7 +102,7 @@ def register_commands(
         journal=stores.journal,
         clock=base.clock,
         questions=ForgetQuestions(
-            Root(stores.shared_state).place("questions.json"),
+            Root(stores.shared_state).place("questions"),
             base.clock,
             lambda: f"{secrets.randbelow(10_000):04}",
         ),

@@ -115,7 +115,7 @@ class Owned:
             journal=self.journal,
             clock=self.clock,
             questions=ForgetQuestions(
-                Root(self.folder / "state").place("questions.json"),
+                Root(self.folder / "state").place("questions"),
                 self.clock,
                 lambda: next(self._codes),
             ),

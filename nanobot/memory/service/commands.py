@@ -23,7 +23,6 @@ from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
-from nanobot.io import FileState, lstate_of
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER, Scopes, is_group
@@ -31,6 +30,7 @@ from nanobot.memory.search import Query
 from nanobot.memory.service import MemoryService, views
 from nanobot.memory.service.conversations import UNDO, ContinueCommand, DiscardCommand
 from nanobot.security.paths import Place
+from nanobot.session.records import stem_of
 from nanobot.text import shortened
 
 QUESTION_LIFETIME = timedelta(minutes=10)
@@ -57,85 +57,92 @@ class ForgetQuestions:
     """What is to be forgotten once the person says yes: by a code, or by `y` as their next message.
 
     A question holds for ten minutes, once, for who was asked and where, until they are asked
-    another one. The file at `place` keeps it over a restart or the end of a one-shot command. It
-    holds what is to be forgotten: it lists open questions only, and is gone where there is none.
-    One that was answered yes stays without its text until that is done: a crash runs the answer
-    again, and it must not go to the model then.
-    That it cannot be written is only logged: the questions then end with the process. Workers of a
-    team share the file, so it is read again where it changed. `new_code` makes codes: short, and
-    hard to guess.
+    another one. A file for each conversation in `folder` keeps it over a restart or the end of a
+    one-shot command; of a team, only the worker that has the conversation touches it. It holds what
+    is to be forgotten: it lists open questions only, and is gone where there is none. One that was
+    answered yes stays without its text until that is done: a crash runs the answer again, and it
+    must not go to the model then.
+    That it cannot be written is only logged: the questions then end with the process. `new_code`
+    makes codes: short, and hard to guess.
     """
 
-    def __init__(self, place: Place, clock: Clock, new_code: Callable[[], str]) -> None:
-        self._place, self._clock, self._new_code = place, clock, new_code
-        self._known: dict[str, ForgetQuestion] = {}
-        self._read_at: FileState | None = None
+    def __init__(self, folder: Place, clock: Clock, new_code: Callable[[], str]) -> None:
+        self._folder, self._clock, self._new_code = folder, clock, new_code
+        self._unsaved: dict[str, dict[str, ForgetQuestion]] = {}
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
+        if self._folder.stat() is not None:
+            for entry in self._folder.entries():
+                self._open(entry.name)  # what nobody answered goes
         code, until = self._new_code(), self._clock.now() + QUESTION_LIFETIME
         question = ForgetQuestion(code, text, scope, erase, message.event_id, until)
-        self._keep({**self._open(), _asker(message): question})
+        self._keep(_file(message), {**self._open(_file(message)), _asker(message): question})
         return code
 
     def confirmed(self, code: str, message: InboundMessage) -> ForgetQuestion | None:
         """What `code` says yes to, to be closed afterwards; without a text where it did before.
         None where it is unknown, old, closed, or somebody else's."""
-        question = self._open().get(_asker(message))
+        file, asker = _file(message), _asker(message)
+        question = self._open(file).get(asker)
         if question is None or question.code != code.strip().lower():
             return None
         begun = replace(question, text="", until=self._clock.now() + QUESTION_LIFETIME)
-        self._keep({**self._open(), _asker(message): begun})
+        self._keep(file, {**self._open(file), asker: begun})
         return question
 
     def close(self, question: ForgetQuestion, message: InboundMessage) -> None:
         """It is answered."""
-        self._keep({of: one for of, one in self._open().items()
-                    if (of, one.code) != (_asker(message), question.code)})  # fmt: skip
+        file = _file(message)
+        self._keep(file, {of: one for of, one in self._open(file).items()
+                          if (of, one.code) != (_asker(message), question.code)})  # fmt: skip
 
     def interpret_reply(self, message: InboundMessage) -> str:
         """The command that `y` or `n` stands for where a question was asked just before; empty for
         anything else that they say, after which it stands for nothing."""
-        asker, word = _asker(message), message.content.strip().lower()
-        question = self._open().get(asker)
+        file, asker, word = _file(message), _asker(message), message.content.strip().lower()
+        open_ = self._open(file)
+        question = open_.get(asker)
         if question is None or not question.is_last or question.message == message.event_id:
             return ""
         if word in _YES | _NO:
             return f"/forget {'--yes' if word in _YES else '--no'} {question.code}"
-        self._keep({**self._open(), asker: replace(question, is_last=False)})
+        self._keep(file, {**open_, asker: replace(question, is_last=False)})
         return ""
 
-    def _open(self) -> dict[str, ForgetQuestion]:
+    def _open(self, file: str) -> dict[str, ForgetQuestion]:
         """Those that hold still."""
-        if (state := self._state()) != self._read_at:
-            self._known, self._read_at = self._read(), state
-        known, now = self._known, self._clock.now()
+        known, now = self._unsaved.get(file) or self._read(file), self._clock.now()
         fresh = {of: one for of, one in known.items() if now < one.until <= now + QUESTION_LIFETIME}
         if fresh != known:
-            self._keep(fresh)
+            self._keep(file, fresh)
         return fresh
 
-    def _state(self) -> FileState | None:
-        return lstate_of(f"{self._place.root.path}/{self._place.relative}")
-
-    def _read(self) -> dict[str, ForgetQuestion]:
+    def _read(self, file: str) -> dict[str, ForgetQuestion]:
+        place = self._folder.child(file)
         try:
-            content = self._place.read_bytes(_LIMIT) or b"{}"
+            content = place.read_bytes(_LIMIT) or b"{}"
             return msgspec.convert(json.loads(content), dict[str, ForgetQuestion])
         except (NanobotError, ValueError, RecursionError) as error:
-            logger.warning("{}: open questions are dropped: {}", self._place.shown, error)
+            logger.warning("{}: open questions are dropped: {}", place.shown, error)
             return {}
 
-    def _keep(self, questions: dict[str, ForgetQuestion]) -> None:
-        self._known = questions
+    def _keep(self, file: str, questions: dict[str, ForgetQuestion]) -> None:
+        place = self._folder.child(file)
+        self._unsaved.pop(file, None)
         try:
             if questions:
-                self._place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
-            elif self._place.stat() is not None:
-                self._place.remove()
+                place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
+            elif place.stat() is not None:
+                place.remove()
         except NanobotError as error:
             logger.warning("open questions could not be saved: {}", error)
-        self._read_at = self._state()
+            self._unsaved[file] = questions
+
+
+def _file(message: InboundMessage) -> str:
+    """The name of the file for the conversation of a message."""
+    return f"{stem_of(message.session_key)}.json"
 
 
 def _asker(message: InboundMessage) -> str:

@@ -215,7 +215,7 @@ async def test_y_forgets_and_n_does_not_where_it_is_said_next(owned: Owned) -> N
 
 async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: Owned) -> None:
     await owned.remember("Ada likes blue.", "Ada likes red.")
-    asked = owned.folder / "state" / "questions.json"
+    asked = owned.folder / "state" / "questions" / "telegram_1.json"
     for word, answer in (("blue", "/forget --yes code1"), ("red", "y")):
         await owned.type(f"/forget {word}")
         owned.restart_commands()
@@ -225,6 +225,31 @@ async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: Owne
     asked.write_text('{"code9": {"text": "x"}, "broken')
     owned.restart_commands()
     assert "not valid" in await owned.type("/forget --yes code9")
+
+
+async def test_nobody_loses_a_question_because_others_are_asked(owned: Owned) -> None:
+    """Each in a worker of its own, which know nothing of each other."""
+    await owned.remember("Ada likes blue.", scope="people/telegram_7")
+    await owned.remember("Ada likes red.")
+    here = owned.registry
+    await owned.type("/forget red")
+    owned.restart_commands()
+    await owned.type("/forget blue", sender="7")
+    owned.registry, there = here, owned.registry
+    assert not owned.calls_a_command("hello", sender="8")
+    assert (await owned.type("y")).startswith("Forgotten: ")
+    owned.registry = there
+    assert (await owned.type("y", sender="7")).startswith("Forgotten: ")
+
+
+async def test_what_nobody_answered_goes_when_somebody_else_is_asked(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.", scope="people/telegram_7")
+    await owned.remember("Ada likes red.")
+    await owned.type("/forget blue", sender="7")
+    await owned.clock.advance(601)
+    await owned.type("/forget red")
+    files = (owned.folder / "state" / "questions").iterdir()
+    assert [path.name for path in files] == ["telegram_1.json"]
 
 
 async def test_a_question_of_one_worker_of_a_team_is_answered_at_another(owned: Owned) -> None:
@@ -247,7 +272,7 @@ async def test_what_a_crash_cut_short_is_to_be_said_again(owned: Owned, answer: 
     killed = patch.object(owned.service, "forget", side_effect=asyncio.CancelledError)
     with killed, pytest.raises(asyncio.CancelledError):
         await owned.type(answer)
-    assert "marzipan" not in (owned.folder / "state" / "questions.json").read_text()
+    assert "marzipan" not in (owned.folder / "state/questions/telegram_1.json").read_text()
     owned.restart_commands()
     assert "Say again what to forget" in await owned.type(answer)
     assert not owned.calls_a_command("y")
