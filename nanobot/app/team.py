@@ -51,9 +51,11 @@ def build_team_journal(settings: Settings, clock: Clock) -> PostgresJournal:
 
 
 def scope_of(scopes: Scopes, sessions: SessionManager, message: InboundMessage) -> str:
-    """Whose memory a message is answered with. Blocks for a file of the conversation."""
+    """Whose memory a message is answered with. Blocks for a file of the conversation, where it
+    depends on that."""
     key = message.session_key
-    return scopes.of_message(message, key, sessions.metadata_of(key))
+    metadata = sessions.metadata_of(key) if message.session_override else {}
+    return scopes.of_message(message, key, metadata)
 
 
 class Team:

@@ -2,7 +2,9 @@
 
 Rows carry the scope of memory that they belong to. Messages have it from `scope_of`, a turn from
 its messages, a part from the chat that gets it, as far as that chat has written, else from its
-turn. A worker handles the rows of scopes whose lease it holds, and asks for them by scope.
+turn. What is said into a conversation has the scope of what waits there, if anything does: the file
+of a new one does not tell yet whose it is. A worker handles the rows of scopes whose lease it
+holds, and asks for them by scope.
 """
 
 from __future__ import annotations
@@ -76,6 +78,9 @@ _ASKED = f"starts_with(turn_id, '{QUESTION}')"
 """Which rows of the outbox are questions to the owner."""
 _ENTRIES = f"channel, chat_id, event_id, scope, {ENTRY}"
 _SELECT_ENTRIES = f"SELECT {_ENTRIES} FROM inbox WHERE {WAITING_MESSAGES} AND {MAY_BEGIN}"
+_OF_CONVERSATION = f"""coalesce(
+    (SELECT min(scope) FROM inbox WHERE {WAITING_MESSAGES} AND session_key = %s),
+    (SELECT nullif(min(scope), '') FROM unfiled WHERE session_key = %s), %s)"""
 _SELECT_PARTS = f"SELECT scope, {PART} FROM outbox WHERE {OPEN_PARTS} AND state != 'dead'"
 
 
@@ -457,13 +462,14 @@ class PostgresJournal(Looking):
         return await self.database.run(work, until_stored=True)
 
     async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
+        scope, values = self._scope_of(if_lost)
         await self._run(
-            "INSERT INTO helper (id, scope, started_at, if_lost, worker)"
-            " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (id) DO UPDATE SET"
+            "INSERT INTO helper (id, started_at, if_lost, worker, scope)"
+            f" VALUES (%s, %s, %s, %s, {scope}) ON CONFLICT (id) DO UPDATE SET"
             " started_at = excluded.started_at, if_lost = excluded.if_lost,"
             " worker = excluded.worker",
-            *(helper_id, self.scope_of(if_lost), self._clock.now().isoformat()),
-            *(encode_event(if_lost), self.database.worker),
+            *(helper_id, self._clock.now().isoformat(), encode_event(if_lost)),
+            *(self.database.worker, *values),
         )
 
     async def remove_helper(self, helper_id: str) -> None:
@@ -525,6 +531,13 @@ class PostgresJournal(Looking):
     async def erase(self, redact: Redact) -> int:
         return await erase(self.database, redact)
 
+    def _scope_of(self, message: InboundMessage) -> tuple[str, tuple[str, ...]]:
+        """An expression for the scope of a message, and its values."""
+        scope, key = self.scope_of(message), message.session_override
+        if key and not message.scope:
+            return _OF_CONVERSATION, (key, key, scope)
+        return "%s::text", (scope,)
+
     async def _run(self, statement: str, *values: object) -> None:
         """Run one statement; returns once that is durable."""
         await self.database.run(lambda db: execute(db, statement, *values))
@@ -542,30 +555,32 @@ class PostgresJournal(Looking):
     ) -> tuple[InboxEntry, ...]:
         sent = []
         for message in messages:
-            scope, place = self.scope_of(message), f"{message.channel}:{message.chat_id}"
+            (scope, values), place = self._scope_of(message), f"{message.channel}:{message.chat_id}"
             # A chat's row that is right is not locked, so that workers which take messages of the
             # same chats do not wait for each other.
             cursor = await execute(
                 db,
-                "WITH chat AS (SELECT WHERE NOT %s),"
-                " moved AS (UPDATE conversation SET scope = %s FROM chat"
-                " WHERE key = %s AND scope != %s),"
-                " met AS (INSERT INTO conversation SELECT %s, %s FROM chat ON CONFLICT DO NOTHING)"
+                f"WITH whose AS (SELECT {scope} AS scope),"
+                " chat AS (SELECT scope FROM whose WHERE NOT %s),"
+                " moved AS (UPDATE conversation SET scope = chat.scope FROM chat"
+                " WHERE key = %s AND conversation.scope != chat.scope),"
+                " met AS (INSERT INTO conversation SELECT %s, scope FROM chat"
+                " ON CONFLICT DO NOTHING)"
                 " INSERT INTO inbox (channel, chat_id, event_id, session_key, group_id,"
-                " received_at, payload, scope, worker)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
-                " ON CONFLICT (channel, chat_id, event_id) DO NOTHING RETURNING id",
-                *(message.is_background, scope, place, scope, place, scope),
+                " received_at, payload, worker, scope)"
+                " SELECT %s, %s, %s, %s, %s, %s, %s, %s::bigint, scope FROM whose"
+                " ON CONFLICT (channel, chat_id, event_id) DO NOTHING RETURNING id, scope",
+                *(*values, message.is_background, place, place),
                 *(message.channel, message.chat_id, message.event_id, message.session_key),
-                *(message.group_id, now.isoformat(), encode_event(message), scope),
+                *(message.group_id, now.isoformat(), encode_event(message)),
                 self.database.worker if message.channel in AFFINE else None,
             )
-            sent.append((message, scope, cursor))
-        stored = [(message, scope, await cursor.fetchone()) for message, scope, cursor in sent]
+            sent.append((message, cursor))
+        stored = [(message, await cursor.fetchone()) for message, cursor in sent]
         since = now.timestamp()
         return tuple(
-            InboxEntry(row[0], message, received_at=since, scope=scope)
-            for message, scope, row in stored
+            InboxEntry(row[0], message, received_at=since, scope=row[1])
+            for message, row in stored
             if row
         )
 

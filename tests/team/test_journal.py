@@ -298,6 +298,22 @@ async def test_what_all_workers_use_is_summed(
     assert await journal.learning_usage(day) == UsageTotals(3, 15, 0, 3)
 
 
+async def test_what_is_said_into_a_new_conversation_goes_where_its_first_message_waits(
+    journal: PostgresJournal, other: PostgresJournal, team_database: str
+) -> None:
+    """Its file cannot tell yet whose it is."""
+    (first,) = await journal.receive("fake", (ANNA,))
+    report = replace(ANNA, sender_id="nanobot", event_id="1", session_override=ANNA.session_key)
+    await journal.add_helper("h1", report)
+    assert sql(team_database, "SELECT scope FROM helper") == [("person:anna",)]
+    claim(journal, "t1", first)
+    assert [one.scope for one in await other.receive("fake", (report,))] == ["person:anna"]
+    await journal.complete(done("t1", first, session_key=ANNA.session_key, lines="line\n"))
+    sql(team_database, "DELETE FROM inbox")
+    later = replace(report, event_id="2")
+    assert [one.scope for one in await other.receive("fake", (later,))] == ["person:anna"]
+
+
 async def test_a_notice_waits_until_something_reaches_its_chat(
     journal: PostgresJournal,
 ) -> None:
