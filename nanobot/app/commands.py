@@ -124,6 +124,10 @@ _MOVED = (
     " It is removed here. Delete your message in the chat as well. What the chat platform and the"
     " model's provider keep of it is out of my reach, so a new key is safer."
 )
+_MOVED_HERE = (
+    "Only the worker {worker} has it: before `${{{first}}}` stands in config.yaml, copy the line"
+    " from {path} there into secrets.env in the home of every other worker."
+)
 
 
 _SHORTEST = 16
@@ -183,6 +187,9 @@ class TypedKeys:
             assert isinstance(still, list)
             left += [str(one) for one in still if not str(one).startswith(SECRETS_FILE)]
         lines = [_MOVED.format(names=", ".join(names), first=names[0])]
+        if (team := self._base.team) is not None:
+            worker = team.membership.name
+            lines.append(_MOVED_HERE.format(worker=worker, path=self._path, first=names[0]))
         if left:
             lines += ["It is still in:", *(f"- {one}" for one in dict.fromkeys(left))]
         return Answer("\n".join(lines))

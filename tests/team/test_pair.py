@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from bench.team.model import author
 from nanobot.bus.events import InboundMessage, encode_event
 from nanobot.cli.client import Client
 from nanobot.clock import SystemClock
+from nanobot_cli.wire import Reply
 from tests.doubles.openai.answers import ChatRequest
 from tests.doubles.openai.server import Scripted
 from tests.team.pair import pair
@@ -195,6 +197,30 @@ async def test_a_turn_is_stopped_from_the_terminal_of_any_worker(
 def _say(home: Path, text: str, session: str) -> None:
     with Client(home) as client:
         client.send_message(text, session)
+
+
+async def test_a_key_is_moved_into_the_file_of_one_worker_and_that_is_said(
+    team_database: str, tmp_path: Path
+) -> None:
+    key = "sk-proj-" + "aB3dE5" * 6
+    async with pair(tmp_path, team_database, author) as team:
+        one, two = team.both
+        await asyncio.to_thread(_answer, one.home, f"m1: my key is {key}")
+        told = await asyncio.to_thread(_answer, one.home, "/secret move")
+        secrets = one.home / "secrets.env"
+        assert f"{secrets} there into secrets.env in the home of every other" in told
+        assert key in secrets.read_text()
+        assert not (two.home / "secrets.env").exists()
+
+
+def _answer(home: Path, text: str) -> str:
+    with Client(home) as client:
+        client.send_message(text, "cli:direct")
+        while select.select([client], [], []):
+            for event in client.arrived():
+                if isinstance(event, Reply):
+                    return event.text
+    raise AssertionError
 
 
 async def test_a_helper_that_went_with_its_worker_is_reported(
