@@ -28,18 +28,18 @@ IS_LOST = "NOT EXISTS (SELECT FROM worker WHERE worker.id = helper.worker)"
 
 # Each partial index is used only where its condition stands here word for word, beside ours.
 _FREE = f"""
-    SELECT scope FROM (
-        SELECT unnest(%s::text[]) AS scope
-        UNION SELECT scope FROM inbox WHERE state IN ('received', 'working')
-            AND state IN ('received', 'working', 'failed') AND {MAY_BEGIN}
-        UNION SELECT scope FROM outbox WHERE state IN ('pending', 'sending')
+    SELECT scope, min(since) FROM (
+        SELECT unnest(%s::text[]) AS scope, -1 AS since
+        UNION ALL SELECT scope, min(id) FROM inbox WHERE state IN ('received', 'working')
+            AND state IN ('received', 'working', 'failed') AND {MAY_BEGIN} GROUP BY scope
+        UNION ALL SELECT scope, 0 FROM outbox WHERE state IN ('pending', 'sending')
             AND state IN ('pending', 'sending', 'dead') AND NOT starts_with(scope, '{SINGLE}')
-        UNION SELECT scope FROM unfiled
-        UNION SELECT scope FROM helper WHERE {IS_LOST}
+        UNION ALL SELECT scope, 0 FROM unfiled
+        UNION ALL SELECT scope, 0 FROM helper WHERE {IS_LOST}
     ) AS wanted
     WHERE NOT EXISTS (
         SELECT FROM lease WHERE lease.scope = wanted.scope AND lease.worker IS NOT NULL
-    ) LIMIT %s
+    ) GROUP BY scope ORDER BY 2 LIMIT %s
 """
 _CLAIM = """
     INSERT INTO lease (scope, worker) SELECT scope, %s FROM unnest(%s::text[]) AS scope
@@ -55,13 +55,14 @@ class Leases:
         self._database = database
 
     async def free(self, named: Collection[str], limit: int) -> list[str]:
-        """At most `limit` free scopes for which something is to be done; those that are `named`
-        and free are among them in any case. Raises `StorageError`."""
+        """Those of the scopes `named` that are free, and at most `limit` other free ones for which
+        something is to be done, whose first message waits longest. Raises `StorageError`."""
         rows = await self._database.read(
             *(_FREE, sorted(named), self._database.worker or 0, len(named) + limit),
             after_writes=False,
         )
-        return [scope for (scope,) in rows]
+        mine = sum(since < 0 for _, since in rows)
+        return [scope for scope, _ in rows[: mine + limit]]
 
     async def claim(self, scopes: Collection[str]) -> dict[str, bool]:
         """Those of `scopes` that were free, and are this worker's now; whether their last worker

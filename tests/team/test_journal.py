@@ -298,6 +298,16 @@ async def test_what_all_workers_use_is_summed(
     assert await journal.learning_usage(day) == UsageTotals(3, 15, 0, 3)
 
 
+async def test_who_waits_longest_is_next_beside_what_is_needed(journal: PostgresJournal) -> None:
+    people = [f"p{number:02}" for number in reversed(range(50))]
+    for one in people:
+        await journal.receive("fake", (replace(HELLO, sender_id=one, chat_id=one, event_id=one),))
+    leases, first = Leases(journal.database), [f"person:{one}" for one in people]
+    await leases.claim(("held",))
+    assert await leases.free(("held", "zzz"), 0) == ["zzz"]
+    assert await leases.free(("held", "zzz"), 2) == ["zzz", *first[:2]]
+
+
 async def test_what_is_said_into_a_new_conversation_goes_where_its_first_message_waits(
     journal: PostgresJournal, other: PostgresJournal, team_database: str
 ) -> None:
