@@ -26,6 +26,9 @@ TURN: ContextVar[str] = ContextVar("turn", default="")
 """The id of the turn that a task works for; lines in the log carry it. Tasks and threads inherit
 it from what starts them."""
 
+SCOPES: ContextVar[tuple[str, ...]] = ContextVar("scopes", default=())
+"""In a team, the scopes of memory that a task works on; inherited likewise."""
+
 SWITCH_SECONDS = 0.002
 """Python's switch interval while a gateway runs: how long the event loop waits, several times in a
 turn, for a thread that computes and is not `paced`."""

@@ -25,7 +25,7 @@ from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
 from nanobot.session.records import is_internal
-from nanobot.tasks import TURN
+from nanobot.tasks import SCOPES, TURN
 
 LONGEST_PAUSE = 3600.0
 """Seconds that a start waits at most for a model that was out: a stored time further away tells of
@@ -154,6 +154,7 @@ class AgentLoop:
         the conversation without an answer: an edit of what was answered already must not run any
         tool again."""
         message = entry.message
+        SCOPES.set((entry.scope,))
         try:
             chat = (message.channel, message.chat_id)
             if message.edits and not await self._journal.has_received(*chat, message.edits):
@@ -235,6 +236,7 @@ class AgentLoop:
         """Handle what bypasses the lanes, again later where the disk refuses it. A command may read
         the session there but must not stage anything on it."""
         message = entry.message
+        SCOPES.set((entry.scope,))
         match = None if message.deletes else self._commands.called_by(message)
         try:
             if match is None:

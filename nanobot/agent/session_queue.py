@@ -35,8 +35,9 @@ class Lanes:
     for jobs that mostly wait)."""
 
     def __init__(self, limit: int = 0) -> None:
-        self._slots = asyncio.Semaphore(limit) if limit else None
+        self._limit, self._slots = limit, asyncio.Semaphore(limit) if limit else None
         self._holding: set[str] = set()
+        self._pausing: set[str] = set()
         self._waiting: dict[str, deque[Job]] = {}
         self._workers = Background()
         self._closed = False
@@ -73,6 +74,11 @@ class Lanes:
         """How many jobs of a key have not begun."""
         return len(self._waiting.get(key, ()))
 
+    @property
+    def room(self) -> int:
+        """How many more keys could have a job that runs at once."""
+        return max(0, self._limit - len(self._waiting) + len(self._pausing))
+
     async def run(self, key: str, job: Job | None = None) -> None:
         """Run `job` after all that is there for `key` now, and raise what it raises; without one,
         return when the jobs that are there have run."""
@@ -98,9 +104,11 @@ class Lanes:
         """For the job of `key` that runs: while inside it waits for a person, and another lane's
         job may run in its place."""
         self._release(key)
+        self._pausing.add(key)
         try:
             yield
         finally:
+            self._pausing.discard(key)
             await self._acquire(key)
 
     async def _work(self, key: str) -> None:

@@ -277,8 +277,8 @@ class Base:
         self.scopes = scopes = build_scopes(settings, self.access)
         self.commands = CommandRegistry(is_owner=scopes.is_owner)
         self.bus = MessageBus(stores.journal)
-        self.team = build_team(self)
         self.lanes = Lanes(settings.agent.max_concurrent_turns)
+        self.team = build_team(self)
         self.screen = Screen(self.outlets)
         self.splitter = MessageSplitter(self.outlets, stores.media)
         configured = [name for name, one in settings.channels.items() if one.enabled]
@@ -304,6 +304,7 @@ def build_team(base: Base) -> Team | None:
         base.stores.sessions,
         base.bus,
         base.clock,
+        base.lanes,
     )
 
 

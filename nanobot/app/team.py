@@ -12,7 +12,7 @@ import msgspec
 from loguru import logger
 
 from nanobot.agent.loop import AgentLoop
-from nanobot.agent.session_queue import SessionQueue
+from nanobot.agent.session_queue import Lanes, SessionQueue
 from nanobot.bus.events import (
     Address,
     ApprovalAnswer,
@@ -71,19 +71,13 @@ class Team:
         sessions: SessionManager,
         bus: MessageBus,
         clock: Clock,
+        lanes: Lanes,
     ) -> None:
         self._settings, self._journal, self._sessions = settings, journal, sessions
         self._access, self._scopes = access, scopes
         self.membership = Membership(journal.database.address, settings.team.name)
         journal.scope_of = partial(scope_of, scopes, sessions)
-        self.worker = TeamWorker(
-            journal,
-            self.membership,
-            settings.shared,
-            bus,
-            clock,
-            settings.agent.max_concurrent_turns,
-        )
+        self.worker = TeamWorker(journal, self.membership, settings.shared, bus, clock, lanes)
 
     def share_questions(self, approvals: Approvals, dispatcher: Dispatcher) -> None:
         """Let questions to the owner be answered at any worker."""

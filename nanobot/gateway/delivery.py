@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
 
@@ -61,6 +61,11 @@ class Dispatcher:
         self._questions: OrderedDict[str, tuple[OutboundPart, Receipt]] = OrderedDict()
         self.pass_on: Callable[[Sequence[OutboxPart]], None] = self.submit
         """Where parts go that a delivery brings: a worker of a team notes what it has in hand."""
+
+    @property
+    def channels(self) -> Collection[str]:
+        """Those that are on."""
+        return self._channels.keys()
 
     def submit(self, parts: Sequence[OutboxPart]) -> None:
         """Deliver these, each after what was submitted for its chat before."""

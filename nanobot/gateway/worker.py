@@ -11,7 +11,8 @@ Invariants:
 
 - What is delivered belongs to a scope of this worker, and is delivered once: `_Scope` has the ids
   of all that was, until a look finds them ended.
-- A scope is given back only when nothing of it is under way here and all of it is stored.
+- A scope is given back only when nothing of it is under way here, in a thread neither, and all of
+  it is stored.
 - Within a look, messages are delivered in the platform's order, not in that of their commits.
 """
 
@@ -29,14 +30,18 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Thread
+from typing import Any, ParamSpec, TypeVar
 
 from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.agent.loop import AgentLoop
+from nanobot.agent.session_queue import Lanes
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Leftovers, OutboxPart
 from nanobot.bus.queue import MessageBus
@@ -44,21 +49,23 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.delivery import Dispatcher
 from nanobot.session.manager import SessionManager
-from nanobot.tasks import Background
+from nanobot.tasks import SCOPES, Background
 from nanobot.team.folder import clear_temporaries
 from nanobot.team.journal import AFFINE, PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.membership import Membership
 from nanobot.team.waking import Waking
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _LOOK_SECONDS = 0.5
 _REST_SECONDS = 20.0
 """How long a scope stays here after the last thing that was done for it."""
-_MOST_CLAIMED = 200
 _YIELD_SECONDS = 0.3
 """How long what was given to a worker that needs it is not claimed back."""
 _CLOSE_SECONDS = 3.0
-"""How long the end waits for the database."""
+"""How long the end waits for calls in threads, and then for the database."""
 _PATIENCE = 15.0
 """Seconds until somebody who needs a scope that another worker has is refused."""
 
@@ -68,6 +75,26 @@ class Single(Struct, frozen=True):
 
     start: Callable[[], None]
     stop: Callable[[], Awaitable[None]]
+
+
+class _Threads(ThreadPoolExecutor):
+    """Those of the event loop. A call in one goes on when the task is cancelled that waits for it:
+    `calls` are those under way, each with the scopes that it works on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: dict[Future[Any], tuple[str, ...]] = {}
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        call = super().submit(fn, *args, **kwargs)
+        self.calls[call] = SCOPES.get()
+        call.add_done_callback(self.calls.pop)
+        return call
+
+    @property
+    def scopes(self) -> set[str]:
+        """The scopes that some call works on."""
+        return {scope for scopes in list(self.calls.values()) for scope in scopes}
 
 
 class _Scope(Struct):
@@ -89,7 +116,7 @@ class _Scope(Struct):
 
 
 class TeamWorker:
-    """The scopes of this worker. `most` is how many turns run at once."""
+    """The scopes of this worker. `lanes` are those of its turns."""
 
     def __init__(
         self,
@@ -98,15 +125,16 @@ class TeamWorker:
         shared: Path,
         bus: MessageBus,
         clock: Clock,
-        most: int,
+        lanes: Lanes,
     ) -> None:
         self._journal, self._membership, self._bus = journal, membership, bus
-        self._clock, self._most, self._shared = clock, most, shared
+        self._clock, self._lanes, self._shared = clock, lanes, shared
         self._leases = Leases(journal.database)
         self.waking = Waking(journal.database.address, self._heard)
         self.listeners: dict[str, Callable[[str], None]] = {}
         """Who else is told of what other workers say, by its kind."""
         self._background = Background()
+        self._threads = _Threads()
         self._scopes: dict[str, _Scope] = {}
         self._claimed: dict[str, bool] = {}
         """What is this worker's and was not taken up yet; whether its last worker died."""
@@ -149,6 +177,7 @@ class TeamWorker:
 
     async def start(self) -> None:
         """Look for work from now on."""
+        asyncio.get_running_loop().set_default_executor(self._threads)
         self.waking.start()
         self._background.start(self._look_forever(), name="scopes of this worker")
 
@@ -165,11 +194,16 @@ class TeamWorker:
         self._look_soon()
 
     async def close(self) -> None:
-        """Give back everything; for when all that was begun has ended and is stored."""
+        """Give back everything; for when all that was begun has ended and is stored. What does not
+        end keeps its scopes until the process does."""
         if not self._membership.id:
             return
         await self._background.drain(0)
-        names = set(self._scopes)
+        calls = list(self._threads.calls)
+        await asyncio.to_thread(wait, calls, _CLOSE_SECONDS)
+        used = {name for name, one in self._scopes.items() if one.used}
+        busy = self._threads.scopes | used
+        names = self._scopes.keys() - busy
         self._scopes.clear()
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
@@ -179,7 +213,16 @@ class TeamWorker:
         except (StorageError, TimeoutError) as error:
             logger.warning("other workers take over when this one is taken to be dead: {}", error)
         await self.waking.close()
-        await asyncio.to_thread(self._membership.leave)
+        if busy:
+            logger.warning("other workers get {} when what is done there has ended", sorted(busy))
+        if not used:
+            leaving = Thread(target=self._leave, args=(calls,), name="leave")
+            leaving.start()
+            await asyncio.to_thread(leaving.join, _CLOSE_SECONDS)
+
+    def _leave(self, calls: Collection[Future[Any]]) -> None:
+        wait(calls)
+        self._membership.leave()
 
     def has(self, scope: str) -> bool:
         """Whether the scope is this worker's."""
@@ -203,9 +246,12 @@ class TeamWorker:
             ) from None
         finally:
             self._needed[scope] -= 1
+        before = SCOPES.get()
+        SCOPES.set((*before, scope))
         try:
             yield
         finally:
+            SCOPES.set(before)
             held.used -= 1
             if held.leaving:
                 self._look_soon()
@@ -230,17 +276,19 @@ class TeamWorker:
 
     def _send(self, parts: Sequence[OutboxPart]) -> None:
         """Parts that were stored here: those of a scope of this worker go out at once."""
-        mine = []
-        for item in parts:
-            scope = self._scopes.get(item.scope)
-            if scope is None:
-                self._news.add(item.scope)
-            elif item.id not in scope.parts:
-                scope.parts.add(item.id)
-                mine.append(item)
-            self._all_due = self._all_due or (scope is not None and scope.leaving)
-        self._dispatcher.submit(mine)
+        mine = [item for item in parts if item.scope in self._scopes]
+        self._news |= {item.scope for item in parts} - self._scopes.keys()
+        self._all_due = self._all_due or any(self._scopes[item.scope].leaving for item in mine)
+        self._submit(mine)
         self._woken.set()
+
+    def _submit(self, parts: Sequence[OutboxPart]) -> None:
+        """Have parts sent, each once. One for a channel that is off waits, and keeps no scope."""
+        new = [item for item in parts if item.id not in self._scopes[item.scope].parts]
+        self._dispatcher.submit(new)
+        for item in new:
+            if item.part.channel in self._dispatcher.channels:
+                self._scopes[item.scope].parts.add(item.id)
 
     def _heard(self, kind: str, name: str) -> None:
         """Another worker said something."""
@@ -307,15 +355,13 @@ class TeamWorker:
             await asyncio.to_thread(self._refresh)
 
     async def _claim(self) -> None:
-        """Claim what is free and waits, as much as can be handled here, and ask for what is needed
-        here and another worker has."""
+        """Claim what is free and waits, as much as can begin here at once, so that a worker which
+        has less to do finds the rest; ask for what is needed here and another worker has."""
         now = self._clock.monotonic()
         self._yielded = {name: until for name, until in self._yielded.items() if now < until}
         wanted = self._lacked - self._yielded.keys()
         lacking = wanted | (self._singles.keys() - self._scopes.keys())
-        busy = sum(bool(one.entries) for one in self._scopes.values())
-        room = max(0, min(2 * self._most - busy, _MOST_CLAIMED))
-        found = await self._leases.free(lacking, room)
+        found = await self._leases.free(lacking, self._lanes.room, self._dispatcher.channels)
         if free := [name for name in found if name not in self._yielded]:
             claimed = await self._leases.claim(free)
             self._claimed |= claimed
@@ -377,14 +423,12 @@ class TeamWorker:
 
     def _resume(self, leftovers: Leftovers) -> None:
         """Hand out what an earlier worker left: what it had not begun like any message."""
-        for item in leftovers.parts:
-            self._scopes[item.scope].parts.add(item.id)
         by_session: dict[str, list[InboxEntry]] = {}
         for entry in leftovers.entries:
             scope = self._scopes[entry.scope]
             scope.entries |= {entry.id, *(one.id for one in entry.joined)}
             by_session.setdefault(entry.message.session_key, []).append(entry)
-        self._dispatcher.submit(leftovers.parts)
+        self._submit(leftovers.parts)
         resumed: list[InboxEntry] = []
         fresh: list[InboxEntry] = []
         for entries in by_session.values():
@@ -406,7 +450,8 @@ class TeamWorker:
         asked = {name: set(ids) for name, ids in self._asked.items() if name in before}
         known = {id for entries, _ in before.values() for id in entries}
         known_parts = {id for _, parts in before.values() for id in parts}
-        found = await self._journal.open_work(before.keys(), known, known_parts)
+        channels = self._dispatcher.channels
+        found = await self._journal.open_work(before.keys(), known, known_parts, channels)
         for name, (entries, parts) in before.items():
             scope = self._scopes[name]
             scope.entries -= entries - found.entry_ids
@@ -421,31 +466,25 @@ class TeamWorker:
             self._asked[name] -= (ids - found.entry_ids) | self._scopes[name].entries
             if not self._asked[name]:
                 del self._asked[name]
-        items = []
-        for item in found.parts:
-            owner = self._scopes[item.scope]
-            if item.id not in owner.parts and not owner.leaving:
-                owner.parts.add(item.id)
-                items.append(item)
-        self._dispatcher.submit(items)
+        self._submit([item for item in found.parts if not self._scopes[item.scope].leaving])
 
     async def _give_back(self) -> None:
-        """Let others have what rests."""
-        now, ready = self._clock.monotonic(), []
+        """Let others have what rests; at once, where no more turns can begin here."""
+        rest = _REST_SECONDS if self._lanes.room else 0.0
+        now, ready, in_threads = self._clock.monotonic(), [], self._threads.scopes
         for name, one in self._scopes.items():
-            if one.is_busy:
+            if one.is_busy or name in in_threads:
                 one.rests_since = now
                 if one.leaving and not self._ending.is_set() and now - one.asked_at > _PATIENCE:
                     # Who asked has given up, and what waits here must not wait for long work.
                     one.leaving, one.stays_until = False, now + _PATIENCE
-            elif one.leaving or (
-                name not in self._singles and now - one.rests_since > _REST_SECONDS
-            ):
+            elif one.leaving or (name not in self._singles and now - one.rests_since > rest):
                 ready.append(name)
         if not ready:
             return
         unfiled = await self._journal.unfiled_scopes(ready)
-        ready = [n for n in ready if n not in unfiled and not self._scopes[n].is_busy]
+        unfit = unfiled | self._threads.scopes
+        ready = [n for n in ready if n not in unfit and not self._scopes[n].is_busy]
         for name in ready:
             if self._scopes.pop(name).leaving:
                 self._yielded[name] = now + _YIELD_SECONDS

@@ -348,18 +348,24 @@ class PostgresJournal(Looking):
         return Leftovers(lines, gather_turns(entries, steps), parts)
 
     async def open_work(
-        self, scopes: Collection[str], entry_ids: Collection[int], part_ids: Collection[int]
+        self,
+        scopes: Collection[str],
+        entry_ids: Collection[int],
+        part_ids: Collection[int],
+        channels: Collection[str],
     ) -> OpenWork:
-        """What is open in these scopes; what this process was given before is in `entry_ids` and
-        `part_ids`."""
+        """What is open in these scopes, as far as parts are for `channels`; what this process was
+        given before is in `entry_ids` and `part_ids`."""
         names, me = list(scopes), self.database.worker or 0
         new = "CASE WHEN state IN ('received', 'pending') AND id != ALL(%s)"
         new += " THEN coalesce(payload, '') END"
         here = "AND scope = ANY(%s) ORDER BY id"
         query = f"{_SELECT_ENTRIES} {here}".replace("payload", new)
         rows = await self.database.read(query, list(entry_ids), me, names, after_writes=False)
-        query = f"{_SELECT_PARTS} {here}".replace("payload", new)
-        sent = await self.database.read(query, list(part_ids), names, after_writes=False)
+        query = f"{_SELECT_PARTS} AND channel = ANY(%s) {here}".replace("payload", new)
+        sent = await self.database.read(
+            query, list(part_ids), list(channels), names, after_writes=False
+        )
         entries, broken = _read_entries(
             [row for row in rows if row[4] is not None], recovered=False
         )

@@ -33,7 +33,8 @@ _FREE = f"""
         UNION ALL SELECT scope, min(id) FROM inbox WHERE state IN ('received', 'working')
             AND state IN ('received', 'working', 'failed') AND {MAY_BEGIN} GROUP BY scope
         UNION ALL SELECT scope, 0 FROM outbox WHERE state IN ('pending', 'sending')
-            AND state IN ('pending', 'sending', 'dead') AND NOT starts_with(scope, '{SINGLE}')
+            AND state IN ('pending', 'sending', 'dead') AND channel = ANY(%s)
+            AND NOT starts_with(scope, '{SINGLE}')
         UNION ALL SELECT scope, 0 FROM unfiled
         UNION ALL SELECT scope, 0 FROM helper WHERE {IS_LOST}
     ) AS wanted
@@ -54,13 +55,14 @@ class Leases:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def free(self, named: Collection[str], limit: int) -> list[str]:
+    async def free(
+        self, named: Collection[str], limit: int, channels: Collection[str] = ()
+    ) -> list[str]:
         """Those of the scopes `named` that are free, and at most `limit` other free ones for which
-        something is to be done, whose first message waits longest. Raises `StorageError`."""
-        rows = await self._database.read(
-            *(_FREE, sorted(named), self._database.worker or 0, len(named) + limit),
-            after_writes=False,
-        )
+        something is to be done, as parts for `channels` that wait, and whose first message waits
+        longest. Raises `StorageError`."""
+        values = sorted(named), self._database.worker or 0, list(channels), len(named) + limit
+        rows = await self._database.read(_FREE, *values, after_writes=False)
         mine = sum(since < 0 for _, since in rows)
         return [scope for scope, _ in rows[: mine + limit]]
 

@@ -109,11 +109,12 @@ async def pair(
     people: Sequence[str] = ("ann",),
     latency: float = 0.0,
     pace: float = 0.0,
+    turns: int = 16,
     prepare: Callable[[Path], None] = lambda shared: None,
     later: Mapping[str, Path] = MappingProxyType({}),
 ) -> AsyncIterator[Pair]:
-    """Both of them, serving; `people` have numbers on Telegram from 1 on, and the first is the
-    owner. `prepare` is given the shared folder before they start. Where there are workers for
+    """Both of them, serving, each with so many `turns` at once; `people` have numbers on Telegram
+    from 1 on, and the first is the owner. `prepare` is given the shared folder before they start. Where there are workers for
     `later`, with where their code is, only `one` serves beside them."""
     workers = Workers(folder, ("one", *(later or ("two",))))
     for worker in workers.all[1:]:
@@ -139,7 +140,7 @@ async def pair(
             has_whatsapp=False,
             has_api=True,
             grace=1.0,
-            turns=16,
+            turns=turns,
         )
         named = enumerate(people, 1)
         given = {name: keys.add(name, f"telegram:{number}", now) for number, name in named}

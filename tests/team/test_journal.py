@@ -71,21 +71,21 @@ def hold(dsn: str, scope: str, worker: int | None) -> None:
 
 async def waiting(journal: PostgresJournal) -> list[str]:
     """The free scopes for which something is to be done."""
-    return sorted(await Leases(journal.database).free((), 100))
+    return sorted(await Leases(journal.database).free((), 100, ("fake",)))
 
 
 async def new_entries(
     journal: PostgresJournal, scopes: Sequence[str], known: Sequence[int]
 ) -> tuple[InboxEntry, ...]:
     """The messages that are new to a worker."""
-    return (await journal.open_work(scopes, known, ())).entries
+    return (await journal.open_work(scopes, known, (), ())).entries
 
 
 async def new_parts(
     journal: PostgresJournal, scopes: Sequence[str], known: Sequence[int]
 ) -> tuple[OutboxPart, ...]:
     """The parts that are new to a worker."""
-    return (await journal.open_work(scopes, (), known)).parts
+    return (await journal.open_work(scopes, (), known, ("fake",))).parts
 
 
 async def test_what_is_left_over_is_found_by_scope(

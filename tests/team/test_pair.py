@@ -248,6 +248,23 @@ async def test_a_helper_that_went_with_its_worker_is_reported(
         assert await asyncio.to_thread(sql, team.dsn, "SELECT id FROM helper") == []
 
 
+async def test_who_is_full_leaves_what_waits_to_another(team_database: str, tmp_path: Path) -> None:
+    people = {"ann": "owner", "bob": "people/telegram_2"}
+    async with pair(
+        tmp_path, team_database, author, people=tuple(people), latency=1e6, turns=1
+    ) as team:
+        now, rows = SystemClock("UTC").now(), list[str]()
+        for number, (person, scope) in enumerate(people.items(), 1):
+            said = InboundMessage("api", f"{person}:talk", f"telegram:{number}", "hello", "m", now)
+            rows += said.chat_id, said.session_key, now.isoformat(), encode_event(said), scope
+        await asyncio.to_thread(sql, team.dsn, _WAITING, *rows)
+        while True:
+            workers = await asyncio.to_thread(sql, team.dsn, _HAVE, list(people.values()))
+            if len(workers) == len(people):
+                break
+            await asyncio.sleep(0.1)
+
+
 def _contents(folder: Path) -> Iterator[bytes]:
     """Of all files in the shared folder and the homes of the workers."""
     for name in ("shared", "one", "two"):
@@ -262,3 +279,7 @@ _STORED = """SELECT payload FROM inbox UNION ALL SELECT payload FROM outbox
 _FAILED = """INSERT INTO inbox
     (channel, chat_id, event_id, session_key, received_at, payload, scope, state)
     VALUES ('api', 'ann:talk', %s, 'api:ann:talk', %s, %s, 'owner', 'failed') RETURNING id"""
+_WAITING = """INSERT INTO inbox
+    (channel, chat_id, event_id, session_key, received_at, payload, scope)
+    VALUES ('api', %s, 'm', %s, %s, %s, %s), ('api', %s, 'm', %s, %s, %s, %s)"""
+_HAVE = "SELECT DISTINCT worker FROM lease WHERE scope = ANY(%s)"

@@ -1,0 +1,146 @@
+"""What a worker keeps, and what it gives to others: one in this process, and its database."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nanobot.app.gateway import Gateway
+from nanobot.bus.events import OutboundPart, encode_event
+from nanobot.io import FENCE, Fence
+from nanobot.providers.port import Provider
+from nanobot.team.connection import DatabaseAddress
+from nanobot.team.waking import Waking
+from nanobot.testing import FakeChannel, ScriptedModel, calls, says
+from nanobot.tooling import Tool, ToolResult, TurnContext
+from tests.support import TextArguments, running, write_config
+from tests.team.support import sql
+
+OWNER = "owner"
+GROUP = "groups/fake_g"
+
+
+@pytest.fixture(autouse=True)
+def fence() -> Iterator[None]:
+    """The one of this process is left as it was."""
+    yield
+    for name, value in vars(Fence()).items():
+        setattr(FENCE, name, value)
+
+
+@dataclass(frozen=True)
+class Writing(Tool):
+    """A tool with a thread that goes on until the test says so."""
+
+    name = "writing"
+    description = "For tests."
+    arguments = TextArguments
+    effects = True
+    begun: threading.Event = field(default_factory=threading.Event)
+    may_end: threading.Event = field(default_factory=threading.Event)
+
+    async def __call__(self, arguments: TextArguments, caller: TurnContext) -> ToolResult:
+        await asyncio.to_thread(self._write)
+        return ToolResult("written")
+
+    def _write(self) -> None:
+        self.begun.set()
+        self.may_end.wait()
+
+
+@dataclass
+class Bench:
+    """The worker's database, and another worker that wants what the first one has."""
+
+    dsn: str
+    folder: Path
+    channel: FakeChannel = field(default_factory=FakeChannel)
+    tool: Writing = field(default_factory=Writing)
+
+    def running(
+        self, model: Provider, **settings: object
+    ) -> contextlib.AbstractAsyncContextManager[Gateway]:
+        """The worker."""
+        home, team = self.folder / "home", {"database": self.dsn, "shared": f"{self.folder}/shared"}
+        write_config(home, {"team": team, **settings})
+        return running(home, model, self.channel, tools=(self.tool,))
+
+    @contextlib.asynccontextmanager
+    async def other(self) -> AsyncIterator[Waking]:
+        """Speaks to the worker."""
+        waking = Waking(DatabaseAddress(self.dsn), lambda _, __: None)
+        waking.channel = "nanobot_"
+        try:
+            yield waking
+        finally:
+            await waking.close()
+
+    async def leases(self) -> set[str]:
+        """The scopes that some worker has."""
+        query = "SELECT scope FROM lease WHERE worker IS NOT NULL"
+        return {scope for (scope,) in await asyncio.to_thread(sql, self.dsn, query)}
+
+    async def until_given_back(self, *scopes: str) -> set[str]:
+        """Ask for these until the worker gives them back; what it keeps."""
+        async with self.other() as other:
+            while (kept := await self.leases()).intersection(scopes):
+                for scope in scopes:
+                    other.tell("want", scope)
+                await asyncio.sleep(0.05)
+            return kept
+
+
+@pytest.fixture
+def bench(team_database: str, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(team_database, tmp_path)
+    yield bench
+    bench.tool.may_end.set()
+
+
+async def test_a_scope_stays_until_the_thread_of_a_turn_that_was_stopped_has_ended(
+    bench: Bench,
+) -> None:
+    model = ScriptedModel(calls("writing"), says("hello all"))
+    async with bench.running(model), bench.other() as other:
+        await bench.channel.say("write")
+        await asyncio.to_thread(bench.tool.begun.wait)
+        assert await bench.channel.ask("/stop") == "Stopped."
+        await bench.channel.say("hello", "g", is_group=True)
+        await bench.channel.received(1, "g")
+        other.tell("want", OWNER)
+        assert OWNER in await bench.until_given_back(GROUP)
+        bench.tool.may_end.set()
+        await bench.until_given_back(OWNER)
+
+
+async def test_at_the_end_what_a_thread_still_writes_is_not_given_to_others(bench: Bench) -> None:
+    async with bench.running(ScriptedModel(calls("writing"), says("hello all"))):
+        await bench.channel.say("write")
+        await asyncio.to_thread(bench.tool.begun.wait)
+        await bench.channel.say("hello", "g", is_group=True)
+        await bench.channel.received(1, "g")
+    assert await bench.leases() == {OWNER}
+    bench.tool.may_end.set()
+    await bench.until_given_back(OWNER)
+
+
+async def test_parts_for_a_channel_that_is_off_wait_and_keep_no_scope(bench: Bench) -> None:
+    part = OutboundPart("t/reply/0", "switched-off", "g", "for later")
+    await asyncio.to_thread(sql, bench.dsn, _PART, GROUP, part.channel, encode_event(part))
+    async with bench.running(ScriptedModel(says("hello"), says("hello all"))):
+        assert await bench.channel.ask("hello") == "hello"
+        assert GROUP not in await bench.leases()
+        await bench.channel.say("hello", "g", is_group=True)
+        assert await bench.channel.received(1, "g") == ["hello all"]
+        await bench.until_given_back(GROUP)
+    assert await asyncio.to_thread(sql, bench.dsn, "SELECT 1 FROM outbox WHERE state = 'pending'")
+
+
+_PART = """INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, payload, created_at)
+    VALUES (%s, 't', 'reply', 0, %s, 'g', %s, '2026')"""
