@@ -2,8 +2,8 @@
 agent and its channels for them.
 
 A message is stored by whichever worker its platform gave it to, and handled by the worker that has
-the lease of its scope. `_look` is the whole of it: claim free scopes for which something is to be
-done, take up what their last worker left, deliver what is new, give back what has come to rest. It
+the lease of its scope. `_look` is the whole of it: deliver what is new, claim free scopes for which
+something is to be done, take up what their last worker left, give back what has come to rest. It
 runs for the scopes of which something was stored here or told by another worker, and for all of
 them every half second, so that nothing depends on being told.
 
@@ -31,7 +31,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any, ParamSpec, TypeVar
@@ -299,7 +299,7 @@ class TeamWorker:
             if not scope.leaving and now >= scope.stays_until:
                 scope.leaving, scope.asked_at = True, now
                 self._look_soon()
-        elif kind == "work" and name in self._scopes:
+        elif kind == "work" and (name in self._scopes or name in self._claimed):
             self._news.add(name)
             self._woken.set()
         elif kind == "stop":
@@ -319,13 +319,12 @@ class TeamWorker:
 
     async def _look_forever(self) -> None:
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._woken.wait()
-            except TimeoutError:
-                self._all_due = True
             self._woken.clear()
-            all_due, self._all_due = self._all_due, False
+            late = self._clock.monotonic() - self._refreshed_at > _LOOK_SECONDS
+            all_due, self._all_due = self._all_due or late, False
             try:
                 await self._look(everywhere=all_due)
             except StorageError as error:
@@ -338,6 +337,7 @@ class TeamWorker:
     async def _look(self, *, everywhere: bool) -> None:
         """Look at the scopes of which there is news, or at all."""
         news, self._news = self._news, set()
+        await self._deliver(self._scopes.keys() if everywhere else news & self._scopes.keys())
         if not self._ending.is_set() and (everywhere or self._lacked or news - self._scopes.keys()):
             await self._claim()
         for scope in news - self._scopes.keys() - self._claimed.keys():
@@ -346,7 +346,6 @@ class TeamWorker:
             await self._take_up()
             async with self._changed:
                 self._changed.notify_all()
-        await self._deliver(self._scopes.keys() if everywhere else news & self._scopes.keys())
         if not everywhere:
             return
         await self._give_back()
