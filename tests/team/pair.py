@@ -114,8 +114,8 @@ async def pair(
     later: Mapping[str, Path] = MappingProxyType({}),
 ) -> AsyncIterator[Pair]:
     """Both of them, serving, each with so many `turns` at once; `people` have numbers on Telegram
-    from 1 on, and the first is the owner. `prepare` is given the shared folder before they start. Where there are workers for
-    `later`, with where their code is, only `one` serves beside them."""
+    from 1 on, and the first is the owner. `prepare` is given the shared folder before they start.
+    Where there are workers for `later`, with where their code is, only `one` serves beside them."""
     workers = Workers(folder, ("one", *(later or ("two",))))
     for worker in workers.all[1:]:
         if code := later.get(worker.name):
