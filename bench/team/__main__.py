@@ -29,7 +29,7 @@ import sys
 from bench.reporting import report
 from bench.team.campaign import Size, campaign
 from bench.team.measuring import measure
-from bench.team.memory import HARMS, Remembering, remember
+from bench.team.memory import FORGETTING, HARMS, Remembering, remember
 from bench.team.mischief import ANSWER, CUT, FAILOVER, KILL, PAUSE, STOP
 
 _WHOLE = {KILL: 100, PAUSE: 50, STOP: 20, FAILOVER: 5, CUT: 50, ANSWER: 20}
@@ -54,11 +54,9 @@ def main() -> int:
     if options.measure:
         return asyncio.run(measure(short=options.short))
     if options.memory:
-        harms = dict.fromkeys(HARMS, 1 if options.short else 30)
-        rounds = 3 if options.short else 60
-        figures, faults = asyncio.run(
-            remember(Remembering(3, rounds, harms), options.seed, options.keep)
-        )
+        harms = dict.fromkeys((*HARMS, FORGETTING), 1 if options.short else 30)
+        form = Remembering(3, 3 if options.short else 40, harms)
+        figures, faults = asyncio.run(remember(form, options.seed, options.keep))
         report("memory of a team", figures | {"failures": faults})
         return 1 if faults else 0
     plan = {kind: getattr(options, kind) for kind in _WHOLE}

@@ -41,8 +41,8 @@ from tests.doubles.openai.answers import Answer, ChatRequest, Exchange, Step
 from tests.doubles.openai.server import FakeOpenAI, Scripted
 from tests.doubles.telegram import TOKEN, FakeTelegram
 
-KILL, PAUSE, END = "kill", "pause", "end"
-HARMS = (KILL, PAUSE, END)
+KILL, PAUSE, END = HARMS = ("kill", "pause", "end")
+FORGETTING, ERASING = "forgetting", "erasing"
 
 _FACT = re.compile(r"\bknow (\w+[cd]\d+): ([^\n;\[(”]+)")
 _ENTRY = re.compile(r"^\[(\d+)\] ", re.MULTILINE)
@@ -132,12 +132,15 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """How long it is: rounds of each scope, and so many of each kind of harm, done while Dream
-    learns."""
+    """How long it is. `harms` says how often a worker is harmed while it learns, by kind, and
+    `FORGETTING` how often one is killed while somebody says yes to `/forget`; `share` is that of
+    the moments at which it is. With `erases` something is erased in the end."""
 
     workers: int
     rounds: int
     harms: Mapping[str, int]
+    share: float = 0.25
+    erases: bool = True
 
 
 class Play:
@@ -150,11 +153,10 @@ class Play:
         model: Learner,
         dsn: str,
         rng: random.Random,
-        harms: Mapping[str, int],
+        size: Remembering,
     ) -> None:
         self._workers, self._telegram, self._dsn, self._rng = workers, telegram, dsn, rng
-        self._due = [kind for kind, number in harms.items() for _ in range(number)]
-        rng.shuffle(self._due)
+        self._size, self._left = size, Counter(size.harms)
         self._harming: set[asyncio.Task[None]] = set()
         self._numbers = count(1)
         self._words = (f"{''.join(rng.choices(_SYLLABLES, k=4))}" for _ in count())
@@ -162,16 +164,17 @@ class Play:
         self.done: Counter[str] = Counter()
         model.at_phase = self._at_phase
 
-    async def run(self, rounds: int) -> None:
+    async def run(self) -> None:
         """All of it. Raises `TimeoutError` where an answer does not come."""
         async with asyncio.TaskGroup() as group:
             for scope in SCOPES:
-                group.create_task(self._remember(scope, rounds))
+                group.create_task(self._remember(scope))
         await asyncio.gather(*self._harming)
-        await self._erase()
+        if self._size.erases:
+            await self._erase()
 
-    async def _remember(self, scope: str, rounds: int) -> None:
-        for number in range(1, rounds + 1):
+    async def _remember(self, scope: str) -> None:
+        for number in range(1, self._size.rounds + 1):
             for kind in "cd":
                 await self._tell(scope, f"{scope}{kind}{number}")
             await self._say(scope, "hello")
@@ -203,8 +206,10 @@ class Play:
         while "Nothing that I" not in await self._until(
             scope, f"/forget {words}", "To be forgotten|Nothing that I"
         ):
-            if self._rng.random() < 0.7:
-                self._start(self._harm(self._rng.choice(self._workers.all), KILL))
+            idle = [one for one in self._workers.all if not one.busy]
+            if idle and self._left[FORGETTING]:
+                self._left[FORGETTING] -= 1
+                self._start(self._harm(self._rng.choice(idle), FORGETTING))
             await self._until(scope, "y", "Forgotten: |was begun|not valid|answer to", again=False)
 
     async def _erase(self) -> None:
@@ -217,7 +222,7 @@ class Play:
             await self._until("ann", f"/forget --erase {self.told.erased}", "To be erased")
             holder = await self._holder("ann")
             others = [one for one in self._workers.all if one.name != holder]
-            harm = asyncio.create_task(self._harm(self._rng.choice(others), KILL))
+            harm = asyncio.create_task(self._harm(self._rng.choice(others), ERASING))
             answer = await self._until("ann", "y", _ERASED, again=False)
             await harm
             if answer.startswith("Erased"):
@@ -273,9 +278,11 @@ class Play:
     def _at_phase(self, scope: str, phase: int) -> asyncio.Event | None:
         """A scope is learned from: now and then harm the worker that does it, before it is answered
         or while it writes what was."""
-        if not self._due or self._rng.random() < 0.5:
+        due = [kind for kind in HARMS for _ in range(self._left[kind])]
+        if not due or self._rng.random() > self._size.share * (1.0 if phase else 0.25):
             return None
-        kind, done = self._due.pop(), asyncio.Event()
+        kind, done = self._rng.choice(due), asyncio.Event()
+        self._left[kind] -= 1
         before = self._rng.random() < 0.5
         self._start(self._harm_holder(scope, kind, done, before=before))
         return done if before else None
@@ -283,13 +290,15 @@ class Play:
     async def _harm_holder(
         self, scope: str, kind: str, done: asyncio.Event, *, before: bool
     ) -> None:
-        try:
+        if not before:
+            await asyncio.sleep(self._rng.uniform(0.0, 0.08))
+        while True:
             name = await self._holder(scope)
-            if not before:
-                await asyncio.sleep(self._rng.uniform(0.0, 0.08))
-            await self._harm(next(one for one in self._workers.all if one.name == name), kind, done)
-        finally:
-            done.set()
+            worker = next((one for one in self._workers.all if one.name == name), None)
+            if worker is not None and worker.is_ready and not worker.busy:
+                break
+            await asyncio.sleep(0.1)
+        await self._harm(worker, kind, done)
 
     async def _holder(self, scope: str) -> str:
         """The name of the worker that has a scope's memory."""
@@ -299,14 +308,11 @@ class Play:
         return str(row[0]) if row else ""
 
     async def _harm(self, worker: Worker, kind: str, done: asyncio.Event | None = None) -> None:
-        if worker.busy or not worker.is_ready:
-            self._due += [kind] if done else []
-            return
         worker.busy = True
         self.done[kind] += 1
-        numbers = {KILL: signal.SIGKILL, PAUSE: signal.SIGSTOP, END: signal.SIGTERM}
+        numbers = {PAUSE: signal.SIGSTOP, END: signal.SIGTERM}
         try:
-            worker.signal(numbers[kind])
+            worker.signal(numbers.get(kind, signal.SIGKILL))
             if done is not None:
                 done.set()
             if kind == PAUSE:
@@ -340,11 +346,11 @@ async def remember(
         workers = Workers(folder, [f"worker{number}" for number in range(1, size.workers + 1)])
         balancer = await stack.enter_async_context(Balancer(workers, rng))
         _configure(workers, dsn, server.base_url, balancer.url, telegram)
-        play = Play(workers, telegram, model, dsn, rng, size.harms)
+        play = Play(workers, telegram, model, dsn, rng, size)
         stack.push_async_callback(workers.stop)
         began = time.monotonic()
         await workers.start()
-        await play.run(size.rounds)
+        await play.run()
         await workers.stop()
         faults = await asyncio.to_thread(faults_of_memory, workers.shared, play.told)
         faults += [f"Telegram: {one}" for one in telegram.violations]
@@ -353,9 +359,10 @@ async def remember(
         "workers": size.workers,
         "facts told, or typed by hand": len(play.told.facts),
         "facts forgotten": len(play.told.forgotten),
-        "workers killed": done[KILL],
+        "workers killed while they learned": done[KILL],
         "workers stopped beyond their lease and continued": done[PAUSE],
         "workers told to end": done[END],
+        "workers killed while something was forgotten, or erased": done[FORGETTING] + done[ERASING],
         "commands given again": done["commands given again"],
         "workers that ended as others had taken over": sum(one.code == 75 for one in workers.ends),
         "seconds": round(time.monotonic() - began),

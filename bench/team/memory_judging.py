@@ -193,6 +193,8 @@ def _of_the_conversations(shared: Path, told: Told) -> Iterable[str]:
 
 def _of_what_was_erased(shared: Path, told: Told) -> Iterator[str]:
     """No file, index or table has it, and no version."""
+    if not told.erased:
+        return
     if told.erased in told.kept:
         yield f"{told.erased} was erased and an index or a table has it: {told.kept}"
     for path in shared.rglob("*"):

@@ -1,0 +1,16 @@
+"""What is remembered while workers change hands (`python -m bench.team --memory`), in its smallest
+form: a worker dies, one is stopped for too long, and one is told to end, while Dream learns."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bench.team.memory import FORGETTING, HARMS, Remembering, remember
+
+
+def test_what_is_remembered_stays_whole_while_workers_change_hands(team_database: str) -> None:
+    harms = dict.fromkeys((*HARMS, FORGETTING), 1)
+    size = Remembering(2, rounds=1, harms=harms, share=1.0, erases=False)
+    figures, faults = asyncio.run(remember(size, seed=1, dsn=team_database))
+    assert faults == []
+    assert figures["workers stopped beyond their lease and continued"] == 1
