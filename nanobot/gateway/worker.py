@@ -50,7 +50,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.delivery import Dispatcher
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import SCOPES, Background
-from nanobot.team.folder import clear_temporaries
+from nanobot.team.folder import clear, temporaries
 from nanobot.team.journal import AFFINE, PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.membership import Membership
@@ -376,8 +376,10 @@ class TeamWorker:
             await self._leases.release([name for name, died in claimed.items() if not died])
             await self._leases.put_back([name for name, died in claimed.items() if died])
             return
-        alive = await self._leases.alive() if any(claimed.values()) else set[int]()
-        await asyncio.to_thread(self._clean_up, claimed, alive)
+        left = await asyncio.to_thread(temporaries, self._shared) if any(claimed.values()) else {}
+        alive = await self._leases.alive() if left else set[int]()
+        dead = [path for path, number in left.items() if number not in alive]
+        await asyncio.to_thread(self._clean_up, claimed, dead)
         leftovers = await self._journal.leftovers(claimed)
         if any(claimed.values()):
             self._background.start(self._withdraw_questions(), name="withdraw questions")
@@ -407,10 +409,10 @@ class TeamWorker:
         except StorageError as error:  # they are found when a scope changes hands the next time
             logger.warning("which helpers were lost is not known: {}", error)
 
-    def _clean_up(self, claimed: Mapping[str, bool], alive: Collection[int]) -> None:
-        """Put the files of the scopes right, before anything else is done with them."""
-        if any(claimed.values()):
-            clear_temporaries(self._shared, alive)
+    def _clean_up(self, claimed: Mapping[str, bool], left: Iterable[Path]) -> None:
+        """Put the files of the scopes right, before anything else is done with them; `left` are
+        temporary files of dead workers."""
+        clear(left)
         for scope, died in claimed.items():
             if scope not in self._singles:
                 try:

@@ -363,9 +363,11 @@ class GitStore:
             return VersionSnapshot(version, *self._texts(number, path))
 
     def applied_cursors(self) -> frozenset[int]:
-        """The history entries of the scope on which a version rests."""
-        inside = (one.change.cursors for one in self.versions() if one.is_in(self.prefix))
-        return frozenset(cursor for cursors in inside for cursor in cursors)
+        """The history entries of the scope whose changes a version holds. Dream's versions name
+        entries as well, those that it read: it may read one whose changes still wait."""
+        inside = (one.change for one in self.versions() if one.is_in(self.prefix))
+        made = (change.cursors for change in inside if change.author == "consolidate")
+        return frozenset(cursor for cursors in made for cursor in cursors)
 
     def plan_undo(self, number: int) -> Revert:
         """What undoes a version and keeps all that was changed since; writes nothing."""

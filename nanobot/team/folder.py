@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -164,20 +164,22 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.(\d+)\.nanobot-tmp")
 _FOLDERS = ("sessions", "state", "workspace", "media")
 
 
-def clear_temporaries(shared: Path, alive: Collection[int]) -> int:
-    """Remove the temporary files of workers that are not `alive`; how many. One with a number above
-    all of these began since, and lives. Blocks."""
-    cleared, newest = 0, max(alive, default=0)
+def temporaries(shared: Path) -> dict[Path, int]:
+    """The temporary files that there are, with the numbers of the workers that made them. Blocks.
+    Who is asked afterwards which workers live knows of each whether its worker does."""
+    made = dict[Path, int]()
     for top in _FOLDERS:
         for folder, inner, names in os.walk(shared / top):
             inner[:] = [name for name in inner if name not in (".git", "node_modules", ".venv")]
-            for name in names:
-                found = _TEMPORARY.fullmatch(name)
-                if found is None or int(found[1]) in alive or int(found[1]) > newest:
-                    continue
-                try:
-                    Path(folder, name).unlink(missing_ok=True)
-                    cleared += 1
-                except OSError as error:
-                    logger.warning("{}/{} of a dead worker stays: {}", folder, name, error)
-    return cleared
+            found = filter(None, map(_TEMPORARY.fullmatch, names))
+            made |= {Path(folder, one[0]): int(one[1]) for one in found}
+    return made
+
+
+def clear(paths: Iterable[Path]) -> None:
+    """Remove the temporary files of dead workers. Blocks."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("{} of a dead worker stays: {}", path, error)

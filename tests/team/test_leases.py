@@ -11,7 +11,7 @@ import pytest
 from nanobot.errors import NanobotError
 from nanobot.team.asking import Answer, SharedQuestions
 from nanobot.team.connection import DatabaseAddress
-from nanobot.team.folder import clear_temporaries
+from nanobot.team.folder import clear, temporaries
 from nanobot.team.leases import Leases
 from nanobot.team.postgres import Database
 from nanobot.team.waking import Waking
@@ -133,18 +133,20 @@ async def test_workers_hear_what_others_say_and_not_themselves(team_database: st
         await one.close()
 
 
-def test_temporaries_of_dead_workers_are_cleared(tmp_path: Path) -> None:
+def test_temporary_files_are_found_with_their_workers(tmp_path: Path) -> None:
+    """Also that of the newest worker of all, which may be the one that died."""
     folder = tmp_path / "workspace" / "people" / "x" / "memory"
     folder.mkdir(parents=True)
     (tmp_path / "sessions").mkdir()
-    mine, theirs = f".{'a' * 16}.7.nanobot-tmp", f".{'a' * 16}.5.nanobot-tmp"
-    alone, new = f".{'b' * 16}.nanobot-tmp", f".{'c' * 16}.9.nanobot-tmp"
+    ours, alone = [f".{'a' * 16}.{n}.nanobot-tmp" for n in (7, 9)], f".{'b' * 16}.nanobot-tmp"
     for place in (folder, tmp_path / "sessions"):
-        for name in (mine, theirs, alone, new, "notes.md"):
+        for name in (*ours, alone, "notes.md"):
             (place / name).touch()
-    assert clear_temporaries(tmp_path, {7}) == 2
+    found = temporaries(tmp_path)
+    assert sorted(found.values()) == [7, 7, 9, 9]
+    clear(path for path, number in found.items() if number == 9)
     for place in (folder, tmp_path / "sessions"):
-        assert sorted(one.name for one in place.iterdir()) == sorted([mine, alone, new, "notes.md"])
+        assert sorted(one.name for one in place.iterdir()) == sorted([ours[0], alone, "notes.md"])
 
 
 async def test_what_cannot_be_read_ends_no_listening(team_database: str) -> None:

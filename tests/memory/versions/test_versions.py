@@ -350,7 +350,7 @@ def test_a_repository_of_the_persons_own_is_left_alone(home: Home) -> None:
 def test_many_versions_are_packed_and_read_as_before(home: Home) -> None:
     home.store = GitStore(home.state, home.root, home.clock, pack_every=10)
     for number in range(1, 26):
-        home.write(f"- {number}\n", Change("agent", cursors=(number,)))
+        home.write(f"- {number}\n", Change("consolidate", cursors=(number,)))
     assert len(list((home.repository / "objects/pack").glob("*.pack"))) == 2
     store = home.new()
     assert [version.number for version in store.log(limit=2)] == [25, 24]
