@@ -142,14 +142,14 @@ async def _talk(
             talk = Talk(stage.platforms[:1], rng, at_once=chats, effects=0.0, alone=True)
             if log:
                 _log(database, "all")
-            look = _looking(database, stage.workers.processor_seconds)
+            look = looking(database, stage.workers.processor_seconds)
             await talk.run(_PATIENCE)
             if log:
                 _log(database, "none")
             return look(talk.answered)
 
 
-def _looking(
+def looking(
     database: TeamDatabase, worker: Callable[[], float] = lambda: 0.0
 ) -> Callable[[int], Cost]:
     """Look at the server and at the processor time of the worker now; what is returned says what
@@ -209,7 +209,7 @@ def _play(database: TeamDatabase, asked: Sequence[_Asked], turns: int) -> tuple[
         script.write("".join(f"{one};\n" for one in commands))
         script.flush()
         options = f"-n -M simple -c 1 -t 1 -U nanobot -h {database.primary.sockets}".split()
-        look = _looking(database)
+        look = looking(database)
         done = subprocess.run(
             [binary("pgbench"), *options, "-f", script.name, _BARE],
             env=os.environ | {"PGOPTIONS": _AS_A_WORKER},

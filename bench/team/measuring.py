@@ -16,7 +16,7 @@ import psycopg
 from bench import table
 from bench.reporting import report
 from bench.team.campaign import Stage, staged
-from bench.team.cost import cost_of_a_turn
+from bench.team.cost import cost_of_a_turn, looking
 from bench.team.database import NAME
 from bench.team.talk import Chat, Platform, Talk
 
@@ -134,11 +134,10 @@ async def _throughput(counts: Sequence[int], turns: int, latency: float) -> dict
                 talk = Talk(stage.platforms[:2], rng, at_once=64, effects=0.0, alone=True)
                 talking = asyncio.create_task(talk.run(_PATIENCE))
                 await asyncio.sleep(_WARM_SECONDS)
-                processor, before = stage.workers.processor_seconds(), talk.answered
-                began = time.monotonic()
+                look = looking(stage.database, stage.workers.processor_seconds)
+                before, began = talk.answered, time.monotonic()
                 await asyncio.sleep(_WINDOW_SECONDS)
-                seconds, answered = time.monotonic() - began, talk.answered - before
-                used = stage.workers.processor_seconds() - processor
+                cost = look(talk.answered - before)
                 talking.cancel()
                 await asyncio.gather(talking, return_exceptions=True)
         waits = [
@@ -147,13 +146,14 @@ async def _throughput(counts: Sequence[int], turns: int, latency: float) -> dict
             for mark, at in chat.answered.items()
             if at >= began
         ]
-        rate = answered / seconds
+        rate = cost.turns / cost.seconds
         single = single or rate
         one = {
             "turns a second": rate,
             "against as many times one worker's": rate / workers / single,
             "an answer, median [s]": statistics.median(waits),
-            "processor time of the workers, a turn [ms]": 1000 * used / answered,
+            "processor time of the workers, a turn [ms]": cost.worker_milliseconds,
+            "processor time of PostgreSQL, a turn [ms]": cost.milliseconds,
         }
         figures |= {f"{label}, workers: {workers}": value for label, value in one.items()}
     return figures
