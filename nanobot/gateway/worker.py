@@ -338,8 +338,9 @@ class TeamWorker:
         """Look at the scopes of which there is news, or at all."""
         news, self._news = self._news, set()
         await self._deliver(self._scopes.keys() if everywhere else news & self._scopes.keys())
-        if not self._ending.is_set() and (everywhere or self._lacked or news - self._scopes.keys()):
-            await self._claim()
+        new = news - self._scopes.keys()
+        if not self._ending.is_set() and (everywhere or self._lacked or new):
+            await self._claim(None if everywhere else new)
         for scope in news - self._scopes.keys() - self._claimed.keys():
             self.waking.tell("work", scope)
         if self._claimed:
@@ -353,14 +354,16 @@ class TeamWorker:
             self._refreshed_at = self._clock.monotonic()
             await asyncio.to_thread(self._refresh)
 
-    async def _claim(self) -> None:
-        """Claim what is free and waits, as much as can begin here at once, so that a worker which
-        has less to do finds the rest; ask for what is needed here and another worker has."""
+    async def _claim(self, among: Collection[str] | None) -> None:
+        """Claim what is free and waits, in these scopes or in all, as much as can begin here at
+        once, so that a worker which has less to do finds the rest; ask for what is needed here and
+        another worker has."""
         now = self._clock.monotonic()
         self._yielded = {name: until for name, until in self._yielded.items() if now < until}
         wanted = self._lacked - self._yielded.keys()
         lacking = wanted | (self._singles.keys() - self._scopes.keys())
-        found = await self._leases.free(lacking, self._lanes.room, self._dispatcher.channels)
+        channels = self._dispatcher.channels
+        found = await self._leases.free(lacking, self._lanes.room, channels, among)
         if free := [name for name in found if name not in self._yielded]:
             claimed = await self._leases.claim(free)
             self._claimed |= claimed

@@ -29,7 +29,7 @@ IS_LOST = "NOT EXISTS (SELECT FROM worker WHERE worker.id = helper.worker)"
 # Each partial index is used only where its condition stands here word for word, beside ours.
 _FREE = f"""
     SELECT scope, min(since) FROM (
-        SELECT unnest(%s::text[]) AS scope, -1 AS since
+        SELECT scope, -1 AS since FROM unnest(%s::text[]) AS scope
         UNION ALL SELECT scope, min(id) FROM inbox WHERE state IN ('received', 'working')
             AND state IN ('received', 'working', 'failed') AND {MAY_BEGIN} GROUP BY scope
         UNION ALL SELECT scope, 0 FROM outbox WHERE state IN ('pending', 'sending')
@@ -40,8 +40,7 @@ _FREE = f"""
     ) AS wanted
     WHERE NOT EXISTS (
         SELECT FROM lease WHERE lease.scope = wanted.scope AND lease.worker IS NOT NULL
-    ) GROUP BY scope ORDER BY 2 LIMIT %s
-"""
+    )"""
 _CLAIM = """
     INSERT INTO lease (scope, worker) SELECT scope, %s FROM unnest(%s::text[]) AS scope
     ON CONFLICT (scope) DO UPDATE SET worker = excluded.worker WHERE lease.worker IS NULL
@@ -56,13 +55,22 @@ class Leases:
         self._database = database
 
     async def free(
-        self, named: Collection[str], limit: int, channels: Collection[str] = ()
+        self,
+        named: Collection[str],
+        limit: int,
+        channels: Collection[str] = (),
+        among: Collection[str] | None = None,
     ) -> list[str]:
         """Those of the scopes `named` that are free, and at most `limit` other free ones for which
         something is to be done, as parts for `channels` that wait, and whose first message waits
-        longest. Raises `StorageError`."""
-        values = sorted(named), self._database.worker or 0, list(channels), len(named) + limit
-        rows = await self._database.read(_FREE, *values, after_writes=False)
+        longest. Nothing but `among` and `named` is looked at where that is given: to look at all
+        that waits takes the longer the more it is. Raises `StorageError`."""
+        query, values = _FREE, [sorted(named), self._database.worker or 0, list(channels)]
+        if among is not None:
+            query += " AND scope = ANY(%s)"
+            values.append(sorted({*named, *among}))
+        query += " GROUP BY scope ORDER BY 2 LIMIT %s"
+        rows = await self._database.read(query, *values, len(named) + limit, after_writes=False)
         mine = sum(since < 0 for _, since in rows)
         return [scope for scope, _ in rows[: mine + limit]]
 

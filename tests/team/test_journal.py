@@ -306,6 +306,8 @@ async def test_who_waits_longest_is_next_beside_what_is_needed(journal: Postgres
     await leases.claim(("held",))
     assert await leases.free(("held", "zzz"), 0) == ["zzz"]
     assert await leases.free(("held", "zzz"), 2) == ["zzz", *first[:2]]
+    some = ("held", first[7], first[3])
+    assert await leases.free(("zzz",), 9, among=some) == ["zzz", first[3], first[7]]
 
 
 async def test_what_is_said_into_a_new_conversation_goes_where_its_first_message_waits(
