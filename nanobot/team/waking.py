@@ -1,10 +1,11 @@
 """How workers wake each other: PostgreSQL's NOTIFY, on a connection of its own.
 
 A notification says what has changed, and never carries it: one that is lost only means that the
-next look, which each worker takes every moment anyway, finds it later. (Except what was erased: it
-is kept nowhere.) Notifications are gathered for a few milliseconds and sent together, since
-PostgreSQL lets no two transactions that notify commit at once. What is too long for one payload is
-cut: pieces of one transaction come one after the other, and begin with how many are still to come.
+next look, which each worker takes every moment anyway, finds it later. (Except an answer to a
+question, a `/stop`, and what was erased, which is kept nowhere.) They are gathered for a few
+milliseconds and sent together, since PostgreSQL lets no two transactions that notify commit at
+once. What is too long for one payload is cut: pieces of one transaction come one after the other,
+and begin with how many are still to come.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
@@ -72,7 +73,7 @@ class ForgetQuestions:
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
-        if self._folder.stat() is not None:
+        with suppress(NanobotError):  # as where there is no folder yet
             for entry in self._folder.entries():
                 self._open(entry.name)  # what nobody answered goes
         code, until = self._new_code(), self._clock.now() + QUESTION_LIFETIME
@@ -112,7 +113,8 @@ class ForgetQuestions:
 
     def _open(self, file: str) -> dict[str, ForgetQuestion]:
         """Those that hold still."""
-        known, now = self._unsaved.get(file) or self._read(file), self._clock.now()
+        unsaved, now = self._unsaved.get(file), self._clock.now()
+        known = self._read(file) if unsaved is None else unsaved
         fresh = {of: one for of, one in known.items() if now < one.until <= now + QUESTION_LIFETIME}
         if fresh != known:
             self._keep(file, fresh)

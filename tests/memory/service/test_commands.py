@@ -227,6 +227,16 @@ async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: Owne
     assert "not valid" in await owned.type("/forget --yes code9")
 
 
+async def test_what_cannot_be_written_down_is_asked_all_the_same_and_once(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.", "Ada likes red.")
+    (owned.folder / "state").mkdir(exist_ok=True)
+    (owned.folder / "state" / "questions").write_text("in the way")
+    for word in ("blue", "red"):
+        await owned.type(f"/forget {word}")
+        assert (await owned.type("y")).startswith("Forgotten: ")
+        assert not owned.calls_a_command("y")
+
+
 async def test_nobody_loses_a_question_because_others_are_asked(owned: Owned) -> None:
     """Each in a worker of its own, which know nothing of each other."""
     await owned.remember("Ada likes blue.", scope="people/telegram_7")
