@@ -16,7 +16,7 @@ from msgspec import Struct, json
 from nanobot.bus.events import Address, ApprovalAnswer
 from nanobot.errors import NanobotError
 from nanobot.tasks import Background
-from nanobot.team.connection import Connection, execute
+from nanobot.team.connection import Connection, Row, execute
 from nanobot.team.postgres import Database
 
 _PATIENCE = 5.0
@@ -72,26 +72,22 @@ class SharedQuestions:
             row = await stored.fetchone()
             return row[0] if row else 0
 
+        async def take_back(db: Connection) -> Row | None:
+            gone = "DELETE FROM answer WHERE id = %s RETURNING outcome, failed"
+            return await (await execute(db, gone, number)).fetchone()
+
         number = await self._database.run(leave)
         if number:
             self._tell("answer", str(number))
         for _ in range(round(_PATIENCE / _LOOK_SECONDS)) if number else ():
             await asyncio.sleep(_LOOK_SECONDS)
-            query = "SELECT outcome, failed FROM answer WHERE id = %s"
+            query = "SELECT outcome FROM answer WHERE id = %s"
             rows = await self._database.read(query, number, after_writes=False)
             if not rows or rows[0][0]:
                 break
-        else:
-            rows = []
-        if not rows:
-            late = "DELETE FROM answer WHERE id = %s AND outcome = ''"
-            self._database.post(lambda db: execute(db, late, number))
-            raise NanobotError(_NOT_WAITING)
-        outcome, failed = rows[0]
-        gone = "DELETE FROM answer WHERE id = %s"
-        self._database.post(lambda db: execute(db, gone, number))
-        if failed:
-            raise NanobotError(outcome)
+        outcome, failed = await self._database.run(take_back) or ("", True)
+        if failed or not outcome:
+            raise NanobotError(outcome or _NOT_WAITING)
         return str(outcome)
 
     def heard(self, number: str) -> None:
