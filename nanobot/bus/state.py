@@ -30,7 +30,8 @@ T = TypeVar("T")
 DOCUMENTS = ("access", "approvals", "dream", "facts", "jobs", "mcp", "skills", "usage")
 """The documents of a home, by name."""
 
-_TRIES = 3
+_TRIES = 20
+"""Each that is in vain, another worker of a team has made a change."""
 
 
 class InvalidDocument(Exception):

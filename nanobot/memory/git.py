@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from nanobot.errors import StorageError
-from nanobot.io import replace_file, storage_errors, sync_folder
+from nanobot.io import FENCE, replace_file, storage_errors, sync_folder
 from nanobot.tasks import paced
 
 if TYPE_CHECKING:
@@ -245,6 +245,7 @@ class Repository:
         self.close()
         with self.translated():
             os.sync()
+            FENCE.wait()
             self.path.rename(self._old)
         self.finish_rewrite()
         return changed
@@ -253,7 +254,7 @@ class Repository:
         """Complete a replacement that was under way, or forget one that never got that far."""
         with storage_errors(self.path):
             if self._old.exists() and not self.path.exists():  # the new one was complete before
-                self._new.rename(self.path)
+                (self._new if self._new.exists() else self._old).rename(self.path)
                 sync_folder(self.path.parent)
             for rest in (self._old, self._new):
                 if rest.exists():

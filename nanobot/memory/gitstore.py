@@ -72,7 +72,8 @@ class GitStore:
     `prefix` is that of the scope (`people/x/`), empty for the owner's; paths are relative to the
     workspace. The repository is made by the first version. Synchronous and thread-safe: callers on
     the event loop use `asyncio.to_thread`. After `pack_every` versions their objects become one
-    file. Raises `StorageError` where the disk refuses or the repository is damaged.
+    file. Where not `is_held`, another worker of a team may be writing: what looks half done is its
+    to finish. Raises `StorageError` where the disk refuses or the repository is damaged.
     """
 
     def __init__(
@@ -83,8 +84,10 @@ class GitStore:
         prefix: str = "",
         *,
         pack_every: int = PACK_EVERY,
+        is_held: Callable[[], bool] = lambda: True,
     ) -> None:
         path = repository_of(state, prefix)
+        self._is_held = is_held
         self.repository = Repository(path)
         self.prefix = prefix
         self._intent = path / "intent.json"
@@ -111,6 +114,7 @@ class GitStore:
             return
         with self.locked():
             try:
+                self.repository.finish_rewrite()
                 self.repository.remove_leftovers()
                 self._settle()
                 self._recorded()
@@ -223,11 +227,12 @@ class GitStore:
                 stack.enter_context(locked(self._state / _EVERY_LOCK, wait=True, shared=True))
                 stack.enter_context(locked(own, wait=True))
                 stack.callback(self.repository.close)
-                self.repository.finish_rewrite()
             self._depth += 1
             try:
-                if self.prefix and self._depth == 1 and not self._is_recovered:
-                    self.recover()
+                if self._depth == 1 and self._is_held():
+                    self.repository.finish_rewrite()
+                    if self.prefix and not self._is_recovered:
+                        self.recover()
                 yield
             finally:
                 self._depth -= 1

@@ -281,9 +281,13 @@ class Memories:
         memory.versions.recover()
         memory.history.recover()
 
+    def _has(self, scope: str) -> bool:
+        return self.is_held(scope)
+
     def _make(self, scope: str) -> Memory:
         prefix = prefix_of(scope)
-        versions = GitStore(self._state, self._workspace, self._clock, prefix)
+        held = partial(self._has, scope)
+        versions = GitStore(self._state, self._workspace, self._clock, prefix, is_held=held)
         store = MemoryStore(
             self._workspace,
             self._clock,
@@ -291,7 +295,7 @@ class Memories:
             prefix=prefix,
             versions=versions,
             quiesce=partial(self._quiesce, scope) if self._quiesce else nullcontext,
-            is_held=lambda: self.is_held(scope),
+            is_held=held,
         )
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)

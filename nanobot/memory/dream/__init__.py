@@ -146,7 +146,7 @@ class Dream:
         Waits for the writing under way, not for the model. Raises `StorageError`.
         """
         async with self._writing:
-            await asyncio.to_thread(self._state.drop_plans)
+            await asyncio.to_thread(self._state.drop_plans, self._memories.is_held)
             try:
                 yield
             finally:

@@ -9,7 +9,7 @@ loses a fact nor learns one twice, and costs no second question to the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
@@ -90,10 +90,14 @@ class DreamState(Document[dict[str, ScopeState]]):
         """Remember it, durably. Raises `StorageError`."""
         self.change(lambda scopes: {**scopes, scope: state})
 
-    def drop_plans(self) -> None:
-        """Let go of what was about to be done, durably; the entries behind it are read again."""
+    def drop_plans(self, is_ours: Callable[[str], bool]) -> None:
+        """Let go of what was about to be done in these scopes, durably; the entries behind it are
+        read again."""
         self.change(
-            lambda scopes: {name: replace(state, plan=None) for name, state in scopes.items()}
+            lambda scopes: {
+                name: replace(state, plan=None) if is_ours(name) else state
+                for name, state in scopes.items()
+            }
         )
 
 

@@ -63,17 +63,18 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def kill_during(home: Home, text: str, put: Callable[[], None]) -> None:
+def kill_during(home: Home, text: str, put: Callable[[], None], path: str = FILE) -> None:
     """Write in a process that ends while the file is being written, without cleaning up."""
 
     def write() -> None:
-        before = home.root.place(FILE).read_bytes(100_000)
+        before = home.root.place(path).read_bytes(100_000)
 
         def put_and_die() -> None:
             put()
             os._exit(9)
 
-        home.new().write(FILE, before, text.encode(), Change("dream", "learned"), put_and_die)
+        store = home.new("" if path == FILE else home.theirs.prefix)
+        store.write(path, before, text.encode(), Change("dream", "learned"), put_and_die)
 
     child = multiprocessing.get_context("fork").Process(target=write)
     child.start()
@@ -272,6 +273,20 @@ def test_erasing_leaves_numbers_dates_and_authors_and_none_of_the_words(home: Ho
         assert git(home, "fsck", "--unreachable", "--no-reflogs").strip() == ""
 
 
+def test_who_does_not_hold_a_scope_reads_it_and_finishes_nothing_in_it(home: Home) -> None:
+    """Another worker of a team may be in the middle of it."""
+    home.write("- a\n", path=THEIRS)
+    kill_during(home, "- b\n", partial(home.edit, "- b\n", THEIRS), THEIRS)
+    half = home.theirs.repository.path.with_name("telegram_7.git.new")
+    shutil.copytree(home.theirs.repository.path, half)
+    prefix = home.theirs.prefix
+    other = GitStore(home.state, home.root, home.clock, prefix, is_held=lambda: False)
+    assert [version.summary for version in other.log()] == [""]
+    assert half.exists()
+    assert [version.summary for version in home.new(prefix).log()] == ["learned", ""]
+    assert not half.exists()
+
+
 def test_an_erasure_that_died_in_the_middle_is_completed_or_never_was(home: Home) -> None:
     home.write("- a\n")
     new, old = (home.repository.with_name(f"memory.git.{kind}") for kind in ("new", "old"))
@@ -281,10 +296,14 @@ def test_an_erasure_that_died_in_the_middle_is_completed_or_never_was(home: Home
     home.store.recover()
     assert home.write("- b\n") == 2
     assert not old.exists()
+    home.repository.rename(old)  # too late, after another one finished it
+    home.store = home.new()
+    home.store.recover()
+    assert home.write("- c\n") == 3
     shutil.copytree(home.repository, new)
     home.store.recover()
     assert not new.exists()
-    assert len(home.store.log()) == 2
+    assert len(home.store.log()) == 3
 
 
 def test_a_damaged_repository_says_what_to_do(home: Home) -> None:
