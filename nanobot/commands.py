@@ -50,7 +50,8 @@ class CommandCall(Struct, frozen=True):
     `scope` is the memory that the message speaks to.
 
     It awaits `begin_effect` right before anything else that must not be done twice. After a crash
-    it runs again, and `begin_effect` then raises `NanobotError`, whose text becomes the answer."""
+    it runs again, and `begin_effect` then raises `NanobotError`, whose text becomes the answer.
+    `outcome` is what another worker of a team did of it already."""
 
     arguments: str
     message: InboundMessage
@@ -58,6 +59,7 @@ class CommandCall(Struct, frozen=True):
     scope: str
     entry_id: int
     begin_effect: Callable[[], Awaitable[None]] = _free
+    outcome: str = ""
 
 
 class Answer(Struct, frozen=True):

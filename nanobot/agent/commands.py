@@ -100,16 +100,21 @@ class ConversationCommands:
 
         return Answer("New session started.", afterwards=seal)
 
-    async def _stop(self, call: CommandCall) -> Answer:
-        key = call.message.session_key
-        ran, waited = await self._loop.stop(key, call.entry_id)
-        counts = [(await stop(key), noun) for noun, stop in self._stops]
+    async def stop(self, session_key: str, before: int) -> str:
+        """Stop what runs in a conversation and set aside what waits, up to inbox entry `before`;
+        says what that was, and nothing where there was nothing."""
+        ran, waited = await self._loop.stop(session_key, before)
+        counts = [(await stop(session_key), noun) for noun, stop in self._stops]
         ended = [counted(count, noun) for count, noun in counts if count]
         if not ran and not waited and not ended:
-            return Answer("Nothing is running.")
+            return ""
         aside = f" {counted(waited, 'waiting message')} set aside." if waited else ""
         others = f" {', '.join(ended)} ended." if ended else ""
-        return Answer(f"Stopped.{aside}{others}")
+        return f"Stopped.{aside}{others}"
+
+    async def _stop(self, call: CommandCall) -> Answer:
+        stopped = await self.stop(call.message.session_key, call.entry_id)
+        return Answer(stopped or call.outcome or "Nothing is running.")
 
     async def _status(self, call: CommandCall) -> Answer:
         return Answer(await self._status_text(call))

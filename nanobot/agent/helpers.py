@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 from typing import Annotated
 
@@ -95,7 +95,8 @@ class _Helper(Struct):
 class Helpers:
     """Runs them with `runner`, whose tools are theirs, and `instructions` as their system prompt.
     `at_once` work at the same time over all conversations, half of them for others than the owner;
-    each has some `minutes`. What one has left running in `processes` ends with it."""
+    each has some `minutes`, and its scope from `holding`. What one has left running in `processes`
+    ends with it."""
 
     def __init__(
         self,
@@ -105,13 +106,14 @@ class Helpers:
         journal: Journal,
         bus: MessageBus,
         processes: Processes,
+        holding: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext(),
         at_once: int = 4,
         minutes: float = 30.0,
         new_id: Callable[[], str] = lambda: secrets.token_hex(3),
     ) -> None:
         self._runner, self._instructions, self._minutes = runner, instructions, minutes
         self._journal, self._bus, self._processes = journal, bus, processes
-        self._clock, self._new_id = runner.clock, new_id
+        self._clock, self._new_id, self._holding = runner.clock, new_id, holding
         self._places = asyncio.Semaphore(at_once)
         self._places_of_others = asyncio.Semaphore(max(1, at_once // 2))
         self._tasks = Background()
@@ -188,9 +190,10 @@ class Helpers:
         return [h for h in self._at_work.values() if h.caller.session_key == session_key]
 
     async def _run(self, helper: _Helper) -> None:
-        owners = helper.caller.scope == OWNER
+        scope = helper.caller.scope
+        theirs = nullcontext() if scope == OWNER else self._places_of_others
         try:
-            async with nullcontext() if owners else self._places_of_others, self._places:
+            async with self._holding(scope), theirs, self._places:
                 report = await self._report(helper)
             await self._conclude(helper.id, report)
         finally:

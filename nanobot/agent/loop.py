@@ -244,7 +244,7 @@ class AgentLoop:
                 return
             session = await self._sessions.get_or_create(message.session_key)
             scope = self._parts.scopes.of_message(message, session.key, session.metadata)
-            call = CommandCall(match[1], message, session, scope, entry.id)
+            call = CommandCall(match[1], message, session, scope, entry.id, outcome=entry.outcome)
             await self._turns.answer_command(entry, await answer_of(match[0], call))
         except StorageError as error:
             again = self._queue.notify_disk(entry, error)

@@ -80,10 +80,10 @@ def register_commands(
     agent: Agent,
     status: Status,
     process: Restartable,
-) -> None:
+) -> ConversationCommands:
     """Register those that a capability does not register itself."""
     commands, stores, scopes = base.commands, base.stores, base.scopes
-    ConversationCommands(
+    conversation = ConversationCommands(
         agent.parts,
         agent.loop,
         stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
@@ -92,7 +92,8 @@ def register_commands(
         process=process,
         default_model=model_name(base.settings.model),
         served=models.served,
-    ).register(commands)
+    )
+    conversation.register(commands)
     MemoryCommands(
         service=memory.service,
         consolidator=agent.consolidator,
@@ -111,6 +112,7 @@ def register_commands(
     toolbox.approving.register(commands)
     SendCommand(base.splitter, base.bus, base.known_chats, base.clock).register(commands)
     CronCommand(toolbox.cron, base.clock, runs=base.settings.cron.enabled).register(commands)
+    return conversation
 
 
 _BUTTONS = (Button("Move it", "/secret move"), Button("Leave it", "/secret keep"))

@@ -117,7 +117,7 @@ class Gateway:
         schedules = (*upkeep.schedules, *build_schedules(base, memory, toolbox), *routines)
         self._schedules, self._routines = schedules, (*watching, *schedules)
         self._chores = chores
-        register_commands(base, models, memory, toolbox, agent, status, self)
+        self._conversation = register_commands(base, models, memory, toolbox, agent, status, self)
         for part in (pairing, toolbox.skills, typed_keys):
             part.register(base.commands)
         self._grace = settings.agent.shutdown_grace_seconds
@@ -198,6 +198,7 @@ class Gateway:
                 platforms.dispatcher,
                 platforms.supervisor,
                 toolbox.helpers.recover,
+                self._conversation.stop,
                 self._schedules if self._chores else (),
                 base.awaited_background,
             )

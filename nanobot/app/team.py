@@ -155,6 +155,7 @@ class Team:
         dispatcher: Dispatcher,
         supervisor: Supervisor,
         find_helpers: Callable[[Collection[str]], Awaitable[None]],
+        stop: Callable[[str, int], Awaitable[str]],
         routines: Sequence[Routine],
         background: Background,
     ) -> None:
@@ -185,6 +186,7 @@ class Team:
             self._sessions,
             memories.recover_scope,
             find_helpers,
+            stop,
             self._access.refresh,
             singles,
         )

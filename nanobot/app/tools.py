@@ -206,7 +206,7 @@ class Toolbox:
         if self.speaking is not None:
             tools.register(VoiceTool(self.speaking))
             self.speaking.register(base.commands)
-        self.helpers = _build_helpers(base, models, tools)
+        self.helpers = _build_helpers(base, models, tools, memory)
         tools.register(Spawn(self.helpers))
         self.mcp = _build_mcp(base, tools)
         tools.register_all(extra_tools)
@@ -282,7 +282,7 @@ def _pdf_text(content: bytes) -> str:
     return "\n".join(f"[page {number}]\n{text}" for number, text in pages) or "[no text in it]"
 
 
-def _build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
+def _build_helpers(base: Base, models: Models, tools: ToolRegistry, memory: MemoryParts) -> Helpers:
     """Helper agents, with some of `tools`."""
     settings, wanted = base.settings, base.settings.tools.helpers
     runner = AgentRunner(
@@ -305,6 +305,7 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
         journal=base.stores.journal,
         bus=base.bus,
         processes=base.processes,
+        holding=memory.memories.holding,
         at_once=wanted.max_concurrent,
         minutes=wanted.timeout_minutes,
     )

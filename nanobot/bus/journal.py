@@ -87,7 +87,7 @@ class InboxEntry(Struct, frozen=True):
     `previous_turn` is the failed turn that was made of it before, when a person wants it run again;
     `outages` counts how often in a row this process found no model for it. `received_at` is since
     when the wait for its model counts, in seconds since the epoch; 0: from when it is first needed.
-    `scope`: whose lease it belongs to, in a team.
+    `scope`: whose lease it belongs to, in a team; `outcome`: what another worker did of it already.
     """
 
     id: int
@@ -104,6 +104,7 @@ class InboxEntry(Struct, frozen=True):
     outages: int = 0
     received_at: float = 0.0
     scope: str = ""
+    outcome: str = ""
 
 
 class Completion(Struct, frozen=True):

@@ -31,7 +31,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any, ParamSpec, TypeVar
@@ -162,16 +162,18 @@ class TeamWorker:
         sessions: SessionManager,
         recover: Callable[[str, bool], None],
         find_helpers: Callable[[Collection[str]], Awaitable[None]],
+        stop: Callable[[str, int], Awaitable[str]],
         refresh: Callable[[], None],
         singles: Mapping[str, Single],
     ) -> None:
         """Say who handles messages, sends parts and keeps conversations; `recover` puts
         the files of a scope right that comes here, and is told whether its last worker died;
         `refresh` reads again who may talk here; both block. `find_helpers` reports which helpers
-        of these scopes were lost. `singles` by the name of their lease."""
+        of these scopes were lost; `stop` is what `/stop` does. `singles` by the name of their
+        lease."""
         self._loop, self._dispatcher, self._sessions = loop, dispatcher, sessions
         self._recover, self._refresh, self._singles = recover, refresh, singles
-        self._find_helpers = find_helpers
+        self._find_helpers, self._stop = find_helpers, stop
         self._bus.connect(loop.accept, self._send, self._stored, self._ended)
         dispatcher.pass_on = self._send
 
@@ -262,7 +264,8 @@ class TeamWorker:
             if entry.message.channel in AFFINE:
                 self._asked.setdefault(entry.scope, set()).add(entry.id)
                 if entry.scope not in self._scopes and self._loop.is_stop(entry.message):
-                    self.waking.tell("stop", f"{entry.id} {entry.message.session_key}")
+                    key = entry.message.session_key
+                    self.waking.tell("stop", f"{entry.id} {entry.scope} {key}")
             self._news.add(entry.scope)
         self._woken.set()
 
@@ -303,10 +306,17 @@ class TeamWorker:
             self._news.add(name)
             self._woken.set()
         elif kind == "stop":
-            before, _, key = name.partition(" ")
-            self._background.start(self._loop.stop(key, int(before)), name=f"stop {key}")
+            before, at, key = name.split(" ", 2)
+            self._background.start(self._stop_for_other(int(before), at, key), name=f"stop {key}")
         elif kind == "free":
             self._look_soon()
+
+    async def _stop_for_other(self, entry_id: int, scope: str, key: str) -> None:
+        """Do what a `/stop` wants that was typed at another worker, before that can have the scope
+        and says what was done."""
+        async with self.holding(scope) if scope in self._scopes else nullcontext():
+            if said := await self._stop(key, entry_id):
+                self._journal.note_outcome(entry_id, said)
 
     @property
     def _lacked(self) -> set[str]:

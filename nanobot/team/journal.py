@@ -467,6 +467,11 @@ class PostgresJournal(Looking):
 
         return await self.database.run(work, until_stored=True)
 
+    def note_outcome(self, entry_id: int, text: str) -> None:
+        """Leave to the worker that may answer a message what was done of it here."""
+        query = "UPDATE inbox SET reason = %s WHERE id = %s AND state = 'received'"
+        self._post(query, text, entry_id)
+
     async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
         scope, values = self._scope_of(if_lost)
         await self._run(
@@ -658,7 +663,9 @@ def _read_entries(
     entries, broken = list[InboxEntry](), list[_Broken]()
     for channel, chat_id, event_id, scope, *row in rows:
         try:
-            entries.append(replace(stored_entry(row, recovered=recovered), scope=scope))
+            entry = stored_entry(row, recovered=recovered)
+            outcome = "" if entry.turn_id else entry.reason
+            entries.append(replace(entry, scope=scope, outcome=outcome))
         except ValueError as error:
             broken.append((row[4], error, (channel, chat_id, event_id)))
     return entries, broken

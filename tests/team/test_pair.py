@@ -189,14 +189,10 @@ async def test_a_turn_is_stopped_from_the_terminal_of_any_worker(
     async with pair(tmp_path, team_database, model, pace=0.1) as team:
         first = asyncio.create_task(team.ask(team.both[0], "m1: hello"))
         await asked.wait()
-        await asyncio.to_thread(_say, team.both[1].home, "/stop", "api:ann:talk")
+        said = await asyncio.to_thread(_answer, team.both[1].home, "/stop", "api:ann:talk")
+        assert said == "Stopped."
         with pytest.raises(AssertionError, match="turn_stopped"):
             await first
-
-
-def _say(home: Path, text: str, session: str) -> None:
-    with Client(home) as client:
-        client.send_message(text, session)
 
 
 async def test_a_key_is_moved_into_the_file_of_one_worker_and_that_is_said(
@@ -213,9 +209,9 @@ async def test_a_key_is_moved_into_the_file_of_one_worker_and_that_is_said(
         assert not (two.home / "secrets.env").exists()
 
 
-def _answer(home: Path, text: str) -> str:
+def _answer(home: Path, text: str, session: str = "cli:direct") -> str:
     with Client(home) as client:
-        client.send_message(text, "cli:direct")
+        client.send_message(text, session)
         while select.select([client], [], []):
             for event in client.arrived():
                 if isinstance(event, Reply):

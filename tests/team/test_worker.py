@@ -14,7 +14,7 @@ import pytest
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import OutboundPart, encode_event
 from nanobot.io import FENCE, Fence
-from nanobot.providers.port import Provider
+from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.waking import Waking
 from nanobot.testing import FakeChannel, ScriptedModel, calls, says
@@ -52,6 +52,25 @@ class Writing(Tool):
     def _write(self) -> None:
         self.begun.set()
         self.may_end.wait()
+
+
+class Digging(ScriptedModel):
+    """Never answers a helper."""
+
+    task = "dig as deep as you can"
+
+    def __init__(self, *script: Reply) -> None:
+        super().__init__(*script)
+        self.reached = asyncio.Event()
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        """Play the next line, but for a helper."""
+        if prompt.messages[-1].text == self.task:
+            self.reached.set()
+            await asyncio.Event().wait()
+        return await super().complete(prompt, options, on_text)
 
 
 @dataclass
@@ -128,6 +147,21 @@ async def test_at_the_end_what_a_thread_still_writes_is_not_given_to_others(benc
     assert await bench.leases() == {OWNER}
     bench.tool.may_end.set()
     await bench.until_given_back(OWNER)
+
+
+async def test_a_helper_keeps_its_scope_until_it_has_ended_or_was_stopped_anywhere(
+    bench: Bench,
+) -> None:
+    model = Digging(calls("spawn", task=Digging.task), says("it digs"), says("hello all"))
+    async with bench.running(model), bench.other() as other:
+        assert await bench.channel.ask("dig") == "it digs"
+        await model.reached.wait()
+        await bench.channel.say("hello", "g", is_group=True)
+        await bench.channel.received(1, "g")
+        other.tell("want", OWNER)
+        assert OWNER in await bench.until_given_back(GROUP)
+        other.tell("stop", f"1000 {OWNER} fake:1")
+        await bench.until_given_back(OWNER)
 
 
 async def test_parts_for_a_channel_that_is_off_wait_and_keep_no_scope(bench: Bench) -> None:
