@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 from loguru import logger
@@ -154,7 +155,7 @@ class Team:
         memories: Memories,
         dispatcher: Dispatcher,
         supervisor: Supervisor,
-        find_helpers: Callable[[Collection[str]], Awaitable[None]],
+        find_helpers: Callable[[Collection[str]], Coroutine[Any, Any, None]],
         stop: Callable[[str, int], Awaitable[str]],
         routines: Sequence[Routine],
         background: Background,

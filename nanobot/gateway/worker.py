@@ -26,6 +26,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
+    Coroutine,
     Iterable,
     Mapping,
     Sequence,
@@ -52,7 +53,7 @@ from nanobot.session.manager import SessionManager
 from nanobot.tasks import SCOPES, Background
 from nanobot.team.folder import clear, temporaries
 from nanobot.team.journal import AFFINE, PostgresJournal
-from nanobot.team.leases import Leases
+from nanobot.team.leases import SINGLE, Leases
 from nanobot.team.membership import Membership
 from nanobot.team.waking import Waking
 
@@ -153,7 +154,6 @@ class TeamWorker:
         """Scopes for which something was stored since the last look."""
         self._all_due = True
         """Whether the next look is at all scopes."""
-        self._refreshed_at = -math.inf
 
     def connect(
         self,
@@ -161,7 +161,7 @@ class TeamWorker:
         dispatcher: Dispatcher,
         sessions: SessionManager,
         recover: Callable[[str, bool], None],
-        find_helpers: Callable[[Collection[str]], Awaitable[None]],
+        find_helpers: Callable[[Collection[str]], Coroutine[Any, Any, None]],
         stop: Callable[[str, int], Awaitable[str]],
         refresh: Callable[[], None],
         singles: Mapping[str, Single],
@@ -278,10 +278,11 @@ class TeamWorker:
                     self._look_soon()
 
     def _send(self, parts: Sequence[OutboxPart]) -> None:
-        """Parts that were stored here: those of a scope of this worker go out at once."""
+        """Parts that were stored here, or none where one has ended: those of a scope of this worker
+        go out at once."""
         mine = [item for item in parts if item.scope in self._scopes]
         self._news |= {item.scope for item in parts} - self._scopes.keys()
-        self._all_due = self._all_due or any(self._scopes[item.scope].leaving for item in mine)
+        self._all_due = self._all_due or any(one.leaving for one in self._scopes.values())
         self._submit(mine)
         self._woken.set()
 
@@ -328,15 +329,20 @@ class TeamWorker:
         self._woken.set()
 
     async def _look_forever(self) -> None:
+        looked_at = -math.inf
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._woken.wait()
             self._woken.clear()
-            late = self._clock.monotonic() - self._refreshed_at > _LOOK_SECONDS
-            all_due, self._all_due = self._all_due or late, False
+            now = self._clock.monotonic()
+            is_time = now - looked_at >= _LOOK_SECONDS
+            all_due, self._all_due = self._all_due or is_time, False
             try:
                 await self._look(everywhere=all_due)
+                if is_time:
+                    looked_at = now
+                    await asyncio.to_thread(self._refresh)
             except StorageError as error:
                 logger.debug("nothing new can be taken up: {}", error)
                 await asyncio.sleep(_LOOK_SECONDS)
@@ -357,12 +363,8 @@ class TeamWorker:
             await self._take_up()
             async with self._changed:
                 self._changed.notify_all()
-        if not everywhere:
-            return
-        await self._give_back()
-        if self._clock.monotonic() - self._refreshed_at > _LOOK_SECONDS:
-            self._refreshed_at = self._clock.monotonic()
-            await asyncio.to_thread(self._refresh)
+        if everywhere:
+            await self._give_back()
 
     async def _claim(self, among: Collection[str] | None) -> None:
         """Claim what is free and waits, in these scopes or in all, as much as can begin here at
@@ -395,7 +397,8 @@ class TeamWorker:
         await asyncio.to_thread(self._clean_up, claimed, dead)
         leftovers = await self._journal.leftovers(claimed)
         if any(claimed.values()):
-            self._background.start(self._withdraw_questions(), name="withdraw questions")
+            withdrawing = self._dispatcher.withdraw_questions(())
+            self._background.start(withdrawing, name="withdraw questions")
         for unfiled in leftovers.unfiled:
             await self._sessions.restore(unfiled.session_key, unfiled.lines)
         self._journal.mark_filed([unfiled.id for unfiled in leftovers.unfiled])
@@ -408,26 +411,14 @@ class TeamWorker:
             if scope in self._singles:
                 self._singles[scope].start()
         self._resume(leftovers)
-        self._background.start(self._report_helpers(claimed), name="recover helpers")
-
-    async def _withdraw_questions(self) -> None:
-        try:
-            await self._dispatcher.withdraw_questions(())
-        except StorageError as error:
-            logger.warning("buttons of questions that nobody can answer stay: {}", error)
-
-    async def _report_helpers(self, scopes: Collection[str]) -> None:
-        try:
-            await self._find_helpers(scopes)
-        except StorageError as error:  # they are found when a scope changes hands the next time
-            logger.warning("which helpers were lost is not known: {}", error)
+        self._background.start(self._find_helpers(claimed), name="recover helpers")
 
     def _clean_up(self, claimed: Mapping[str, bool], left: Iterable[Path]) -> None:
         """Put the files of the scopes right, before anything else is done with them; `left` are
         temporary files of dead workers."""
         clear(left)
         for scope, died in claimed.items():
-            if scope not in self._singles:
+            if not scope.startswith(SINGLE):
                 try:
                     self._recover(scope, died)
                 except NanobotError as error:  # writing reports it; a chat need not

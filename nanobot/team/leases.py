@@ -34,7 +34,6 @@ _FREE = f"""
             AND state IN ('received', 'working', 'failed') AND {MAY_BEGIN} GROUP BY scope
         UNION ALL SELECT scope, 0 FROM outbox WHERE state IN ('pending', 'sending')
             AND state IN ('pending', 'sending', 'dead') AND channel = ANY(%s)
-            AND NOT starts_with(scope, '{SINGLE}')
         UNION ALL SELECT scope, 0 FROM unfiled
         UNION ALL SELECT scope, 0 FROM helper WHERE {IS_LOST}
     ) AS wanted

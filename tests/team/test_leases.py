@@ -62,15 +62,17 @@ async def test_what_a_dead_worker_left_is_told_until_somebody_has_put_it_right(
     assert await one.claim(("a",)) == {}
 
 
-async def test_names_of_leases_are_no_scopes_with_work(first: Database, team_database: str) -> None:
+async def test_parts_for_channels_that_are_on_are_work_also_where_one_worker_served_them_before(
+    first: Database, team_database: str
+) -> None:
     sql(
         team_database,
         "INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, created_at) VALUES"
         " ('channel:telegram', 't', 'reply', 0, 'telegram', '1', '2026')",
     )
     leases = Leases(first)
-    assert await leases.free((), 10) == []
-    assert await leases.free(("channel:telegram",), 10) == ["channel:telegram"]
+    assert await leases.free((), 10, ("whatsapp",)) == []
+    assert await leases.free((), 10, ("telegram", "whatsapp")) == ["channel:telegram"]
 
 
 async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: Database) -> None:

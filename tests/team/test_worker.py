@@ -164,6 +164,15 @@ async def test_a_helper_keeps_its_scope_until_it_has_ended_or_was_stopped_anywhe
         await bench.until_given_back(OWNER)
 
 
+async def test_what_only_one_worker_could_send_is_sent_by_any_once_that_has_changed(
+    bench: Bench,
+) -> None:
+    part = OutboundPart("t/reply/0", "fake", "g", "from before")
+    await asyncio.to_thread(sql, bench.dsn, _PART, "channel:fake", part.channel, encode_event(part))
+    async with bench.running(ScriptedModel()):
+        assert await bench.channel.received(1, "g") == ["from before"]
+
+
 async def test_parts_for_a_channel_that_is_off_wait_and_keep_no_scope(bench: Bench) -> None:
     part = OutboundPart("t/reply/0", "switched-off", "g", "for later")
     await asyncio.to_thread(sql, bench.dsn, _PART, GROUP, part.channel, encode_event(part))
