@@ -328,12 +328,9 @@ def _word(half: Path) -> str:
 @contextmanager
 def _connected(address: DatabaseAddress) -> Iterator[psycopg.Connection[Row]]:
     """A connection that may think for a while within a transaction."""
-    with address.connect_blocking() as db:
-        try:
-            db.execute("SET idle_in_transaction_session_timeout = 0")
-            yield db
-        except psycopg.Error as error:
-            raise address.error(error) from error
+    with address.errors(), address.connect_blocking() as db:
+        db.execute("SET idle_in_transaction_session_timeout = 0")
+        yield db
 
 
 def move(source: Path, target: Path) -> None:

@@ -6,7 +6,8 @@ No error here holds the password of its address.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -93,6 +94,14 @@ class DatabaseAddress:
             return error
         return StorageError(self.place, self.redact(str(error)), hint=_hint(error))
 
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """What PostgreSQL says within is a `StorageError`."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self.error(error) from error
+
     def redact(self, text: str) -> str:
         """`text` in one line, without the password."""
         line = " ".join(text.split())
@@ -103,32 +112,24 @@ class DatabaseAddress:
     async def connect(self) -> Connection:
         """A new connection in autocommit for writing, whose server promises what it must. Raises
         `StorageError`."""
-        try:
+        with self.errors():
             connection = await Connection.connect(self.conninfo, autocommit=True)
-        except psycopg.Error as error:
-            raise self.error(error) from error
-        try:
-            self._check(await (await connection.execute(_ASK)).fetchone())
-        except BaseException as error:
-            await connection.close()
-            if isinstance(error, psycopg.Error):
-                raise self.error(error) from error
-            raise
+            try:
+                self._check(await (await connection.execute(_ASK)).fetchone())
+            except BaseException:
+                await connection.close()
+                raise
         return connection
 
     def connect_blocking(self) -> psycopg.Connection[Row]:
         """The same, for a thread."""
-        try:
+        with self.errors():
             connection = psycopg.connect(self.conninfo, autocommit=True)
-        except psycopg.Error as error:
-            raise self.error(error) from error
-        try:
-            self._check(connection.execute(_ASK).fetchone())
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, psycopg.Error):
-                raise self.error(error) from error
-            raise
+            try:
+                self._check(connection.execute(_ASK).fetchone())
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
     def _check(self, row: Row | None) -> None:

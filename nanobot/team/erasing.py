@@ -25,15 +25,12 @@ async def erase(database: Database, redact: Redact) -> int:
 
 
 def _erase(address: DatabaseAddress, redact: Redact) -> int:
-    with address.connect_blocking() as connection:
-        try:
-            connection.execute("SET idle_in_transaction_session_timeout = 0")
-            changed = sum(_redact_column(connection, *place, redact) for place in TEXTS)
-            for (table,) in connection.execute("SELECT name FROM rebuild").fetchall():
-                connection.execute(f"VACUUM FULL {table}".encode())
-                connection.execute("DELETE FROM rebuild WHERE name = %s", (table,))
-        except psycopg.Error as error:
-            raise address.error(error) from error
+    with address.errors(), address.connect_blocking() as connection:
+        connection.execute("SET idle_in_transaction_session_timeout = 0")
+        changed = sum(_redact_column(connection, *place, redact) for place in TEXTS)
+        for (table,) in connection.execute("SELECT name FROM rebuild").fetchall():
+            connection.execute(f"VACUUM FULL {table}".encode())
+            connection.execute("DELETE FROM rebuild WHERE name = %s", (table,))
         return changed
 
 

@@ -63,11 +63,8 @@ def put_word(db: psycopg.Connection[Row], word: str) -> None:
 def expect_together(address: DatabaseAddress, shared: Path) -> str:
     """The word of the team that folder and database are of; empty for none yet. Changes neither.
     Raises `NanobotError` where they are not of one."""
-    try:
-        with address.connect_blocking() as db:
-            here = word_of_database(db)
-    except psycopg.Error as error:
-        raise address.error(error) from error
+    with address.errors(), address.connect_blocking() as db:
+        here = word_of_database(db)
     there = word_of_folder(shared)
     if here == there:
         return here

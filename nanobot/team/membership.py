@@ -126,14 +126,11 @@ class Membership:
         """Become a worker; its number. The worker `predecessor`, whose process has certainly ended,
         is fenced at once. Raises `StorageError`."""
         sent = self._now()
-        try:
-            with psycopg.connect(self._dsn, autocommit=True) as db:
-                if predecessor:
-                    db.execute("DELETE FROM worker WHERE id = %s", (predecessor,))
-                about = (self.name, nanobot.__version__, schema.VERSION, TTL)
-                row = db.execute(_JOIN, about).fetchone()
-        except psycopg.Error as error:
-            raise self._address.error(error) from error
+        with self._address.errors(), psycopg.connect(self._dsn, autocommit=True) as db:
+            if predecessor:
+                db.execute("DELETE FROM worker WHERE id = %s", (predecessor,))
+            about = (self.name, nanobot.__version__, schema.VERSION, TTL)
+            row = db.execute(_JOIN, about).fetchone()
         assert row is not None
         self.id, self._timeline = row
         self._extend(sent)

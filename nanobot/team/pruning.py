@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-import psycopg
-
 from nanobot.bus.journal import KEEP_DAYS
 from nanobot.bus.journal_looking import USED_DAYS
 from nanobot.team.connection import DatabaseAddress
@@ -33,8 +31,8 @@ async def prune(address: DatabaseAddress, now: datetime) -> None:
     oldest = (now.date() - timedelta(days=USED_DAYS)).isoformat()
     yesterday = int((now - timedelta(days=1)).timestamp()) // 60
     values = {"horizon": horizon, "oldest": oldest, "minute": yesterday}
-    async with await address.connect() as connection:
-        try:
+    with address.errors():
+        async with await address.connect() as connection:
             lock = "SELECT pg_try_advisory_lock(hashtext('nanobot prune'))"
             if await (await connection.execute(lock)).fetchone() == (False,):
                 return
@@ -44,5 +42,3 @@ async def prune(address: DatabaseAddress, now: datetime) -> None:
                 deleted = _AT_ONCE
                 while deleted == _AT_ONCE:
                     deleted = (await connection.execute(delete.encode(), values)).rowcount
-        except psycopg.Error as error:
-            raise address.error(error) from error

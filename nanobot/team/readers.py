@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import psycopg
-
+from nanobot.errors import StorageError
 from nanobot.team.connection import Connection, DatabaseAddress, Row, execute
 
 _MOST = 4
@@ -25,16 +24,17 @@ class Readers:
         async with self._turns:
             while True:
                 is_new = not self._idle
-                connection = await self._open() if is_new else self._idle.pop()
+                connection = await self._address.connect() if is_new else self._idle.pop()
                 try:
-                    rows = await (await execute(connection, statement, *values)).fetchall()
+                    with self._address.errors():
+                        if is_new:
+                            await connection.execute("SET default_transaction_read_only = on")
+                        rows = await (await execute(connection, statement, *values)).fetchall()
                 except BaseException as error:
                     went_stale = connection.closed and not is_new  # as after a restart
                     await connection.close()
-                    if not isinstance(error, psycopg.Error):
+                    if not (went_stale and isinstance(error, StorageError)):
                         raise
-                    if not went_stale:
-                        raise self._address.error(error) from error
                 else:
                     self._idle.append(connection)
                     return rows
@@ -43,14 +43,3 @@ class Readers:
         """Let go of them."""
         while self._idle:
             await self._idle.pop().close()
-
-    async def _open(self) -> Connection:
-        connection = await self._address.connect()
-        try:
-            await connection.execute("SET default_transaction_read_only = on")
-        except BaseException as error:
-            await connection.close()
-            if isinstance(error, psycopg.Error):
-                raise self._address.error(error) from error
-            raise
-        return connection

@@ -60,19 +60,17 @@ class PostgresState:
     def _run(self, work: Callable[[psycopg.Connection[Row]], T]) -> T:
         """Run `work` on the connection, and once more on a new one where the connection was lost:
         so each has to find out whether it was carried out before. Raises `StorageError`."""
-        with self._using:
+        with self._using, self._address.errors():
             try:
                 return work(self._connected())
             except psycopg.OperationalError as error:
                 logger.warning("documents: {}", self._address.error(error))
-            except psycopg.Error as error:
-                raise self._address.error(error) from error
             self.close()
             try:
                 return work(self._connected())
-            except psycopg.Error as error:
+            except psycopg.Error:
                 self.close()
-                raise self._address.error(error) from error
+                raise
 
     def _connected(self) -> psycopg.Connection[Row]:
         if not self._is_prepared:

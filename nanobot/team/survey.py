@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 from nanobot.bus.rows import OPEN_MESSAGES, OPEN_PARTS
+from nanobot.team import schema
 from nanobot.team.connection import DatabaseAddress, Row
 from nanobot.team.leases import SINGLE
 from nanobot.team.membership import TTL
@@ -38,32 +39,23 @@ _QUEUES = f"""
 
 def survey(address: DatabaseAddress) -> dict[str, Any]:
     """`schema_version`, `workers` and `queues`. Blocks. Raises `StorageError`."""
-    try:
-        with address.connect_blocking() as db, db.transaction():
-            db.execute("SET TRANSACTION READ ONLY")
-            found = db.execute("SELECT to_regclass('schema_version') IS NOT NULL").fetchone()
-            if not (found and found[0]):
-                return {"schema_version": 0, "workers": [], "queues": []}
-            version = db.execute("SELECT version FROM schema_version").fetchone()
-            return {
-                "schema_version": version[0] if version else 0,
-                "workers": _rows(db, _WORKERS, TTL),
-                "queues": _rows(db, _QUEUES),
-            }
-    except psycopg.Error as error:
-        raise address.error(error) from error
+    with address.errors(), address.connect_blocking() as db, db.transaction():
+        db.execute("SET TRANSACTION READ ONLY")
+        if not schema.has_tables(db):
+            return {"schema_version": 0, "workers": [], "queues": []}
+        version = db.execute("SELECT version FROM schema_version").fetchone()
+        return {
+            "schema_version": version[0] if version else 0,
+            "workers": _rows(db, _WORKERS, TTL),
+            "queues": _rows(db, _QUEUES),
+        }
 
 
 def documents(address: DatabaseAddress) -> dict[str, bytes]:
     """The documents that the workers share, by name. Blocks. Raises `StorageError`."""
-    try:
-        with address.connect_blocking() as db:
-            return {
-                name: text.encode()
-                for name, text in db.execute("SELECT name, content FROM document")
-            }
-    except psycopg.Error as error:
-        raise address.error(error) from error
+    with address.errors(), address.connect_blocking() as db:
+        found = db.execute("SELECT name, content FROM document")
+        return {name: text.encode() for name, text in found}
 
 
 def _rows(db: psycopg.Connection[Row], query: str, *values: object) -> list[dict[str, Any]]:
