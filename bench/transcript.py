@@ -17,11 +17,9 @@ def faults_of_transcript(
     """What is wrong with the file of session `key`; `mark` finds in what a person said which of
     `said` it is, each of which must stand there exactly once."""
     folder = home / "sessions"
-    records = [
-        decode(line) for line in (folder / f"{stem_of(key)}.jsonl").read_bytes().splitlines()
-    ]
-    wrong = ["an unreadable line"] if None in records else []
-    messages = [record for record in records if isinstance(record, Message)]
+    path = folder / f"{stem_of(key)}.jsonl"
+    wrong = ["an unreadable line"] if None in map(decode, path.read_bytes().splitlines()) else []
+    messages = messages_of(home, key)
     if sorted({m.seq for m in messages}) != [m.seq for m in messages]:
         wrong.append("sequence numbers repeat or fall back")
     found = Counter(one for m in messages if m.role == "user" for one in mark.findall(m.content))
@@ -35,8 +33,13 @@ def faults_of_transcript(
     return wrong
 
 
+def messages_of(home: Path, key: str) -> list[Message]:
+    """The messages in session `key`, in order."""
+    path = home / "sessions" / f"{stem_of(key)}.jsonl"
+    records = map(decode, path.read_bytes().splitlines())
+    return [record for record in records if isinstance(record, Message)]
+
+
 def files_of_transcript(home: Path, key: str) -> list[str]:
     """The files of the people's messages in session `key`, in order."""
-    path = home / "sessions" / f"{stem_of(key)}.jsonl"
-    records = [decode(line) for line in path.read_bytes().splitlines()]
-    return [name for m in records if isinstance(m, Message) for name in m.media]
+    return [name for message in messages_of(home, key) for name in message.media]

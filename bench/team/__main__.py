@@ -30,9 +30,9 @@ from bench.reporting import report
 from bench.team.campaign import Size, campaign
 from bench.team.measuring import measure
 from bench.team.memory import FORGETTING, HARMS, Remembering, remember
-from bench.team.mischief import ANSWER, CUT, FAILOVER, KILL, PAUSE, STOP
+from bench.team.mischief import ANSWER, CUT, FAILOVER, HANG, KILL, PAUSE, STOP
 
-_WHOLE = {KILL: 100, PAUSE: 50, STOP: 20, FAILOVER: 5, CUT: 50, ANSWER: 20}
+_WHOLE = {KILL: 100, PAUSE: 50, STOP: 20, FAILOVER: 5, HANG: 5, CUT: 50, ANSWER: 20}
 
 
 def main() -> int:

@@ -16,7 +16,8 @@ from pathlib import Path
 from bench.soak_stage import Program
 from bench.team.database import TeamDatabase, team_database
 from bench.team.judging import judge
-from bench.team.mischief import LABELS, Mischief
+from bench.team.mischief import FAILOVER, HANG, LABELS, Mischief
+from bench.team.owner import Owner
 from bench.team.talk import ByProgram, OnTelegram, OnWhatsApp, Platform, Talk
 from bench.team.workers import Balancer, Workers
 from nanobot.channel.keys import ApiKeys
@@ -26,7 +27,9 @@ from tests.doubles.telegram import TOKEN, FakeTelegram
 
 PATIENCE = 120.0
 """Seconds without any answer after which what is open is lost."""
-_EFFECTS = 0.15
+_EFFECTS, _QUESTIONS, _FILES = 0.1, 0.05, 0.05
+_GROUPS = 10
+"""Of so many chats one is a group."""
 _SAYING_SECONDS = 15.0
 _HARM_SECONDS = 30.0
 """How long faults that have begun are waited for, when all is answered."""
@@ -51,6 +54,7 @@ class Stage:
     database: TeamDatabase
     platforms: Sequence[Platform]
     balancer: Balancer
+    owner: Owner
 
 
 @contextlib.asynccontextmanager
@@ -61,6 +65,7 @@ async def staged(
     workers: int,
     chats: int,
     messages: int,
+    groups: int = 0,
     latency: float = 0.2,
     grace: float = 5.0,
     turns: int = 64,
@@ -68,8 +73,9 @@ async def staged(
     database: TeamDatabase | None = None,
     standby: bool = False,
 ) -> AsyncIterator[Stage]:
-    """A team of so many workers in `folder`, with people on all platforms. A `database` that is
-    given is used; `alone`: what runs is a gateway without a team, which leaves it alone."""
+    """A team of so many workers in `folder`, with people on all platforms; `groups` of the chats
+    are groups. A `database` that is given is used; `alone`: what runs is a gateway without a team,
+    which leaves it alone."""
     async with contextlib.AsyncExitStack() as stack:
         if database is None:
             database = stack.enter_context(team_database())
@@ -83,7 +89,8 @@ async def staged(
         balancer = await stack.enter_async_context(Balancer(team, rng))
         programs = max(1, chats // 10)
         shares = (chats - programs + 1) // 2, (chats - programs) // 2
-        on_telegram = OnTelegram(telegram, range(1001, 1001 + shares[0]), messages)
+        private = range(1001, 1001 + shares[0] - groups)
+        on_telegram = OnTelegram(telegram, private, messages, groups)
         numbers = range(491_510_001, 491_510_001 + shares[1])
         on_whatsapp = OnWhatsApp(graph, numbers, messages)
         people = [f"telegram:{number}" for number in range(5001, 5001 + programs)]
@@ -107,8 +114,8 @@ async def staged(
         stack.push_async_callback(team.stop)
         await team.start()
         graph.webhook.deliver_to(f"{balancer.url}/whatsapp")
-        programs_talk = ByProgram(balancer.url, keys, messages)
-        yield Stage(team, database, (on_telegram, on_whatsapp, programs_talk), balancer)
+        platforms = on_telegram, on_whatsapp, ByProgram(balancer.url, keys, messages)
+        yield Stage(team, database, platforms, balancer, Owner(telegram, team, rng))
 
 
 async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, object], list[str]]:
@@ -118,26 +125,31 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
         folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory()))
         async with staged(
             folder, rng, workers=size.workers, chats=size.chats, messages=size.messages,
-            standby=bool(size.faults.get("failover")),
+            groups=size.chats // _GROUPS, standby=any(map(size.faults.get, (FAILOVER, HANG))),
         ) as stage:  # fmt: skip
-            talk = Talk(stage.platforms, rng, at_once=size.at_once, effects=_EFFECTS)
+            talk = Talk(
+                stage.platforms, rng, at_once=size.at_once,
+                effects=_EFFECTS, questions=_QUESTIONS, files=_FILES,
+            )  # fmt: skip
             mischief = Mischief(stage.workers, stage.database, talk, size.faults, rng)
             began = time.monotonic()
             harming = asyncio.create_task(mischief.run())
             saying = asyncio.create_task(_say(talk, mischief))
+            owning = asyncio.create_task(stage.owner.answer_forever())
             try:
                 await talk.run(PATIENCE)
                 seconds = time.monotonic() - began
                 await asyncio.wait([harming], timeout=_HARM_SECONDS)
                 if harming.done():
                     harming.result()
+                await stage.owner.until_all_closed(_HARM_SECONDS)
             finally:
-                saying.cancel()
-                harming.cancel()
-                await asyncio.gather(harming, saying, return_exceptions=True)
+                for task in (saying, harming, owning):
+                    task.cancel()
+                await asyncio.gather(saying, harming, owning, return_exceptions=True)
             await stage.workers.stop()
             ended = [*mischief.paused, *(one.at for one in stage.workers.ends)]
-            verdict = judge(talk, stage.workers.shared, ended, mischief.away)
+            verdict = judge(talk, stage.owner, stage.workers.shared, ended, mischief.away)
         ends = Counter(one.code for one in stage.workers.ends)
     figures: dict[str, object] = {
         "workers": size.workers,
@@ -152,7 +164,7 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
 
 def _make_keys(shared: Path, people: Sequence[str]) -> dict[str, str]:
     """A key of the API for each of the people, by its name."""
-    shared.mkdir(mode=0o700)
+    shared.mkdir(mode=0o700, parents=True)
     keys = ApiKeys(shared / "state" / "channels" / "api")
     now = SystemClock("UTC").now()
     return {f"k{n}": keys.add(f"k{n}", person, now) for n, person in enumerate(people, 1)}

@@ -68,9 +68,8 @@ class TeamDatabase:
         self.primary.stop(signal.SIGQUIT)
 
     def fail_over(self) -> None:
-        """The primary dies, and the standby takes its place; there is none after that."""
+        """The standby takes the place of the primary; there is none after that."""
         assert self.standby is not None
-        self.primary.stop(signal.SIGQUIT)
         self.standby.promote()
         self.primary, self.standby = self.standby, None
         self._wait_for("")

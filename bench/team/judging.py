@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.staged import GIVEN_UP
 from bench.team.model import EFFECTS, MARK
+from bench.team.owner import Owner
 from bench.team.talk import Chat, Heard, Talk
-from bench.transcript import faults_of_transcript
+from bench.transcript import faults_of_transcript, messages_of
+from nanobot.agent.runner import INTERRUPTED
 
 _EXCUSED = 3.0
 """Seconds after a send within which its worker's death excuses that it is made again."""
 _TEMPORARY = "*.nanobot-tmp"
+_NAME = re.compile(r"\b[a-z]+\d+m\d+\b")
+"""What effects are called."""
 
 
 @dataclass
@@ -27,9 +32,13 @@ class Verdict:
     twice: list[str] = field(default_factory=list)
     in_flight: int = 0
     disordered: list[str] = field(default_factory=list)
-    effects_twice: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)
     effects_asked: int = 0
     effects_missing: int = 0
+    questions: list[str] = field(default_factory=list)
+    questions_asked: int = 0
+    wishes_allowed: int = 0
+    wishes_denied: int = 0
     files: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     given_up: int = 0
@@ -43,8 +52,12 @@ class Verdict:
             " died or was stopped": self.in_flight,
             "chats out of order (target 0)": len(self.disordered),
             "effects asked for": self.effects_asked,
-            "effects that happened twice (target 0)": len(self.effects_twice),
+            "effects that happened twice, or never, or though denied (target 0)": len(self.effects),
             "effects that were begun and cut off, and not repeated": self.effects_missing,
+            "effects that the owner allowed": self.wishes_allowed,
+            "effects that the owner denied": self.wishes_denied,
+            "questions that this took": self.questions_asked,
+            "questions that kept their buttons (target 0)": len(self.questions),
             "conversations that are not whole (target 0)": len(self.files),
             "requests that a platform refused (target 0)": len(self.violations),
             "messages given up, as three workers died over them": self.given_up,
@@ -54,36 +67,70 @@ class Verdict:
     def faults(self) -> list[str]:
         """All that is not as promised."""
         return [
-            *self.lost, *self.twice, *self.disordered, *self.effects_twice, *self.files,
+            *self.lost, *self.twice, *self.disordered, *self.effects, *self.questions, *self.files,
             *self.violations,
         ]  # fmt: skip
 
 
 def judge(
-    talk: Talk, shared: Path, ended: Sequence[float], away: Sequence[tuple[float, float]]
+    talk: Talk,
+    owner: Owner,
+    shared: Path,
+    ended: Sequence[float],
+    away: Sequence[tuple[float, float]],
 ) -> Verdict:
     """Look at everything; no worker runs any more. `ended`: when workers were killed or stopped, or
     ended by themselves; `away`: when the database was."""
     verdict = Verdict()
+    done = {
+        "exec": Counter(_NAME.findall(_texts((shared / "workspace").rglob(EFFECTS)))),
+        "note": Counter(_NAME.findall(_texts((shared / "workspace").rglob("memory/2*.md")))),
+    }
     for chat in talk.chats:
         _judge_chat(verdict, chat, ended, away)
         if chat.sent:
             verdict.files += _file_faults(shared, chat)
+            _judge_effects(verdict, chat, owner, shared, done)
     for platform in talk.platforms:
         verdict.violations += platform.violations()
-    wishes = [wish for chat in talk.chats for wish in chat.wishes]
-    verdict.effects_asked = 2 * len(wishes)
-    for name, texts in (
-        ("command", _texts((shared / "workspace").rglob(EFFECTS))),
-        ("note", _texts((shared / "workspace").rglob("memory/2*.md"))),
-    ):
-        found = Counter(re.findall(r"\b[a-z]+\d+m\d+\b", texts))
-        verdict.effects_twice += [
-            f"the {name} of {wish} came {found[wish]} times" for wish in wishes if found[wish] > 1
-        ]
-        verdict.effects_missing += sum(not found[wish] for wish in wishes)
     verdict.files += [f"{path} was left" for path in shared.rglob(_TEMPORARY)]
+    verdict.files += [
+        f"{path} is not whole"
+        for path in (shared / "media").iterdir()
+        if not hashlib.sha256(path.read_bytes()).hexdigest().startswith(path.stem)
+    ]
+    verdict.questions_asked = len(owner.asked)
+    verdict.questions = [f"question {code} has its buttons" for code in owner.open]
+    verdict.wishes_allowed = sum(owner.allows.values())
+    verdict.wishes_denied = len(owner.allows) - verdict.wishes_allowed
     return verdict
+
+
+def _judge_effects(
+    verdict: Verdict, chat: Chat, owner: Owner, shared: Path, done: Mapping[str, Counter[str]]
+) -> None:
+    """What happened must be what the conversation says about it: once where a call has a result,
+    once or never where it was cut off, and never where the owner said no."""
+    results: dict[tuple[str, str], str] = {}
+    tools: dict[str, tuple[str, str]] = {}
+    for message in messages_of(shared, chat.session):
+        for call in message.tool_calls:
+            tools[call.id] = call.name, "".join(_NAME.findall(call.arguments))
+        if message.role == "tool":
+            results[tools[message.tool_call_id]] = message.content
+    for mark, verb in chat.wishes.items():
+        name = f"{chat.name}{mark}"
+        for tool in ("exec",) if verb == "ask" else ("exec", "note"):
+            verdict.effects_asked += 1
+            times, result = done[tool][name], results.get((tool, name), "none")
+            wanted = 1
+            if verb == "ask" and not owner.allows.get(name):
+                wanted = 0
+            elif result == INTERRUPTED:
+                wanted = min(times, 1)
+                verdict.effects_missing += not times
+            if times != wanted:
+                verdict.effects.append(f"{tool} of {name} came {times} times: {result[:100]!r}")
 
 
 def _judge_chat(
@@ -131,8 +178,11 @@ def _was_in_flight(
 def _file_faults(shared: Path, chat: Chat) -> Iterator[str]:
     try:
         wrong = faults_of_transcript(shared, chat.session, MARK, list(chat.sent))
+        count = sum(len(one.media) for one in messages_of(shared, chat.session))
     except OSError as error:
-        wrong = [str(error)]
+        wrong, count = [str(error)], 0
+    if count != len(chat.files):
+        wrong.append(f"it has {count} files, not {len(chat.files)}")
     yield from (f"{chat.session}: {one}" for one in wrong)
 
 

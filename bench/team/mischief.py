@@ -4,11 +4,12 @@ whenever another share of the messages was answered."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 
 from bench.team.database import TeamDatabase
@@ -16,13 +17,15 @@ from bench.team.talk import Talk
 from bench.team.workers import Worker, Workers
 from nanobot.team.membership import TTL
 
-KILL, PAUSE, STOP, FAILOVER, CUT, ANSWER = "kill", "pause", "stop", "failover", "cut", "answer"
+KILL, PAUSE, STOP, FAILOVER = "kill", "pause", "stop", "failover"
+HANG, CUT, ANSWER = "hang", "cut", "answer"
 
 LABELS = {
     KILL: "workers killed with SIGKILL",
     PAUSE: "workers stopped beyond their lease and continued",
     STOP: "immediate stops of PostgreSQL",
     FAILOVER: "failovers to the standby",
+    HANG: "failovers while the primary hung, which came back or not",
     CUT: "times that connections were cut",
     ANSWER: "commits whose answer was cut off",
 }
@@ -51,6 +54,7 @@ class Mischief:
             PAUSE: self._pause,
             STOP: self._stop,
             FAILOVER: self._fail_over,
+            HANG: self._hang,
             CUT: self._cut,
             ANSWER: self._cut_answer,
         }
@@ -108,14 +112,37 @@ class Mischief:
             self.done[STOP] += 1
 
     async def _fail_over(self) -> None:
+        async with self._replicated() as began:
+            await asyncio.to_thread(self.database.stop)
+            await asyncio.to_thread(self.database.fail_over)
+            self.away.append((began, time.monotonic()))
+            self.done[FAILOVER] += 1
+
+    async def _hang(self) -> None:
+        """The primary goes on when the standby has taken its place, as often as not, and is stopped
+        then; it always is in the end."""
+        async with self._replicated() as began:
+            old = self.database.primary
+            old.signal(signal.SIGSTOP)
+            try:
+                await asyncio.sleep(self.rng.uniform(0.0, _LONGEST_AWAY))
+                await asyncio.to_thread(self.database.fail_over)
+                await asyncio.sleep(self.rng.uniform(0.0, 3 * TTL))
+            finally:
+                old.signal(signal.SIGCONT)
+            await asyncio.sleep(self.rng.choice((0.0, 2 * TTL)))
+            await asyncio.to_thread(old.stop, signal.SIGQUIT)
+            self.away.append((began, time.monotonic()))
+            self.done[HANG] += 1
+
+    @contextlib.asynccontextmanager
+    async def _replicated(self) -> AsyncIterator[float]:
+        """While there is a standby, and nobody else harms the database; the time when that is."""
         async with self._database_is_free:
             if self.database.standby is None:
                 await asyncio.to_thread(self.database.attach_standby)
             await asyncio.sleep(1.0)
-            began = time.monotonic()
-            await asyncio.to_thread(self.database.fail_over)
-            self.away.append((began, time.monotonic()))
-            self.done[FAILOVER] += 1
+            yield time.monotonic()
 
     async def _cut(self) -> None:
         async with self._database_is_free:

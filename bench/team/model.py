@@ -1,11 +1,11 @@
-"""The model of the campaign, as a process: answers with the marks of what was said, and asks for
-two tools with effects where a message does.
+"""The model of the campaign, as a process: answers with the marks of what was said, and calls
+tools with effects where a message asks for that.
 
     python -m bench.team.model --latency 0.2
 
 prints the base URL and serves until it is ended. A message such as `m17: hello` gets `answer to
 m17`; one with `please do c3m17` gets two calls before that, a command that appends this name to a
-file and a note that has it.
+file and a note that has it; one with `please ask c3m17` gets a command that the owner has to allow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 
 from nanobot.messages import ToolCall
@@ -29,7 +29,7 @@ MARK = re.compile(r"\bm\d+\b")
 """What each message of a chat is called, in what is said and in what is answered."""
 
 _SAID = re.compile(r"\b(m\d+): ")
-_WISH = re.compile(r"\bplease do (\w+)")
+_WISH = re.compile(r"\bplease (do|ask) (\w+)")
 _CALLS = count(1)
 
 
@@ -40,14 +40,21 @@ def author(request: ChatRequest) -> Scripted:
     texts = [_text(one) for one in tail if one.get("role") == "user"]
     said = [mark for text in texts for mark in _SAID.findall(text)]
     wishes = [wish for text in texts for wish in _WISH.findall(text)]
+    wanted = [one for verb, name in wishes for one in _calls(verb, name)]
     done = sum(one.get("role") == "tool" for one in tail)
-    if done < 2 * len(wishes):
-        wish = wishes[done // 2]
-        tool, arguments = "exec", {"command": f"echo {wish} >> {EFFECTS}"}
-        if done % 2:
-            tool, arguments = "note", {"text": f"did {wish}"}
+    if done < len(wanted):
+        tool, arguments = wanted[done]
         return Answer("", (ToolCall(f"call_{next(_CALLS)}", tool, json.dumps(arguments)),))
     return f"answer to {' '.join(said)}"
+
+
+def _calls(verb: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    command = {"command": f"echo {name} >> {EFFECTS}"}
+    if verb == "ask":
+        yield "exec", {**command, "network": True}
+    else:
+        yield "exec", command
+        yield "note", {"text": f"did {name}"}
 
 
 def _is_answer(message: Mapping[str, object]) -> bool:

@@ -1,7 +1,8 @@
 """The people of the campaign, on Telegram, on WhatsApp and by the API, and what they hear.
 
 A chat's messages are called `m1`, `m2`, …. They come in bursts: some are sent without waiting for
-the answer to the ones before. Some ask for two tools with effects. Times are of `time.monotonic`.
+the answer to the ones before. Some ask for effects, some of those for one that the owner has to
+allow, and some bring a file. Times are of `time.monotonic`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Heard:
 
 @dataclass(eq=False)
 class Chat:
-    """One chat. `session` is the key of its conversation; `wishes` are the names of the effects
-    that were asked for."""
+    """One chat. `session` is the key of its conversation; `wishes` are the marks of the messages
+    that ask for effects, and how; `files` those that bring a file."""
 
     name: str
     session: str
@@ -47,7 +48,8 @@ class Chat:
     count: int
     sent: dict[str, float] = field(default_factory=dict)
     heard: list[Heard] = field(default_factory=list)
-    wishes: list[str] = field(default_factory=list)
+    wishes: dict[str, str] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)
     answered: dict[str, float] = field(default_factory=dict)
     again: int = 0
 
@@ -71,8 +73,8 @@ class Platform(ABC):
         self.chats: dict[str, Chat] = {}
 
     @abstractmethod
-    async def say(self, chat: Chat, text: str) -> None:
-        """Somebody writes."""
+    async def say(self, chat: Chat, text: str, file: bytes = b"") -> None:
+        """Somebody writes, and sends a file where the platform has files."""
 
     @abstractmethod
     async def listen(self, told: Callable[[], None]) -> None:
@@ -84,18 +86,31 @@ class Platform(ABC):
 
 
 class OnTelegram(Platform):
-    """Private chats with the people of `fake`."""
+    """Private chats with the people of `fake`, and so many groups, in each of which three of them
+    talk."""
 
-    def __init__(self, fake: FakeTelegram, numbers: Sequence[int], count: int) -> None:
+    def __init__(
+        self, fake: FakeTelegram, numbers: Sequence[int], count: int, groups: int = 0
+    ) -> None:
         super().__init__()
         self._fake, self._seen = fake, 0
+        self._people: dict[str, Sequence[int]] = {str(number): (number,) for number in numbers}
         for number in numbers:
             fake.person(number, first_name=f"P{number}")
-            key = str(number)
-            self.chats[key] = Chat(f"t{number}", f"telegram:{number}", key, count)
+        for number in range(-1, -1 - groups, -1):
+            fake.group(number)
+            self._people[str(number)] = [numbers[3 * number + n] for n in range(3)]
+        for key in self._people:
+            name = f"t{key}".replace("-", "g")
+            self.chats[key] = Chat(name, f"telegram:{key}", key, count)
 
-    async def say(self, chat: Chat, text: str) -> None:
-        self._fake.say(text, user=int(chat.person))
+    async def say(self, chat: Chat, text: str, file: bytes = b"") -> None:
+        people = self._people[chat.person]
+        user, place = people[len(chat.sent) % len(people)], int(chat.person)
+        if file:
+            self._fake.document(file, caption=text, user=user, chat=place)
+        else:
+            self._fake.say(text, user=user, chat=place)
 
     async def listen(self, told: Callable[[], None]) -> None:
         while True:
@@ -103,9 +118,11 @@ class OnTelegram(Platform):
             now, calls = time.monotonic(), self._fake.calls[self._seen :]
             self._seen += len(calls)
             for call in calls:
-                if call.method in _SENDS and not call.params.get("disable_notification"):
+                chat = self.chats.get(str(call.chat_id))
+                silent = call.params.get("disable_notification")
+                if chat and call.method in _SENDS and not silent:
                     said = {k: v for k, v in call.params.items() if k not in ("chat_id",)}
-                    self.chats[str(call.chat_id)].hear(json.dumps(said, sort_keys=True), now)
+                    chat.hear(json.dumps(said, sort_keys=True), now)
             told()
 
     def violations(self) -> list[str]:
@@ -122,8 +139,11 @@ class OnWhatsApp(Platform):
             key = fake.person(str(number), name=f"P{number}")
             self.chats[key] = Chat(f"w{number}", f"whatsapp:{number}", key, count)
 
-    async def say(self, chat: Chat, text: str) -> None:
-        self._fake.say(text, person=chat.person)
+    async def say(self, chat: Chat, text: str, file: bytes = b"") -> None:
+        if file:
+            self._fake.document(file, caption=text, person=chat.person)
+        else:
+            self._fake.say(text, person=chat.person)
 
     async def listen(self, told: Callable[[], None]) -> None:
         while True:
@@ -152,7 +172,7 @@ class ByProgram(Platform):
         for name in keys:
             self.chats[name] = Chat(name, f"api:{name}:talk", name, count)
 
-    async def say(self, chat: Chat, text: str) -> None:
+    async def say(self, chat: Chat, text: str, file: bytes = b"") -> None:
         mark = MARK.findall(text)[0]
         headers = {
             "Authorization": f"Bearer {self._keys[chat.name]}",
@@ -190,8 +210,9 @@ class ByProgram(Platform):
 
 
 class Talk:
-    """All of it. `at_once`: so many chats talk at the same time; `effects`: the share of messages
-    that ask for tools; `alone`: nobody writes before the last message was answered."""
+    """All of it. `at_once`: so many chats talk at the same time; `effects`, `questions`, `files`:
+    the share of messages that ask for effects, for those that the owner has to allow, and that
+    bring a file; `alone`: nobody writes before the last message was answered."""
 
     def __init__(
         self,
@@ -199,12 +220,15 @@ class Talk:
         rng: random.Random,
         *,
         at_once: int,
-        effects: float,
+        effects: float = 0.0,
+        questions: float = 0.0,
+        files: float = 0.0,
         alone: bool = False,
     ) -> None:
         self.platforms, self._rng = platforms, rng
         self._room = asyncio.Semaphore(at_once)
-        self._effects, self._alone = effects, alone
+        self._shares = [questions, effects, 1.0 - questions - effects]
+        self._files, self._alone = files, alone
         self._changed = asyncio.Event()
         self.last_heard = time.monotonic()
         self._answered = 0
@@ -254,20 +278,22 @@ class Talk:
 
     async def _converse(self, platform: Platform, chat: Chat) -> None:
         async with self._room:
-            number = 0
+            number, by_program = 0, isinstance(platform, ByProgram)
             while number < chat.count:
-                burst = 1 if self._alone else self._rng.randint(1, _MOST_IN_A_BURST)
-                if isinstance(platform, ByProgram):
-                    burst = 1
+                alone = self._alone or by_program
+                burst = 1 if alone else self._rng.randint(1, _MOST_IN_A_BURST)
                 for _ in range(min(burst, chat.count - number)):
                     number += 1
-                    mark, text = f"m{number}", f"m{number}: hello"
-                    if self._rng.random() < self._effects:
-                        wish = f"{chat.name}{mark}"
-                        chat.wishes.append(wish)
-                        text = f"{mark}: please do {wish}"
+                    mark, file = f"m{number}", b""
+                    (verb,) = self._rng.choices(("ask", "do", ""), self._shares)
+                    if verb:
+                        chat.wishes[mark] = verb
+                    if self._rng.random() < self._files and not by_program:
+                        file = f"the file of {chat.name}{mark}".encode()
+                        chat.files.add(mark)
+                    text = f"please {verb} {chat.name}{mark}" if verb else "hello"
                     chat.sent[mark] = time.monotonic()
-                    await platform.say(chat, text)
+                    await platform.say(chat, f"{mark}: {text}", file)
                     if self._rng.random() < 0.5:
                         await asyncio.sleep(self._rng.uniform(0.0, 0.3))
                 await self.until_answered(chat)

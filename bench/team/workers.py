@@ -45,6 +45,8 @@ channels:
     mode: webhook
     webhook_url: {balancer}/telegram
     allow_from: {telegram_people}
+    groups: open
+    allow_groups: {{"*": ["*"]}}
     token: "{token}"
     base_url: {telegram}
     reactions: false

@@ -100,6 +100,16 @@ class PostgresServer:
             self._process.wait(_PATIENCE)
             self._process = None
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it to all processes, the first one first."""
+        if self._process is not None:
+            parent = self._process.pid
+            self._process.send_signal(number)
+            children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+            for pid in map(int, children):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
     def promote(self) -> None:
         """Of a standby: take writes from now on."""
         self._run("pg_ctl", "promote", "-w", "-t", str(round(_PATIENCE)))
