@@ -175,9 +175,9 @@ class Gateway:
     def _announce(self, session_key: str, event: ApprovalAsked | ApprovalClosed) -> None:
         """A question to the owner came, or is closed."""
         self._feed.publish(session_key, event)
-        if self._base.team is not None:
-            self._base.team.note_question(event)
         if isinstance(event, ApprovalClosed):
+            if self._base.team is not None:
+                self._base.team.note_closed(event)
             self._platforms.dispatcher.close_question(event)
 
     async def _startup(self, signals: bool) -> None:

@@ -17,7 +17,6 @@ from nanobot.agent.session_queue import Lanes, SessionQueue
 from nanobot.bus.events import (
     Address,
     ApprovalAnswer,
-    ApprovalAsked,
     ApprovalClosed,
     InboundMessage,
 )
@@ -113,13 +112,10 @@ class Team:
 
         self.worker.listeners["erased"] = heard
 
-    def note_question(self, event: ApprovalAsked | ApprovalClosed) -> None:
-        """A question of this worker came, or is closed; its buttons may be another's to take."""
-        if isinstance(event, ApprovalAsked):
-            self._questions.opened(event.code)
-        else:
-            self._questions.closed(event.code)
-            self.worker.waking.tell("closed", msgspec.json.encode(event).decode())
+    def note_closed(self, event: ApprovalClosed) -> None:
+        """A question of this worker is closed; its buttons may be another's to take."""
+        self._questions.closed(event.code)
+        self.worker.waking.tell("closed", msgspec.json.encode(event).decode())
 
     async def join(self) -> None:
         """Become a worker, before anything is changed. Raises `StorageError`."""

@@ -137,7 +137,6 @@ class Dispatcher:
 
     async def _close(self, closed: ApprovalClosed) -> None:
         await self._lanes.run(f"{closed.channel}:{closed.chat_id}")
-        self._journal.close_question(closed.code)
         delivered = self._questions.pop(f"{QUESTION}{closed.code}", None)
         channel = self._channels.get(closed.channel)
         if delivered and channel is not None and isinstance(channel, ClosesChoices):
@@ -145,6 +144,8 @@ class Dispatcher:
                 await channel.close_choices(*delivered, str(closed))
             except Exception as error:  # noqa: BLE001 - the boundary: an old button does no harm
                 logger.warning("{}: the buttons of a question stay: {}", closed.channel, error)
+        if delivered:  # else whoever delivered it takes them away, or the next process
+            self._journal.close_question(closed.code)
 
     async def _attempt(self, item: OutboxPart) -> Receipt:
         """Send a part. One that may have arrived is sent only while its platform can be reached, so

@@ -311,6 +311,9 @@ class TeamWorker:
             self._background.start(self._stop_for_other(int(before), at, key), name=f"stop {key}")
         elif kind == "free":
             self._look_soon()
+            if not name:  # what was said meanwhile was not heard
+                withdrawing = self._dispatcher.withdraw_questions(())
+                self._background.start(withdrawing, name="withdraw questions")
 
     async def _stop_for_other(self, entry_id: int, scope: str, key: str) -> None:
         """Do what a `/stop` wants that was typed at another worker, before that can have the scope

@@ -1,9 +1,9 @@
 """Questions to the owner that wait at one worker, and are answered at another.
 
-A question has a row, which names the worker that asks and goes with it. Who gets an answer to a
-question that does not wait there leaves it for that worker. The worker gives it to the call that
-waits, and writes what the owner is to be told. Nothing else is decided here: whether an answer is
-possible, and who may give it, is judged where the question waits.
+A question is stored with a row, which names the worker that asks and goes with it. Who gets an
+answer to a question that does not wait there leaves it for that worker. The worker gives it to the
+call that waits, and writes what the owner is to be told. Nothing else is decided here: whether an
+answer is possible, and who may give it, is judged where the question waits.
 """
 
 from __future__ import annotations
@@ -51,11 +51,6 @@ class SharedQuestions:
     def __init__(self, database: Database, settle: Settle, tell: Tell) -> None:
         self._database, self._settle, self._tell = database, settle, tell
         self._background = Background()
-
-    def opened(self, code: str) -> None:
-        """A question waits here."""
-        put = "INSERT INTO approval VALUES (%s, %s) ON CONFLICT DO NOTHING"
-        self._database.post(lambda db: execute(db, put, code, self._database.worker))
 
     def closed(self, code: str) -> None:
         """It waits no more."""

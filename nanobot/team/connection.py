@@ -6,8 +6,11 @@ No error here holds the password of its address.
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -41,9 +44,9 @@ _IDLE_SECONDS = 2
 _ASK = f"""
     SELECT current_setting('server_version_num')::int, current_setting('fsync'),
         current_setting('synchronous_commit'), current_setting('server_encoding'),
+        left(pg_walfile_name(pg_current_wal_lsn()), 8),
         set_config('idle_in_transaction_session_timeout', '{_IDLE_SECONDS}s', false)
 """
-
 
 END_SESSIONS = """
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
@@ -70,8 +73,31 @@ def session_name(worker: int | None) -> str:
     return "nanobot" if worker is None else f"nanobot worker {worker}"
 
 
+@contextmanager
+def answered_within(connection: psycopg.Connection[Row], seconds: float) -> Iterator[None]:
+    """Hang up where the server needs longer for what is done inside, so that it fails. A server
+    whose processes are stopped, or which waits for a standby, says nothing by itself."""
+    timer = threading.Timer(seconds, _hang_up, [connection])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _hang_up(connection: psycopg.Connection[Row]) -> None:
+    with (
+        suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(connection.fileno())) as link,
+    ):
+        link.shutdown(socket.SHUT_RDWR)
+
+
 class DatabaseAddress:
-    """The address in `team.database`. Raises `StorageError` where it is none."""
+    """The address in `team.database`. Once `timeline` is known, no server with another one is
+    talked to: of the two that a failover leaves, one is behind. Raises `StorageError` where it is
+    none."""
 
     def __init__(self, dsn: str) -> None:
         try:
@@ -87,6 +113,7 @@ class DatabaseAddress:
         host = given.get("host") or given.get("hostaddr") or "this machine"
         self.place = f"the database {given.get('dbname') or ''} on {host}".replace("  ", " ")
         self._password = str(given.get("password") or "")
+        self.timeline = ""
 
     def error(self, error: Exception) -> StorageError:
         """What PostgreSQL, or the way there, said."""
@@ -133,7 +160,7 @@ class DatabaseAddress:
         return connection
 
     def _check(self, row: Row | None) -> None:
-        version, fsync, commit, encoding, _ = row or (0, "", "", "", "")
+        version, fsync, commit, encoding, timeline, _ = row or (0, "", "", "", "", "")
         reason = hint = ""
         if version < OLDEST:
             reason = f"it is PostgreSQL {version // 10_000}, and nanobot needs 14 or newer"
@@ -148,6 +175,9 @@ class DatabaseAddress:
         elif encoding != "UTF8":
             reason = f"its texts are {encoding}, and nanobot's are UTF-8"
             hint = "CREATE DATABASE nanobot ENCODING 'UTF8' TEMPLATE template0;"
+        elif self.timeline not in ("", timeline):
+            reason = "a failover came between this server and the one that this worker began with"
+            hint = "See that the server which was replaced is stopped for good."
         if reason:
             raise StorageError(self.place, reason, hint=hint)
 

@@ -308,7 +308,7 @@ class PostgresJournal(Looking):
         )
 
     async def may_act(self) -> None:
-        if self.database.refusal:
+        if self.database.is_behind:
             # What is done now could not be recorded: after a failover it would be done again.
             await self.database.run(_nothing, until_stored=True)
         if not self.is_valid() and self.wait_until_valid is not None:
@@ -626,6 +626,10 @@ class PostgresJournal(Looking):
         for part, cursor in sent:
             if row := await cursor.fetchone():
                 stored.append(OutboxPart(row[0], part, scope=row[1]))
+                if turn_id.startswith(QUESTION) and self.database.worker is not None:
+                    # With the question itself: what waits nowhere is withdrawn.
+                    waits = "INSERT INTO approval VALUES (%s, %s) ON CONFLICT DO NOTHING"
+                    await execute(db, waits, turn_id.removeprefix(QUESTION), self.database.worker)
                 place = part.channel, part.chat_id
                 for button in part.buttons:
                     put = "INSERT INTO button VALUES (%s, %s, %s, %s, %s, %s)"

@@ -38,12 +38,19 @@ from psycopg.conninfo import make_conninfo
 
 import nanobot
 from nanobot.team import schema
-from nanobot.team.connection import END_SESSIONS_OF_THE_DEAD, DatabaseAddress, Row
+from nanobot.team.connection import (
+    END_SESSIONS_OF_THE_DEAD,
+    DatabaseAddress,
+    Row,
+    answered_within,
+)
 
 TTL = 6.0
 """Seconds for which a worker is taken to be alive after its last sign of life."""
 
 RENEW_SECONDS = 1.0
+_ANSWER_SECONDS = 3
+"""A server that needs longer may be one that was stopped, and whose standby has taken over."""
 _MARGIN = 1.0
 """Seconds by which a worker stops before others may take over: more than one step takes."""
 
@@ -108,15 +115,14 @@ class Membership:
         self._dsn = make_conninfo(
             address.conninfo,
             application_name="nanobot membership",
-            connect_timeout=3,
-            tcp_user_timeout=3000,
-            options="-c statement_timeout=3000",
+            connect_timeout=_ANSWER_SECONDS,
+            tcp_user_timeout=1000 * _ANSWER_SECONDS,
+            options=f"-c statement_timeout={_ANSWER_SECONDS}s",
         )
         self._address = address
         self.name = name or socket.gethostname()
         self.id = 0
         self._fenced, self._now, self._renew_seconds = fenced, now, renew_seconds
-        self._timeline = ""
         self._deadline = self._steady_since = 0.0
         self._renewed = threading.Condition()
         self._leaving = threading.Event()
@@ -126,13 +132,17 @@ class Membership:
         """Become a worker; its number. The worker `predecessor`, whose process has certainly ended,
         is fenced at once. Raises `StorageError`."""
         sent = self._now()
-        with self._address.errors(), psycopg.connect(self._dsn, autocommit=True) as db:
+        with (
+            self._address.errors(),
+            self._connected() as db,
+            answered_within(db, _ANSWER_SECONDS),
+        ):
             if predecessor:
                 db.execute("DELETE FROM worker WHERE id = %s", (predecessor,))
             about = (self.name, nanobot.__version__, schema.VERSION, TTL)
             row = db.execute(_JOIN, about).fetchone()
         assert row is not None
-        self.id, self._timeline = row
+        self.id, self._address.timeline = row
         self._extend(sent)
         self._thread = threading.Thread(target=self._renew_forever, name="membership", daemon=True)
         self._thread.start()
@@ -144,7 +154,7 @@ class Membership:
         if self._thread is not None:
             self._thread.join()
         try:
-            with psycopg.connect(self._dsn, autocommit=True) as db:
+            with self._connected() as db, answered_within(db, _ANSWER_SECONDS):
                 db.execute("DELETE FROM worker WHERE id = %s", (self.id,))
         except psycopg.Error as error:
             logger.warning("this worker is still listed for {:.0f} s: {}", TTL, error)
@@ -174,14 +184,19 @@ class Membership:
     def _renew_forever(self) -> None:
         while not self._leaving.wait(self._renew_seconds / 4):
             try:
-                with psycopg.connect(self._dsn, autocommit=True) as db:
+                with self._connected() as db:
                     while not self._leaving.wait(self._renew_seconds):
-                        if ended := self._renew(db):
+                        with answered_within(db, _ANSWER_SECONDS):
+                            ended = self._renew(db)
+                        if ended:
                             self._fenced(ended)
                             return
             except psycopg.Error as error:
                 if self.is_valid:
                     logger.debug("the worker's row is not renewed: {}", error)
+
+    def _connected(self) -> psycopg.Connection[Row]:
+        return psycopg.connect(self._dsn, autocommit=True)
 
     def _renew(self, db: psycopg.Connection[Row]) -> str:
         """Give a sign of life, and fence who gives none; why this worker has to end, if so."""
@@ -189,7 +204,7 @@ class Membership:
         row = db.execute(_RENEW, (TTL, self.id)).fetchone()
         if row is None:
             return "others have taken it to be dead and gone on with its work"
-        if row[0] != self._timeline:
+        if row[0] != self._address.timeline:
             return "the database was replaced by its standby"
         self._extend(sent)
         if sent - self._steady_since > TTL:

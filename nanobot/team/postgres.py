@@ -48,6 +48,9 @@ _GATHER_SECONDS = 0.05
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 """Seconds between attempts after the first two, of which the second is made at once."""
 
+_LONG_SECONDS = 0.5
+"""A commit that takes longer may have no end."""
+
 _TRIES = 3
 
 _SETTINGS = """
@@ -82,7 +85,8 @@ class Database:
         self._later: asyncio.TimerHandle | None = None
         self._background = Background()
         self._writer: asyncio.Task[None] | None = None
-        self._is_writing = self._is_closing = False
+        self._is_closing = False
+        self._writing_since: float | None = None
         self._connection: Connection | None = None
         self._named: int | None = None
         self._refused: StorageError | None = None
@@ -109,6 +113,14 @@ class Database:
         """Whether nothing is stored any more: this worker was fenced, or the task has ended without
         being asked to."""
         return self._is_fenced or (self._writer is not None and self._writer.done())
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the database has not answered for a while, as if it were stopped, or refused what
+        there was to write the last time."""
+        since = self._writing_since
+        hangs = since is not None and asyncio.get_running_loop().time() - since > _LONG_SECONDS
+        return hangs or bool(self.refusal)
 
     async def close(self) -> None:
         """Finish what is queued, then close the connections."""
@@ -149,7 +161,7 @@ class Database:
 
     async def flush(self) -> None:
         """Return once everything queued before has been stored. Raises `StorageError`."""
-        if self._queue or self._kept or self._doubt or self._is_writing:
+        if self._queue or self._kept or self._doubt or self._writing_since is not None:
             await self._queue_up(None, False, False)
 
     async def read(self, statement: str, *values: object, after_writes: bool = True) -> list[Row]:
@@ -196,9 +208,9 @@ class Database:
             jobs, self._queue = self._kept + self._queue[:_BATCH], self._queue[_BATCH:]
             if not self._queue:
                 self._wake.clear()
-            self._is_writing = True
+            self._writing_since = loop.time()
             self._kept = await self._store(jobs)
-            self._is_writing = False
+            self._writing_since = None
         if self._kept or self._doubt:
             self._kept = await self._store(self._kept)
         error = StorageError(self.address.place, "it was closed before it took everything")

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import psycopg
 from loguru import logger
 
+from nanobot.errors import StorageError
 from nanobot.tasks import Background
 from nanobot.team.connection import Connection, DatabaseAddress
 
@@ -63,10 +64,10 @@ class Waking:
         for _ in range(2):  # the connection may be one from before a restart
             try:
                 if self._sender is None or self._sender.closed:
-                    self._sender = await self._connected()
+                    self._sender = await self._address.connect()
                 query = "SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) AS piece"
                 await self._sender.execute(query, (self.channel, _payloads(sorted(told))))
-            except psycopg.Error as error:
+            except (psycopg.Error, StorageError) as error:
                 logger.debug("other workers were not told: {}", error)
                 if self._sender is not None:
                     await self._sender.close()
@@ -77,7 +78,7 @@ class Waking:
     async def _listen_forever(self) -> None:
         while True:
             try:
-                connection = await self._connected()
+                connection = await self._address.connect()
                 async with connection:
                     await connection.execute(f'LISTEN "{self.channel}"')
                     self._begun = ""
@@ -85,7 +86,7 @@ class Waking:
                     async for one in connection.notifies():
                         if self._sender is None or one.pid != self._sender.info.backend_pid:
                             self._hear(one.payload)
-            except psycopg.Error as error:
+            except (psycopg.Error, StorageError) as error:
                 logger.debug("not listening for other workers: {}", error)
             await asyncio.sleep(_AGAIN_SECONDS)
 
@@ -101,9 +102,6 @@ class Waking:
                 self._heard(kind, name)
         except Exception as error:  # noqa: BLE001 - the boundary: whoever may connect can notify
             logger.warning("a notification cannot be read: {}", error)
-
-    async def _connected(self) -> Connection:
-        return await psycopg.AsyncConnection.connect(self._address.conninfo, autocommit=True)
 
 
 def _payloads(told: list[tuple[str, str]]) -> list[str]:

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.bus.events import OutboundMessage
+from nanobot.bus.journal import QUESTION, Outgoing
+from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.team.asking import Answer, SharedQuestions
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.folder import clear, temporaries
+from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.postgres import Database
 from nanobot.team.waking import Waking
+from nanobot.tooling import OWNER
 from tests.team.support import enlist, opened, sql
 
 
@@ -75,6 +80,13 @@ async def test_parts_for_channels_that_are_on_are_work_also_where_one_worker_ser
     assert await leases.free((), 10, ("telegram", "whatsapp")) == ["channel:telegram"]
 
 
+async def _ask(database: Database, code: str) -> None:
+    """Put a question in the chat of the owner."""
+    journal = PostgresJournal(database, SystemClock("UTC"), lambda _: OWNER)
+    question = OutboundMessage("telegram", "7", "May I?")
+    await journal.add_outgoing(f"{QUESTION}{code}", Outgoing("reply", (question,)))
+
+
 async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: Database) -> None:
     given: list[tuple[str, Answer]] = []
 
@@ -89,14 +101,13 @@ async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: D
     yes = Answer("once", "telegram:7", "telegram", "7")
     with pytest.raises(NanobotError, match="No question waits"):
         await answering.answer("AB12", yes)
-    asking.opened("AB12")
-    await first.read("SELECT 1")  # what was posted before is stored
+    await _ask(first, "AB12")
     with pytest.raises(NanobotError, match="once only"):
         await answering.answer("AB12", Answer("always", "telegram:7"))
     assert await answering.answer("AB12", yes) == "Approved: run it."
     assert given[-1] == ("AB12", yes)
     asking.closed("AB12")
-    await first.read("SELECT 1")
+    await first.read("SELECT 1")  # what was posted before is stored
     with pytest.raises(NanobotError, match="No question waits"):
         await answering.answer("AB12", yes)
     assert len(given) == 2
@@ -108,9 +119,7 @@ async def test_the_question_of_a_dead_worker_waits_no_more(
     async def settle(_: str, __: Answer) -> str:
         raise AssertionError
 
-    asking = SharedQuestions(first, settle, lambda *_: None)
-    asking.opened("AB12")
-    await first.read("SELECT 1")
+    await _ask(first, "AB12")
     sql(team_database, "DELETE FROM worker WHERE id = %s", first.worker)
     with pytest.raises(NanobotError, match="No question waits"):
         await SharedQuestions(second, settle, lambda *_: None).answer("AB12", Answer("no", "x"))
