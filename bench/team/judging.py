@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.staged import GIVEN_UP
 from bench.team.model import EFFECTS, MARK
 from bench.team.owner import Owner
 from bench.team.talk import Chat, Heard, Talk
@@ -126,7 +125,7 @@ def _judge_effects(
             wanted = 1
             if verb == "ask" and not owner.allows.get(name):
                 wanted = 0
-            elif result == INTERRUPTED:
+            elif result == INTERRUPTED or mark not in chat.answered:
                 wanted = min(times, 1)
                 verdict.effects_missing += not times
             if times != wanted:
@@ -139,10 +138,8 @@ def _judge_chat(
     ended: Sequence[float],
     away: Sequence[tuple[float, float]],
 ) -> None:
-    verdict.given_up += (given := sum(GIVEN_UP in one.text for one in chat.heard))
-    lost = [mark for mark in chat.sent if mark not in chat.answered]
-    if len(lost) > given:
-        verdict.lost += [f"{chat.name}: {mark} was not answered" for mark in lost]
+    verdict.given_up += chat.given_up
+    verdict.lost += [f"{chat.name}: {mark} was not answered" for mark in chat.waits]
     order: list[str] = []
     said: dict[str, Heard] = {}
     for one in chat.heard:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from bench.staged import GIVEN_UP
 from bench.team.model import MARK
 from tests.doubles.graph import FakeGraphAPI
 from tests.doubles.telegram import FakeTelegram
@@ -61,9 +62,15 @@ class Chat:
             self.answered.setdefault(mark, at)
 
     @property
+    def given_up(self) -> int:
+        """How many messages it was told of that too many workers had died over them."""
+        return sum(GIVEN_UP in one.text for one in self.heard)
+
+    @property
     def waits(self) -> list[str]:
-        """What was not answered so far."""
-        return [mark for mark in self.sent if mark not in self.answered]
+        """What was neither answered so far nor given up."""
+        waits = [mark for mark in self.sent if mark not in self.answered]
+        return waits if len(waits) > self.given_up else []
 
 
 class Platform(ABC):
@@ -189,8 +196,9 @@ class ByProgram(Platform):
                 try:
                     async with client.post(self._url, json=body, headers=headers) as answer:
                         given = await answer.json(content_type=None)
-                        if answer.status == 200:
-                            chat.hear(given["choices"][0]["message"]["content"], time.monotonic())
+                        if answer.status == 200 or GIVEN_UP in str(given):
+                            said = given["choices"][0]["message"]["content"] if answer.ok else given
+                            chat.hear(str(said), time.monotonic())
                             self._told()
                             return
                         if answer.status < 500 and answer.status != 429:

@@ -22,6 +22,7 @@ from nanobot.agent.runner import AgentRunner
 from nanobot.agent.speaking import Speaking, VoiceTool
 from nanobot.app.base import Base, Closable, Models, secret_values
 from nanobot.app.memory import MemoryParts
+from nanobot.bus.events import Address, Button
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
@@ -156,7 +157,7 @@ class Toolbox:
         self.audit = AuditLog(settings.home / "logs" / "audit.jsonl", base.redactor, clock)
         standing = StandingApprovals(state, self.audit, clock, partial(secrets.token_hex, 4))
         self.approvals = approvals = Approvals(
-            base.notifier.ask, base.lanes.pausing, clock, new_code, announce, standing
+            self._ask_owner, base.lanes.pausing, clock, new_code, announce, standing
         )
         self.approving = Approving(approvals, standing)
         self.registry = tools = ToolRegistry(
@@ -218,6 +219,13 @@ class Toolbox:
             base.processes,
             self.helpers,
         )
+
+    async def _ask_owner(
+        self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
+    ) -> Address | None:
+        """See `Notifier.ask`. That its process ends while it waits is not the turn's doing."""
+        await self._base.stores.journal.mark_model_asked(caller.turn_id)
+        return await self._base.notifier.ask(caller, code, text, buttons)
 
     def _file_tools(self) -> tuple[Tool, ...]:
         base, memory, roots = self._base, self._memory, self._files.roots_of
