@@ -41,6 +41,8 @@ class Lanes:
         self._waiting: dict[str, deque[Job]] = {}
         self._workers = Background()
         self._closed = False
+        self.freed: Callable[[], None] = lambda: None
+        """Called whenever the last job of a key is over."""
 
     def submit(self, key: str, job: Job) -> None:
         """Run `job` after those submitted for `key` before it. A failing job is logged; one that
@@ -129,6 +131,7 @@ class Lanes:
                     self._release(key)
         finally:
             self._waiting.pop(key, None)
+            self.freed()
 
     async def _acquire(self, key: str) -> None:
         if self._slots is not None and key not in self._holding:

@@ -180,6 +180,7 @@ class TeamWorker:
     async def start(self) -> None:
         """Look for work from now on."""
         asyncio.get_running_loop().set_default_executor(self._threads)
+        self._lanes.freed = self._freed
         self.waking.start()
         self._background.start(self._look_forever(), name="scopes of this worker")
 
@@ -327,6 +328,11 @@ class TeamWorker:
         """Scopes that somebody waits for here and that this worker has not."""
         return {*self._asked, *+self._needed} - self._scopes.keys()
 
+    def _freed(self) -> None:
+        """A turn is over: where no place was free, somebody may wait for it."""
+        if self._lanes.room == 1:
+            self._look_soon()
+
     def _look_soon(self) -> None:
         self._all_due = True
         self._woken.set()
@@ -467,7 +473,10 @@ class TeamWorker:
         for entry in sorted(found.entries, key=_order):
             owner = self._scopes[entry.scope]
             at_once = not self._ending.is_set() and self._loop.may_not_wait(entry.message)
-            if entry.id not in owner.entries and (at_once or not owner.leaving):
+            # Else who rests here would get each place before those who have waited for longer.
+            has_place = owner.entries or self._lanes.room or entry.message.channel in AFFINE
+            can_wait = owner.leaving or not has_place
+            if entry.id not in owner.entries and (at_once or not can_wait):
                 owner.entries.add(entry.id)
                 self._bus.deliver(entry)
         for name, ids in asked.items():

@@ -19,7 +19,7 @@ from nanobot.team.connection import DatabaseAddress
 from nanobot.team.waking import Waking
 from nanobot.testing import FakeChannel, ScriptedModel, calls, says
 from nanobot.tooling import Tool, ToolResult, TurnContext
-from tests.support import TextArguments, running, write_config
+from tests.support import Gate, TextArguments, running, write_config
 from tests.team.support import sql
 
 OWNER = "owner"
@@ -162,6 +162,25 @@ async def test_a_helper_keeps_its_scope_until_it_has_ended_or_was_stopped_anywhe
         assert OWNER in await bench.until_given_back(GROUP)
         other.tell("stop", f"1000 {OWNER} fake:1")
         await bench.until_given_back(OWNER)
+
+
+async def test_where_all_places_are_taken_who_waits_longest_is_next(bench: Bench) -> None:
+    gate = Gate()
+    model = ScriptedModel(*map(says, ("one", "two", "three", "four")), hold=gate)
+    gate.opened.set()
+    async with bench.running(model, agent={"max_concurrent_turns": 1}):
+        assert await bench.channel.ask("first") == "one"
+        gate.opened.clear()
+        gate.reached.clear()
+        await bench.channel.say("second", "g", is_group=True)
+        await gate.reached.wait()
+        await bench.channel.say("third", "h", is_group=True)
+        await bench.channel.say("fourth")
+        await bench.until_given_back(OWNER)
+        gate.opened.set()
+        assert await bench.channel.received(2) == ["one", "four"]
+        assert await bench.channel.received(1, "g") == ["two"]
+        assert await bench.channel.received(1, "h") == ["three"]
 
 
 async def test_what_only_one_worker_could_send_is_sent_by_any_once_that_has_changed(
