@@ -44,7 +44,8 @@ _PATIENCE = 60.0
 _RELOAD_SECONDS = 0.5
 _BARE = "bare"
 _A_WORKER = """
-    INSERT INTO worker (name, version, until) VALUES ('bare', '', 'infinity')
+    INSERT INTO worker (id, name, version, until) OVERRIDING SYSTEM VALUE
+    VALUES ({}, 'bare', '', 'infinity')
 """
 _AS_A_WORKER = "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan -c jit=off"
 """How a worker plans what it writes. (Compiling is for plans that look dear, as those of its other
@@ -141,6 +142,8 @@ async def _talk(
         ) as stage:  # fmt: skip
             talk = Talk(stage.platforms[:1], rng, at_once=chats, effects=0.0, alone=True)
             if log:
+                ((number,),) = _ask(database, NAME, "SELECT id FROM worker")
+                _ask(database, _BARE, _A_WORKER.format(number))
                 _log(database, "all")
             look = looking(database, stage.workers.processor_seconds)
             await talk.run(_PATIENCE)
@@ -203,7 +206,6 @@ def _asked(server: PostgresServer) -> Iterator[_Asked]:
 
 def _play(database: TeamDatabase, asked: Sequence[_Asked], turns: int) -> tuple[Cost, int]:
     """Have pgbench run the statements on the copy; how many it did not."""
-    _ask(database, _BARE, _A_WORKER)
     commands = _script(asked)
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
         script.write("".join(f"{one};\n" for one in commands))
