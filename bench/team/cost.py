@@ -30,6 +30,8 @@ from bench.team.database import NAME, TeamDatabase, team_database
 from bench.team.talk import Talk
 from nanobot.team import schema
 from nanobot.team.connection import DatabaseAddress
+from nanobot.team.leases import Leases
+from nanobot.team.postgres import Database
 from tests.doubles.postgres import PostgresServer, binary
 
 _LOGGING = (
@@ -47,6 +49,14 @@ _A_WORKER = """
     INSERT INTO worker (id, name, version, until) OVERRIDING SYSTEM VALUE
     VALUES ({}, 'bare', '', 'infinity')
 """
+_MANY = """
+    DELETE FROM inbox; DELETE FROM lease;
+    INSERT INTO inbox (channel, chat_id, event_id, session_key, received_at, payload, scope, state)
+    SELECT 'telegram', n, n, 'telegram:' || n, '', repeat('x', 600), 's' || n, 'working'
+    FROM generate_series(1, {0}) AS n;
+    INSERT INTO lease SELECT 's' || n, 1 FROM generate_series(1, {0}) AS n
+"""
+_LOOKS = 200
 _AS_A_WORKER = "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan -c jit=off"
 """How a worker plans what it writes. (Compiling is for plans that look dear, as those of its other
 connections would here.)"""
@@ -128,6 +138,28 @@ async def cost_of_a_turn(chats: int, messages: int, rounds: int) -> dict[str, ob
         "the same talk with a gateway without a team [ms]": alone.worker_milliseconds,
         "the worker against it": real.worker_milliseconds / alone.worker_milliseconds,
     }
+
+
+async def cost_of_looks(counts: Sequence[int]) -> dict[str, object]:
+    """What looking for free scopes takes, while so many messages are open that others have."""
+    figures: dict[str, object] = {}
+    with team_database() as server:
+        database = Database(server.dsn, lambda: None)
+        await database.open()
+        leases = Leases(database)
+        _ask(server, NAME, _A_WORKER.format(1))
+        try:
+            for count in counts:
+                _ask(server, NAME, _MANY.format(count))
+                _ask(server, NAME, "ANALYZE")
+                for what, among in (("all", None), ("those of one message", ("s1",))):
+                    look = looking(server)
+                    for _ in range(_LOOKS):
+                        await leases.free((), 64, ("telegram",), among)
+                    figures[f"a look at {what}, {count} are open [ms]"] = look(_LOOKS).milliseconds
+        finally:
+            await database.close()
+    return figures
 
 
 async def _talk(

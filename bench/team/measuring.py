@@ -16,7 +16,7 @@ import psycopg
 from bench import table
 from bench.reporting import report
 from bench.team.campaign import Stage, staged
-from bench.team.cost import cost_of_a_turn, looking
+from bench.team.cost import cost_of_a_turn, cost_of_looks, looking
 from bench.team.database import NAME
 from bench.team.talk import Chat, Platform, Talk
 
@@ -41,6 +41,7 @@ async def measure(*, short: bool) -> int:
     report("team: throughput with 2 turns of 2 s at a time", await _throughput(counts, 2, 2.0))
     cost = await cost_of_a_turn(chats=10, messages=5 if short else 20, rounds=1 if short else 3)
     report("team: a turn in the database", cost)
+    report("team: looking for work", await cost_of_looks((100, 1_000, 10_000)))
     return 1 if _missed(healing | restart | cost) else 0
 
 
