@@ -141,18 +141,18 @@ async def _throughput(counts: Sequence[int], turns: int, latency: float) -> dict
                 cost = look(talk.answered - before)
                 talking.cancel()
                 await asyncio.gather(talking, return_exceptions=True)
-        waits = [
-            at - chat.sent[mark]
+        heard = [
+            [at - chat.sent[mark] for mark, at in chat.answered.items() if at >= began]
             for chat in talk.chats
-            for mark, at in chat.answered.items()
-            if at >= began
         ]
+        waits = [wait for one in heard for wait in one]
         rate = cost.turns / cost.seconds
         single = single or rate
         one = {
             "turns a second": rate,
             "against as many times one worker's": rate / workers / single,
             "an answer, median [s]": statistics.median(waits),
+            f"chats of {len(talk.chats)} that were answered": sum(map(bool, heard)),
             "processor time of the workers, a turn [ms]": cost.worker_milliseconds,
             "processor time of PostgreSQL, a turn [ms]": cost.milliseconds,
         }
