@@ -44,7 +44,7 @@ _LOGGING = (
 )
 _PATIENCE = 60.0
 _RELOAD_SECONDS = 0.5
-_BARE = "bare"
+_BARE, _PLAYED = "bare", "played"
 _A_WORKER = """
     INSERT INTO worker (id, name, version, until) OVERRIDING SYSTEM VALUE
     VALUES ({}, 'bare', '', 'infinity')
@@ -58,8 +58,7 @@ _MANY = """
 """
 _LOOKS = 200
 _AS_A_WORKER = "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan -c jit=off"
-"""How a worker plans what it writes. (Compiling is for plans that look dear, as those of its other
-connections would here.)"""
+"""How a worker plans."""
 _STATEMENT = re.compile(r"^(?:statement|execute [^:]*): (.*)$", re.DOTALL)
 _PARAMETER = re.compile(r"\$\d+ = (NULL|'(?:[^']|'')*')")
 _ABORTED = re.compile(r"aborted in command (\d+)")
@@ -113,12 +112,14 @@ async def cost_of_a_turn(chats: int, messages: int, rounds: int) -> dict[str, ob
         _ask(database, "postgres", f"CREATE DATABASE {_BARE} TEMPLATE {NAME}")
         logged = await _talk(database, chats, messages, log=True)
         asked = list(_asked(database.primary))
-        bare, left = _play(database, asked, logged.turns)
-    real = alone = Cost(0, 0.0, 0, 0.0)
-    for _ in range(rounds):
-        with team_database(on_disk=True) as database:
-            real += await _talk(database, chats, messages)
-            alone += await _talk(database, chats, messages, alone=True)
+        real = alone = bare = Cost(0, 0.0, 0, 0.0)
+        left = 0
+        for _ in range(rounds):  # in turns, as the machine may have other work
+            played, failed = _play(database, asked, logged.turns)
+            bare, left = bare + played, left + failed
+            with team_database(on_disk=True) as other:
+                real += await _talk(other, chats, messages)
+                alone += await _talk(other, chats, messages, alone=True)
     commits = sum(statement == "COMMIT" for _, statement, _ in asked)
     reads = sum(statement.lstrip().startswith("SELECT") for _, statement, _ in asked)
     return {
@@ -237,7 +238,9 @@ def _asked(server: PostgresServer) -> Iterator[_Asked]:
 
 
 def _play(database: TeamDatabase, asked: Sequence[_Asked], turns: int) -> tuple[Cost, int]:
-    """Have pgbench run the statements on the copy; how many it did not."""
+    """Have pgbench run the statements on a copy of the copy; how many it did not."""
+    _ask(database, "postgres", f"DROP DATABASE IF EXISTS {_PLAYED}")
+    _ask(database, "postgres", f"CREATE DATABASE {_PLAYED} TEMPLATE {_BARE}")
     commands = _script(asked)
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
         script.write("".join(f"{one};\n" for one in commands))
@@ -245,7 +248,7 @@ def _play(database: TeamDatabase, asked: Sequence[_Asked], turns: int) -> tuple[
         options = f"-n -M simple -c 1 -t 1 -U nanobot -h {database.primary.sockets}".split()
         look = looking(database)
         done = subprocess.run(
-            [binary("pgbench"), *options, "-f", script.name, _BARE],
+            [binary("pgbench"), *options, "-f", script.name, _PLAYED],
             env=os.environ | {"PGOPTIONS": _AS_A_WORKER},
             capture_output=True, text=True, check=False,
         )  # fmt: skip

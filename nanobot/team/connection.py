@@ -48,6 +48,13 @@ _ASK = f"""
         set_config('idle_in_transaction_session_timeout', '{_IDLE_SECONDS}s', false)
 """
 
+PLANNING = """
+    SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false),
+        set_config('plan_cache_mode', 'force_generic_plan', false)
+"""
+"""The statements of the journal find their rows by an index, and are planned once; plans that were
+made while a table was empty would go on reading all of it."""
+
 END_SESSIONS = """
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
     WHERE application_name = %s AND datname = current_database() AND usename = current_user

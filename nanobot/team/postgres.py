@@ -33,6 +33,7 @@ from nanobot.tasks import Background
 from nanobot.team import schema
 from nanobot.team.connection import (
     END_SESSIONS,
+    PLANNING,
     Connection,
     DatabaseAddress,
     Row,
@@ -52,13 +53,6 @@ _LONG_SECONDS = 0.5
 """A commit that takes longer may have no end."""
 
 _TRIES = 3
-
-_SETTINGS = """
-    SELECT set_config('enable_seqscan', 'off', false),
-        set_config('plan_cache_mode', 'force_generic_plan', false)
-"""
-"""All statements here find their rows by an index; plans that were made while a table was empty
-would go on reading all of it."""
 
 
 class _Doubt(Struct, frozen=True):
@@ -296,7 +290,7 @@ class Database:
         if self._connection is None:
             self._connection = await self.address.connect()
             self._named = None
-            await self._connection.execute(_SETTINGS)
+            await self._connection.execute(PLANNING)
         if self._named != self.worker:
             name = session_name(self.worker)
             rename = "SELECT set_config('application_name', %s, false)"

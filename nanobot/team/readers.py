@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from nanobot.errors import StorageError
-from nanobot.team.connection import Connection, DatabaseAddress, Row, execute
+from nanobot.team.connection import PLANNING, Connection, DatabaseAddress, Row, execute
 
 _MOST = 4
 
@@ -28,6 +28,7 @@ class Readers:
                 try:
                     with self._address.errors():
                         if is_new:
+                            await connection.execute(PLANNING)
                             await connection.execute("SET default_transaction_read_only = on")
                         rows = await (await execute(connection, statement, *values)).fetchall()
                 except BaseException as error:
