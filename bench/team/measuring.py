@@ -39,7 +39,7 @@ async def measure(*, short: bool) -> int:
     report("team: throughput with 200 ms of model latency", await _throughput(counts, 64, 0.2))
     # What a slow model limits says how workers share work, where processors are few.
     report("team: throughput with 2 turns of 2 s at a time", await _throughput(counts, 2, 2.0))
-    cost = await cost_of_a_turn(chats=10, messages=5 if short else 20, rounds=1 if short else 3)
+    cost = await cost_of_a_turn(chats=10, messages=10 if short else 20, rounds=1 if short else 3)
     report("team: a turn in the database", cost)
     report("team: looking for work", await cost_of_looks((100, 1_000, 10_000)))
     return 1 if _missed(healing | restart | cost) else 0
