@@ -193,12 +193,15 @@ class Helpers:
         scope = helper.caller.scope
         theirs = nullcontext() if scope == OWNER else self._places_of_others
         try:
-            async with self._holding(scope), theirs, self._places:
-                report = await self._report(helper)
-            await self._conclude(helper.id, report)
+            async with self._holding(scope):
+                try:
+                    async with theirs, self._places:
+                        report = await self._report(helper)
+                    await self._conclude(helper.id, report)
+                finally:
+                    await self._processes.stop(helper.key)
         finally:
             del self._at_work[helper.id]
-            await self._processes.stop(helper.key)
 
     async def _conclude(self, helper_id: str, message: InboundMessage) -> None:
         """Have the disk take what no other will say, however long it refuses; said again it is

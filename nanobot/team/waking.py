@@ -41,6 +41,7 @@ class Waking:
         self._gathered: set[tuple[str, str]] = set()
         self._begun = ""
         self._sender: Connection | None = None
+        self._sending = asyncio.Lock()
 
     def start(self) -> None:
         """Listen from now on."""
@@ -60,20 +61,21 @@ class Waking:
 
     async def _send(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
-        told, self._gathered = self._gathered, set()
-        for _ in range(2):  # the connection may be one from before a restart
-            try:
-                if self._sender is None or self._sender.closed:
-                    self._sender = await self._address.connect()
-                query = "SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) AS piece"
-                await self._sender.execute(query, (self.channel, _payloads(sorted(told))))
-            except (psycopg.Error, StorageError) as error:
-                logger.debug("other workers were not told: {}", error)
-                if self._sender is not None:
-                    await self._sender.close()
-                self._sender = None
-            else:
-                return
+        async with self._sending:
+            told, self._gathered = self._gathered, set()
+            for _ in range(2):  # the connection may be one from before a restart
+                try:
+                    if self._sender is None or self._sender.closed:
+                        self._sender = await self._address.connect()
+                    query = "SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) AS piece"
+                    await self._sender.execute(query, (self.channel, _payloads(sorted(told))))
+                except (psycopg.Error, StorageError) as error:
+                    logger.debug("other workers were not told: {}", error)
+                    if self._sender is not None:
+                        await self._sender.close()
+                    self._sender = None
+                else:
+                    return
 
     async def _listen_forever(self) -> None:
         while True:

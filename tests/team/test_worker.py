@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.app.gateway import Gateway
-from nanobot.bus.events import OutboundPart, encode_event
+from nanobot.bus.events import InboundMessage, OutboundPart, encode_event
+from nanobot.clock import SystemClock
 from nanobot.io import FENCE, Fence
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
 from nanobot.team.connection import DatabaseAddress
@@ -164,6 +165,17 @@ async def test_a_helper_keeps_its_scope_until_it_has_ended_or_was_stopped_anywhe
         await bench.until_given_back(OWNER)
 
 
+async def test_a_stop_that_another_worker_took_ends_the_turn_here(bench: Bench) -> None:
+    gate = Gate()
+    async with bench.running(ScriptedModel(says("never said"), hold=gate)):
+        await bench.channel.say("hello")
+        await gate.reached.wait()
+        now = SystemClock("UTC").now()
+        stop = InboundMessage("fake", "1", "person-1", "/stop", "taken-elsewhere", now)
+        await asyncio.to_thread(sql, bench.dsn, _STOP, now.isoformat(), encode_event(stop))
+        assert await bench.channel.answer_to(stop.event_id) == "Stopped."
+
+
 async def test_where_all_places_are_taken_who_waits_longest_is_next(bench: Bench) -> None:
     gate = Gate()
     model = ScriptedModel(*map(says, ("one", "two", "three", "four")), hold=gate)
@@ -206,3 +218,6 @@ async def test_parts_for_a_channel_that_is_off_wait_and_keep_no_scope(bench: Ben
 
 _PART = """INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, payload, created_at)
     VALUES (%s, 't', 'reply', 0, %s, 'g', %s, '2026')"""
+_STOP = """INSERT INTO inbox
+    (channel, chat_id, event_id, session_key, received_at, payload, scope)
+    VALUES ('fake', '1', 'taken-elsewhere', 'fake:1', %s, %s, 'owner')"""
