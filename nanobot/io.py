@@ -39,17 +39,29 @@ class Fence:
     """What each change of a file waits for. In a team several workers share a folder: one that lost
     touch with the others may change nothing there. `wait` returns when this process may; `epoch` is
     part of the names of its temporary files, which a successor clears away, so that a rename that
-    comes too late fails. `made` are the inodes that it made: it appends to no others, so that what
-    a predecessor appends too late goes to a file that has no name any more. Locks on files in the
-    folder `shared` are taken in the folder `locks` instead: the lock of a worker that was stopped
-    would outlive its time, and order between workers is not theirs to keep."""
+    comes too late fails. `made` are the files (device, inode) that it made: it appends to no
+    others, so that what a predecessor appends too late goes to a file that has no name any more.
+    Locks on files in the folder `shared` are taken in the folder `locks` instead: the lock of a
+    worker that was stopped would outlive its time, and order between workers is not theirs to keep.
+
+    `wait` blocks while the database is away, so large work on files is done in threads, and where
+    the event loop changes a small one, `wait_aside` comes before."""
 
     def __init__(self) -> None:
         self.epoch = ""
         self.wait: Callable[[], None] = _nothing
-        self.made: set[int] = set()
+        self.is_open: Callable[[], bool] = lambda: True
+        """Whether `wait` would return at once."""
+        self.made: set[tuple[int, int]] = set()
         self.shared: Path | None = None
         self.locks: Path | None = None
+
+    async def wait_aside(self) -> None:
+        """`wait`, in a thread where it has to."""
+        if not self.is_open():
+            import asyncio  # which commands that read a file do not need
+
+            await asyncio.to_thread(self.wait)
 
     def place_of_lock(self, path: Path) -> Path:
         """Where the lock in the file `path` is taken."""
@@ -182,12 +194,16 @@ def own_inode_in(folder: int, name: str) -> None:
         return
     with suppress(FileNotFoundError):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if status.st_ino in FENCE.made or not stat.S_ISREG(status.st_mode):
+        if _identity(status) in FENCE.made or not stat.S_ISREG(status.st_mode):
             return
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
             replace_in(folder, name, iter(lambda: file.read(_BLOCK), b""), status.st_mode & 0o777)
-        FENCE.made.add(os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino)
+        FENCE.made.add(_identity(os.stat(name, dir_fd=folder, follow_symlinks=False)))
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def write_new(path: Path, pieces: Iterable[bytes], files: FileOps = DISK) -> None:

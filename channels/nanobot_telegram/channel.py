@@ -168,7 +168,8 @@ async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -
         else:
             current[name] = digest
         with suppress(OSError):  # it is only set once more then
-            replace_file(path, json.dumps(current).encode(), durable=False)
+            changed = json.dumps(current).encode()
+            await asyncio.to_thread(replace_file, path, changed, durable=False)
 
 
 async def _set(client: TelegramClient, name: str, shown: Sequence[BotCommand]) -> None:

@@ -30,6 +30,7 @@ from nanobot.channel.documents import Quarantine
 from nanobot.channel.health import HealthReporter
 from nanobot.clock import Backoff, with_timeout
 from nanobot.errors import SendRefused, StorageError
+from nanobot.io import FENCE
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import MaybeSent, TelegramClient, requested_wait
 from nanobot_telegram.content import Me
@@ -89,6 +90,7 @@ class UpdateIngest:
                 presses.append((press, value is not None))
                 if value is not None:
                     messages.append(from_press(update, press, value, self._host.clock.now()))
+        await FENCE.wait_aside()
         self._chats.flush()  # before Telegram forgets the updates that say so
         stored = frozenset(await self._host.publish(messages, cursor))
         self._reactions.note_stored(one for one in messages if one.event_id in stored)

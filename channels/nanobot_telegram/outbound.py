@@ -38,6 +38,7 @@ from nanobot.bus.split import utf16_length
 from nanobot.channel import ChannelHost
 from nanobot.channel.documents import file_facts
 from nanobot.errors import SendRefused, StorageError
+from nanobot.io import FENCE
 from nanobot.text import valid_unicode
 from nanobot_telegram.chats import Chats, number
 from nanobot_telegram.client import (
@@ -199,6 +200,7 @@ class Outbound:
             try:
                 return await self._call(part, uploads, attempt)
             except ChatMigrated as error:
+                await FENCE.wait_aside()
                 attempt = self._at_new_id(part, attempt, error.new_chat_id)
             except BadRequest as error:
                 attempt = self._in_another_form(part, attempt, error)

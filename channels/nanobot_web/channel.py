@@ -22,6 +22,7 @@ from nanobot.bus.events import OWNER_ACCOUNT, Media, OutboundPart, Progress, Rec
 from nanobot.channel import ChannelHost, Limits, Operation, Overview
 from nanobot.channel.health import ConnectionSlot
 from nanobot.errors import ChannelOff, NanobotError, SendRefused
+from nanobot.io import FENCE
 from nanobot_web.settings import SESSIONS_FILE, WebSettings
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ class WebChannel:
         which = arguments.get("id")
         self._wanted.set()
         site = await self._served()
+        await FENCE.wait_aside()
         if not isinstance(which, str) or not site.sessions.revoke(which):
             raise NanobotError(f"no browser is signed in as {which!r}")
         site.live.signed_out()

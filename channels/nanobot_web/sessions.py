@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from nanobot.bus.events import OWNER_ACCOUNT
 from nanobot.channel.documents import StateFile
 from nanobot.clock import Clock
+from nanobot.io import FENCE
 from nanobot_web.settings import SESSIONS_FILE
 
 LINK_SECONDS = 600.0
@@ -105,7 +106,7 @@ class Sessions:
         session, now = self._sessions.get(_hash(secret)) if secret else None, self._clock.now()
         if session is None or now - session.seen_at > self._days:
             return None
-        if now - session.seen_at > _SEEN:
+        if now - session.seen_at > _SEEN and FENCE.is_open():
             self._keep(
                 [one for one in self._living() if one is not session]
                 + [replace(session, seen_at=now)]

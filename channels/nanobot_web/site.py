@@ -33,6 +33,7 @@ from msgspec import Struct
 
 from nanobot.channel import ChannelHost, Chat, Overview, Sender
 from nanobot.errors import NanobotError
+from nanobot.io import FENCE
 from nanobot_web.extras import Extras
 from nanobot_web.live import Live
 from nanobot_web.markdown import to_html
@@ -287,6 +288,7 @@ class Site:
         if path.removeprefix("/static/") in _PUBLIC:
             return _asset(path.removeprefix("/static/"))
         if path == "/login":
+            await FENCE.wait_aside()
             return self._login(request)
         visitor = self.sessions.visitor(request.cookies.get(self._cookie(request), ""))
         if visitor is None:

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from nanobot.bus.events import InboundMessage, Media, Quote
 from nanobot.channel import ChannelHost, Chat, Sender
 from nanobot.channel.health import RateLimitedLog
+from nanobot.io import FENCE
 from nanobot.text import one_line, valid_unicode
 from nanobot_whatsapp.people import People, Person, is_group, is_id
 
@@ -111,6 +112,7 @@ class Ingest:
             message = self._admitted(incoming)
             if message is not None:
                 admitted.append((incoming, message))
+        await FENCE.wait_aside()
         self._people.save()
         if admitted:
             await self._host.publish([message for _, message in admitted])

@@ -109,7 +109,7 @@ class SendMessage(Tool, Struct, frozen=True):
         # A call that had started is never repeated, so no two calls mean the same message.
         name = secrets.token_hex(8)
         await self.bus.send_outgoing(
-            caller.turn_id, Outgoing(f"{MESSAGE}-{name}", self.split(message))
+            caller.turn_id, Outgoing(f"{MESSAGE}-{name}", await self.split(message))
         )
         if there == caller.address:
             return ToolResult(f"{_SENT_HERE}: {_summary(message)}.", trusted=True)
@@ -183,7 +183,8 @@ class SendCommand(Struct, frozen=True):
         message = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
         # Named after what was typed, so that it is sent once should the command run again.
         name = f"{call.session.key}:{call.message.event_id}"
-        await self.bus.send_outgoing(f"send:{name}", Outgoing(MESSAGE, self.split(message)))
+        parts = await self.split(message)
+        await self.bus.send_outgoing(f"send:{name}", Outgoing(MESSAGE, parts))
         if there.key != call.session.key:
             await self.bus.publish_internal(_note(message, name, self.clock, NANOBOT))
         return Answer(f"Sent to {_shown(wanted[0], dict(chats)[wanted[0]])}.")

@@ -62,7 +62,7 @@ class MessageSplitter:
         found = self._channels.get(channel)
         return found.limits if found else Limits()
 
-    def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
+    async def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
         """The parts of a message; none where there is nothing to say. Raises `StorageError` where a
         file cannot be kept."""
         channel = self._channels.get(message.channel)
@@ -74,18 +74,19 @@ class MessageSplitter:
             is_short = 2 * len(text) <= limits.text and not message.media
             if is_short and (not fits or fits(text, limits.text)):
                 return (message,)
-            return self._split(message, limits)
+            return await self._split(message, limits)
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
             logger.opt(exception=error).error("{} could not measure a text", message.channel)
-            return self._split(message, replace(limits, fits=None))
+            return await self._split(message, replace(limits, fits=None))
 
-    def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
+    async def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
         most, length = limits.parts * limits.text, utf16_length(message.content)
         if not most or length <= most:
             return split_message(message, limits)
-        file = self._media.put_outgoing(message.content.encode("utf-8", "replace"), "answer.md")
+        content = message.content.encode("utf-8", "replace")
+        file = await asyncio.to_thread(self._media.put_outgoing, content, "answer.md")
         rest = _AS_FILE.format(len(message.content))
         room = limits.text - utf16_length(rest)
         beginning = split_text(message.content[:room], room, limits.fits)[0]
@@ -199,7 +200,7 @@ class Notifier:
                 buttons=tuple(buttons),
             )
             name = name or f"tell-{secrets.token_hex(8)}"
-            await self._bus.send_outgoing(name, Outgoing("reply", self._split(message)))
+            await self._bus.send_outgoing(name, Outgoing("reply", await self._split(message)))
 
     async def notify(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> Address | None:
         """Send a message to the chat that a scope used last; None where there is none."""
@@ -358,7 +359,7 @@ async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessag
     changes nothing: both go by the event's id. Raises `StorageError`."""
     text, there = message.content, message.address
     notice = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
-    await bus.send_outgoing(message.event_id, Outgoing("reply", split(notice)))
+    await bus.send_outgoing(message.event_id, Outgoing("reply", await split(notice)))
     origins = () if message.origin == NANOBOT else (message.origin,)
     await bus.publish_internal(background_turn_note(message, text, origins, message.timestamp))
 

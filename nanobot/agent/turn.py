@@ -302,7 +302,7 @@ class Turns:
         inbound = entry.message
         turn_id = turn_name(entry, self._clock)
         event_ids = (inbound.answered_event,)
-        reply = self._outgoing(inbound, answer.text, event_ids, "reply", answer.buttons)
+        reply = await self._outgoing(inbound, answer.text, event_ids, "reply", answer.buttons)
         completion = Completion(
             turn_id,
             inbound.session_key,
@@ -351,7 +351,7 @@ class Turns:
         inbound = turn.inbound
         if text := text if inbound.expects_answer else job_waiting_text(inbound):
             await self._bus.send_outgoing(
-                name, self._outgoing(inbound, text, turn.event_ids, "waiting")
+                name, await self._outgoing(inbound, text, turn.event_ids, "waiting")
             )
 
     async def _end(
@@ -380,8 +380,9 @@ class Turns:
                 text = "" if is_silent(text) else text
                 text = failed_text(inbound, text) if state == "failed" else text
             try:
-                says = text or (state == "done" and not inbound.is_background)
-                reply = self._outgoing(inbound, text, turn.event_ids, "reply") if says else None
+                reply: Outgoing | None = None
+                if text or (state == "done" and not inbound.is_background):
+                    reply = await self._outgoing(inbound, text, turn.event_ids, "reply")
                 notes: tuple[InboundMessage, ...] = ()
                 if reply and inbound.is_background:  # nobody in that chat asked for it
                     origins = origins_of(turn.messages_read())
@@ -488,7 +489,7 @@ class Turns:
             error=error,
         )
 
-    def _outgoing(
+    async def _outgoing(
         self,
         inbound: InboundMessage,
         text: str,
@@ -506,4 +507,4 @@ class Turns:
             thread_id=inbound.thread_id,
             buttons=buttons,
         )
-        return Outgoing(call, self._parts.split(message), event_ids)
+        return Outgoing(call, await self._parts.split(message), event_ids)

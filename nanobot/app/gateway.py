@@ -98,6 +98,7 @@ class Gateway:
         if base.team is not None:
             base.team.share_questions(toolbox.approvals, platforms.dispatcher)
             base.team.share_erasures(memory.eraser, base.background)
+            base.team.reread.append(toolbox.skills.loader.state.load)
         upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.send)
         self._monitoring = monitoring = Monitoring(
             base, memory, agent, platforms, upkeep, turn_metrics

@@ -74,7 +74,9 @@ class Team:
         lanes: Lanes,
     ) -> None:
         self._settings, self._journal, self._sessions = settings, journal, sessions
-        self._access, self._scopes = access, scopes
+        self._scopes = scopes
+        self.reread: list[Callable[[], object]] = [access.refresh]
+        """What others change and is asked for on the event loop; read again every moment."""
         self.membership = Membership(journal.database.address, settings.team.name)
         journal.scope_of = partial(scope_of, scopes, sessions)
         self.worker = TeamWorker(journal, self.membership, settings.shared, bus, clock, lanes)
@@ -126,9 +128,8 @@ class Team:
         word = await asyncio.to_thread(expect_together, address, settings.shared)
         self.worker.waking.channel = f"nanobot_{word}"
         self._journal.database.worker = number
-        self._journal.wait_until_valid = membership.wait_until_valid
-        self._journal.is_valid = lambda: membership.is_valid
         FENCE.epoch, FENCE.wait = f".{number}", membership.wait_until_valid
+        FENCE.is_open = lambda: membership.is_valid
         FENCE.shared, FENCE.locks = settings.shared, settings.home / "state" / "locks"
         logger.info("this is worker {} ({})", number, membership.name)
 
@@ -173,6 +174,7 @@ class Team:
                 partial(supervisor.start_one, name), partial(supervisor.stop_one, name)
             )
         self._journal.exclusive = supervisor.exclusive
+        await asyncio.to_thread(self._reread)
         memories.share(self.worker.holding, self.worker.has)
         self._sessions.is_held = lambda key, metadata: self.worker.has(
             self._scopes.of_session(key, metadata)
@@ -184,10 +186,14 @@ class Team:
             memories.recover_scope,
             find_helpers,
             stop,
-            self._access.refresh,
+            self._reread,
             singles,
         )
         await self.worker.start()
+
+    def _reread(self) -> None:
+        for read in self.reread:
+            read()
 
     async def hand_over(self, queue: SessionQueue) -> None:
         """Begin nothing more: what waits here is for other workers, at once."""

@@ -105,17 +105,26 @@ class Document(Generic[T]):
         self.problem = ""
         """What was wrong with it when it was read, and what to do; empty where nothing was."""
 
+    @property
+    def known(self) -> T:
+        """Its value as it was read or changed here last, for the event loop: blocks only where it
+        was never read. Of a home that is the value; of a team another worker may have changed it
+        since, so each worker calls `load` now and then. Raises `StorageError`."""
+        return self._value if self._revision >= 0 else self.load()
+
     def load(self) -> T:
-        """Its value, decoded again where somebody else changed it. Raises `StorageError`."""
+        """Its value, decoded again where somebody else changed it. Blocks. Raises
+        `StorageError`."""
         with self._using:
             stored = self._store.read(self.name)
             revision = stored.revision if stored else 0
             if self._stuck or revision == self._revision:
                 return self._value
-            self._revision = revision
             try:
                 self._value = self._decode(stored.content) if stored else self._empty
+                self._revision = revision
             except (InvalidDocument, RecursionError) as error:
+                self._revision = revision
                 self._set_aside(str(error) or "it is nested too deeply")
             return self._value
 

@@ -168,7 +168,7 @@ class TeamWorker:
     ) -> None:
         """Say who handles messages, sends parts and keeps conversations; `recover` puts
         the files of a scope right that comes here, and is told whether its last worker died;
-        `refresh` reads again who may talk here; both block. `find_helpers` reports which helpers
+        `refresh` reads shared documents again; both block. `find_helpers` reports which helpers
         of these scopes were lost; `stop` is what `/stop` does. `singles` by the name of their
         lease."""
         self._loop, self._dispatcher, self._sessions = loop, dispatcher, sessions

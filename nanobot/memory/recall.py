@@ -242,7 +242,7 @@ class Recall:
 
     def _known(self) -> Uses:
         try:
-            return self._uses.load().get(self._scope, {}) if self._uses else {}
+            return self._uses.known.get(self._scope, {}) if self._uses else {}
         except NanobotError as error:
             logger.warning("{}: it is not known what was looked up: {}", self._scope, error)
             return {}

@@ -276,10 +276,11 @@ class Memories:
         that left half done if it `died`. Blocks. Raises `StorageError`."""
         memory = self.of(scope)
         memory.history.reread()
-        if not died:
-            return
-        memory.versions.recover()
-        memory.history.recover()
+        if died:
+            memory.versions.recover()
+            memory.history.recover()
+        if self._uses is not None:
+            self._uses.load()
 
     def _has(self, scope: str) -> bool:
         return self.is_held(scope)

@@ -127,20 +127,19 @@ class Access:
         self._rules = dict(rules)
         self._owners = {channel: tuple(ids) for channel, ids in owners.items()}
         self._document, self._clock, self._new_code = access_document(store), clock, new_code
-        self._stored: AccessState | None = None
         self._changing = asyncio.Lock()
         self._warned: datetime | None = None
 
     def load(self) -> str:
         """Read the document, if that was not done yet; only by the owner of the home. Gives what is
         wrong with it and what to do about that, empty where nothing is."""
-        _ = self._state
+        _ = self._document.known
         return self._document.problem
 
     def refresh(self) -> None:
         """Read the document again, since another worker of a team may have changed it. Blocks.
         Raises `StorageError`: what was known holds on."""
-        self._stored = self._document.load()
+        self._document.load()
 
     def permits(self, channel: str, sender: Sender, chat: Chat, *, addressed: bool = True) -> bool:
         """Whether what this sender says here is answered; in a group `addressed` says that it was
@@ -279,18 +278,14 @@ class Access:
     @property
     def _state(self) -> AccessState:
         """As it is now; it may have requests and wrong codes that are too old."""
-        if self._stored is None:
-            self._stored = self._document.load()
-        return self._stored
+        return self._document.known
 
     async def _change(self, change: Callable[[AccessState], AccessState]) -> None:
         """Carry out a change; it holds once it is durable. Raises `StorageError` and what `change`
         raises; nothing has changed then."""
         now = self._clock.now()
         async with self._changing:
-            self._stored = await asyncio.to_thread(
-                self._document.change, lambda stored: change(stored.at(now))
-            )
+            await asyncio.to_thread(self._document.change, lambda stored: change(stored.at(now)))
 
     def _may_talk(self, given: str, sender: Sender) -> bool:
         channel, _ = account_of(given, sender.id)

@@ -160,16 +160,19 @@ class SkillsLoader:
     def list(self) -> tuple[Skill, ...]:
         """All there are, by name; one in the workspace stands before a built-in one of the same
         name, which is in use as long as the other is not enabled."""
+        return self._judged_by(self.state.load())
+
+    def _judged_by(self, record: SkillRecord) -> tuple[Skill, ...]:
         with self._lock:
-            record = self.state.load()
             found = [self._own(place, record) for place in self._folders()]
             found += [self._with_status(skill, "enabled", record) for skill in _shipped()]
         return tuple(sorted(found, key=lambda skill: (skill.name, skill.source != "workspace")))
 
     def in_use(self, scope: str = OWNER) -> tuple[Skill, ...]:
-        """Those that the model may have when it answers for `scope`, one of each name."""
+        """Those that the model may have when it answers for `scope`, one of each name. Does not
+        wait for the document, once that was read."""
         chosen: dict[str, Skill] = {}
-        for skill in self.list():
+        for skill in self._judged_by(self.state.known):
             if skill.enabled and (scope == OWNER or skill.everyone):
                 chosen.setdefault(skill.name, skill)
         return tuple(chosen.values())

@@ -9,7 +9,6 @@ holds, and asks for them by scope.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from asyncio import Future
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
@@ -59,6 +58,7 @@ from nanobot.bus.rows import (
 )
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
+from nanobot.io import FENCE
 from nanobot.tasks import Background
 from nanobot.team.connection import Connection, Row, execute, storable
 from nanobot.team.erasing import erase
@@ -121,9 +121,6 @@ class PostgresJournal(Looking):
         self.state = PostgresState(database.address)
         self._clock, self.scope_of = clock, scope_of
         self.exclusive: Collection[str] = ()
-        self.wait_until_valid: Callable[[], None] | None = None
-        """What `may_act` waits for, in a thread where it has to."""
-        self.is_valid: Callable[[], bool] = lambda: True
         self._background = Background()
         self._pruned_at = clock.now()
 
@@ -311,8 +308,7 @@ class PostgresJournal(Looking):
         if self.database.is_behind:
             # What is done now could not be recorded: after a failover it would be done again.
             await self.database.run(_nothing, until_stored=True)
-        if not self.is_valid() and self.wait_until_valid is not None:
-            await asyncio.to_thread(self.wait_until_valid)
+        await FENCE.wait_aside()
 
     async def release(self, scopes: Collection[str] | None = None) -> None:
         here, values = _within(scopes)

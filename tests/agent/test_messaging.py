@@ -94,7 +94,7 @@ class Whole(MessageSplitter):
     def limits_of(self, channel: str) -> Limits:
         return self._desk.limits
 
-    def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
+    async def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
         return (message,)
 
 

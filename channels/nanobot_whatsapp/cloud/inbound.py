@@ -29,6 +29,7 @@ from nanobot.channel.documents import Quarantine
 from nanobot.channel.health import HealthReporter
 from nanobot.channel.http import document_of
 from nanobot.errors import StorageError
+from nanobot.io import FENCE
 from nanobot.validation import SecretStr
 from nanobot_whatsapp.cloud.graph import explain
 from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Undelivered, read
@@ -170,6 +171,7 @@ class Inbox:
                     self.quarantine.keep(raw, reason)
                 case Remark(text, is_grave):
                     logger.log("WARNING" if is_grave else "DEBUG", "whatsapp: {}", text)
+        await FENCE.wait_aside()
         self._people.save()
         await self._store(received)
 

@@ -19,6 +19,7 @@ from nanobot.channel import ChannelHost, Limits
 from nanobot.channel.health import ConnectionSlot, HealthReporter
 from nanobot.clock import Backoff, with_timeout
 from nanobot.errors import ChannelOff, SendLater, StorageError
+from nanobot.io import FENCE
 from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.linked.inbound import Downloads, Inbox
 from nanobot_whatsapp.linked.install import NodeMissing, bridge_program, find_node
@@ -202,6 +203,7 @@ class _Connection:
                         self.is_open.clear()
                         self._changed(change)
                     case Identity(lid=lid, number=number):
+                        await FENCE.wait_aside()
                         self._note_identity(self.link.me or Me(), (number, lid))
                     case _:
                         logger.debug("whatsapp: the helper wants to link an account unasked")

@@ -113,6 +113,7 @@ class Dream:
     def unread(self, scope: str) -> int:
         """How many history entries of `scope` it has not read. Blocks."""
         reader = Reader(self._memories.of(scope), self._read_messages, self._clock.now())
+        self._state.load()
         return sum(key.isdecimal() for key in reader.unread_keys(self._state.of(scope)))
 
     def next_run(self, scope: str, next_due: NextDue, max_unread: int) -> datetime | None:
@@ -122,6 +123,7 @@ class Dream:
 
         Times that a clock which was wrong left far in the future count as unknown. Blocks.
         """
+        self._state.load()
         memory, state, now = self._memories.of(scope), self._state.of(scope), self._clock.now()
         waiting = Reader(memory, self._read_messages, now).unread_keys(state)
         if not waiting and not state.plan:
@@ -188,6 +190,7 @@ class Dream:
         reader = Reader(memory, self._read_messages, now)
         run = f"dream {now.isoformat()}"
         async with self._writing:
+            await asyncio.to_thread(self._state.load)
             if plan := self._state.of(memory.scope).plan:
                 run = plan.run or run
                 await self._finish(reader, memory, plan, report, again=True)

@@ -83,8 +83,8 @@ class DreamState(Document[dict[str, ScopeState]]):
         super().__init__(store, "dream", _decoded, _encoded, {}, "Dream reads again what is new.")
 
     def of(self, scope: str) -> ScopeState:
-        """What is remembered of `scope`."""
-        return self.load().get(scope, ScopeState())
+        """What is remembered of `scope`, of which the last `load` knows."""
+        return self.known.get(scope, ScopeState())
 
     def put(self, scope: str, state: ScopeState) -> None:
         """Remember it, durably. Raises `StorageError`."""

@@ -24,6 +24,7 @@ from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
+from nanobot.io import FENCE
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER, Scopes, is_group
@@ -63,8 +64,9 @@ class ForgetQuestions:
     is to be forgotten: it lists open questions only, and is gone where there is none. One that was
     answered yes stays without its text until that is done: a crash runs the answer again, and it
     must not go to the model then.
-    That it cannot be written is only logged: the questions then end with the process. `new_code`
-    makes codes: short, and hard to guess.
+    That it cannot be written is only logged: the questions then end with the process. What somebody
+    says besides while no file may be changed is written with the next question. `new_code` makes
+    codes: short, and hard to guess.
     """
 
     def __init__(self, folder: Place, clock: Clock, new_code: Callable[[], str]) -> None:
@@ -132,6 +134,9 @@ class ForgetQuestions:
     def _keep(self, file: str, questions: dict[str, ForgetQuestion]) -> None:
         place = self._folder.child(file)
         self._unsaved.pop(file, None)
+        if not FENCE.is_open():
+            self._unsaved[file] = questions
+            return
         try:
             if questions:
                 place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
@@ -283,6 +288,7 @@ class MemoryCommands:
         plan = await self._service.forget(text, scope, erase=erase, plan_only=True)
         if not plan.data["found"]:
             return Answer(plan.text)
+        await FENCE.wait_aside()
         code = self._questions.ask(text, scope, call.message, erase=erase)
         how = "To erase it for good" if erase else "To forget it"
         return Answer(
@@ -290,6 +296,7 @@ class MemoryCommands:
         )
 
     async def _forget_now(self, call: CommandCall, code: str, *, sure: bool) -> Answer:
+        await FENCE.wait_aside()
         question = self._questions.confirmed(code, call.message)
         if question is None:
             return Answer("This code is not valid (any more). Say again what to forget.")
@@ -299,6 +306,7 @@ class MemoryCommands:
             answer = done.text
         elif sure:
             answer = "This was begun and cut short. Say again what to forget: that finishes it."
+        await FENCE.wait_aside()
         self._questions.close(question, call.message)
         return Answer(answer)
 
