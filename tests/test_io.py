@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import StorageError
-from nanobot.io import locked, replace_file, temporary_name
+from nanobot.io import FENCE, locked, own_inode, replace_file, temporary_name
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -55,3 +55,20 @@ def test_a_lock_is_held_by_one_and_free_again_afterwards(tmp_path: Path) -> None
         pass
     with locked(path), pytest.raises(StorageError), locked(path / "below"):
         pass
+
+
+def test_a_worker_appends_only_to_files_that_it_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FENCE, "epoch", ".7")
+    monkeypatch.setattr(FENCE, "made", set())
+    path = tmp_path / "notes.md"
+    path.write_text("one\n")
+    before = path.stat().st_ino
+    own_inode(path)
+    mine = path.stat()
+    own_inode(path)
+    assert path.stat().st_ino == mine.st_ino != before
+    # Another file system has the same numbers.
+    assert FENCE.made == {(mine.st_dev, mine.st_ino)}
+    assert path.read_text() == "one\n"

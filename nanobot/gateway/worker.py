@@ -154,6 +154,8 @@ class TeamWorker:
         """Scopes for which something was stored since the last look."""
         self._all_due = True
         """Whether the next look is at all scopes."""
+        self._cleared: tuple[int, Collection[int]] = 0, ()
+        """The newest worker, and those alive, when files of all others were cleared away."""
 
     def connect(
         self,
@@ -400,10 +402,12 @@ class TeamWorker:
             await self._leases.release([name for name, died in claimed.items() if not died])
             await self._leases.put_back([name for name, died in claimed.items() if died])
             return
-        left = await asyncio.to_thread(temporaries, self._shared) if any(claimed.values()) else {}
-        alive = await self._leases.alive() if left else set[int]()
-        dead = [path for path, number in left.items() if number not in alive]
-        await asyncio.to_thread(self._clean_up, claimed, dead)
+        standing = await self._leases.alive() if any(claimed.values()) else self._cleared
+        if standing != self._cleared:  # once for each that dies
+            await self._clear(everywhere=False)
+            self._cleared = standing
+            self._background.start(self._clear(everywhere=True), name="clear the workspace")
+        await asyncio.to_thread(self._clean_up, claimed)
         leftovers = await self._journal.leftovers(claimed)
         if any(claimed.values()):
             withdrawing = self._dispatcher.withdraw_questions(())
@@ -422,10 +426,17 @@ class TeamWorker:
         self._resume(leftovers)
         self._background.start(self._find_helpers(claimed), name="recover helpers")
 
-    def _clean_up(self, claimed: Mapping[str, bool], left: Iterable[Path]) -> None:
-        """Put the files of the scopes right, before anything else is done with them; `left` are
-        temporary files of dead workers."""
-        clear(left)
+    async def _clear(self, *, everywhere: bool) -> None:
+        """Remove temporary files of dead workers."""
+        is_over = self._ending.is_set
+        left = await asyncio.to_thread(temporaries, self._shared, is_over, everywhere=everywhere)
+        if left:
+            _, alive = await self._leases.alive()
+            dead = [path for path, number in left.items() if number not in alive]
+            await asyncio.to_thread(clear, dead)
+
+    def _clean_up(self, claimed: Mapping[str, bool]) -> None:
+        """Put the files of the scopes right, before anything else is done with them."""
         for scope, died in claimed.items():
             if not scope.startswith(SINGLE):
                 try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -158,19 +158,40 @@ def _try_out(shared: Path) -> None:
 
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.(\d+)\.nanobot-tmp")
-_FOLDERS = ("sessions", "state", "workspace", "media")
+_FOLDERS = ("sessions", "state", "media", "workspace")
+_PASSED_OVER = (".git", "node_modules", ".venv")
 
 
-def temporaries(shared: Path) -> dict[Path, int]:
-    """The temporary files that there are, with the numbers of the workers that made them. Blocks.
-    Who is asked afterwards which workers live knows of each whether its worker does."""
+def temporaries(
+    shared: Path, is_over: Callable[[], bool] = lambda: False, *, everywhere: bool = False
+) -> dict[Path, int]:
+    """The temporary files that there are, with the numbers of the workers that made them. In the
+    workspace only those of memory, unless `everywhere`: other files may be any number. Ends early
+    once it `is_over`. Blocks. Who is asked afterwards which workers live knows of each whether its
+    worker does."""
     made = dict[Path, int]()
     for top in _FOLDERS:
         for folder, inner, names in os.walk(shared / top):
-            inner[:] = [name for name in inner if name not in (".git", "node_modules", ".venv")]
+            if is_over():
+                return made
+            inner[:] = [name for name in inner if not _is_passed_over(folder, name)]
+            if top == "workspace" and not everywhere:
+                place = Path(folder).relative_to(shared / top).parts
+                inner[:] = [name for name in inner if _leads_to_memory((*place, name))]
             found = filter(None, map(_TEMPORARY.fullmatch, names))
             made |= {Path(folder, one[0]): int(one[1]) for one in found}
     return made
+
+
+def _is_passed_over(folder: str, name: str) -> bool:
+    """Whether there are many files in it, and never a temporary one of ours."""
+    return name in _PASSED_OVER or (name == "objects" and folder.endswith(".git"))
+
+
+def _leads_to_memory(place: Sequence[str]) -> bool:
+    """Whether a folder of the workspace is of a scope's memory, or holds such folders."""
+    depth = 2 if place[0] in ("people", "groups") else 0
+    return len(place) <= depth or place[depth] == "memory"
 
 
 def clear(paths: Iterable[Path]) -> None:

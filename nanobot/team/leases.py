@@ -102,6 +102,10 @@ class Leases:
 
         await self._database.run(work, until_stored=True)
 
-    async def alive(self) -> set[int]:
-        """The workers that are not fenced. Raises `StorageError`."""
-        return {number for (number,) in await self._database.read("SELECT id FROM worker")}
+    async def alive(self) -> tuple[int, frozenset[int]]:
+        """The newest number that any worker was given, and those of the workers that are not
+        fenced. Raises `StorageError`."""
+        ((newest,),) = await self._database.read("SELECT last_value FROM worker_id_seq")
+        # Afterwards: who has that number is seen.
+        rows = await self._database.read("SELECT id FROM worker")
+        return newest, frozenset(number for (number,) in rows)

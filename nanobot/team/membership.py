@@ -157,7 +157,8 @@ class Membership:
             with self._connected() as db, answered_within(db, _ANSWER_SECONDS):
                 db.execute("DELETE FROM worker WHERE id = %s", (self.id,))
         except psycopg.Error as error:
-            logger.warning("this worker is still listed for {:.0f} s: {}", TTL, error)
+            said = self._address.error(error)
+            logger.warning("this worker is still listed for {:.0f} s: {}", TTL, said)
 
     @property
     def is_valid(self) -> bool:
@@ -193,7 +194,8 @@ class Membership:
                             return
             except psycopg.Error as error:
                 if self.is_valid:
-                    logger.debug("the worker's row is not renewed: {}", error)
+                    said = self._address.error(error)
+                    logger.debug("the worker's row is not renewed: {}", said)
 
     def _connected(self) -> psycopg.Connection[Row]:
         return psycopg.connect(self._dsn, autocommit=True)

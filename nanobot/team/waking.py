@@ -70,7 +70,8 @@ class Waking:
                     query = "SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) AS piece"
                     await self._sender.execute(query, (self.channel, _payloads(sorted(told))))
                 except (psycopg.Error, StorageError) as error:
-                    logger.debug("other workers were not told: {}", error)
+                    said = self._address.error(error)
+                    logger.debug("other workers were not told: {}", said)
                     if self._sender is not None:
                         await self._sender.close()
                     self._sender = None
@@ -89,7 +90,8 @@ class Waking:
                         if self._sender is None or one.pid != self._sender.info.backend_pid:
                             self._hear(one.payload)
             except (psycopg.Error, StorageError) as error:
-                logger.debug("not listening for other workers: {}", error)
+                said = self._address.error(error)
+                logger.debug("not listening for other workers: {}", said)
             await asyncio.sleep(_AGAIN_SECONDS)
 
     def _hear(self, payload: str) -> None:

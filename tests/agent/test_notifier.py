@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -12,16 +13,19 @@ import pytest
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
 from nanobot.agent.session_queue import Screen
-from nanobot.bus.events import Address
+from nanobot.bus.events import Address, OutboundMessage
 from nanobot.bus.journal import OutboxPart
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.channel import Limits
 from nanobot.memory.scopes import Scopes
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
+from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import TurnContext
+from tests.doubles.fence import closed_fence
 from tests.session.support import NOON, talked
 
 CLOCK = FakeClock()
@@ -87,3 +91,14 @@ async def test_that_a_channel_is_closed_is_said_on_another_one_and_once(tmp_path
     async with notifier(alone, "telegram:7") as (one, sent):
         await one.warn("It is off.", "off-telegram-2", "telegram")
         assert not sent
+
+
+async def test_a_text_that_becomes_a_file_waits_beside_the_event_loop(tmp_path: Path) -> None:
+    channel = FakeChannel(limits=Limits(text=100, parts=2))
+    split = MessageSplitter({"fake": channel}, MediaStore(tmp_path))
+    long = OutboundMessage("fake", "7", "word " * 100)
+    with closed_fence() as fence:
+        splitting = asyncio.create_task(split(long))
+        await fence.until_waited()
+        fence.opened.set()
+        assert [media.name for part in await splitting for media in part.media] == ["answer.md"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
@@ -149,3 +150,39 @@ def test_one_that_cannot_even_be_set_aside_is_not_written_over() -> None:
     store.refuses = False
     document.change(lambda _: (3,))
     assert (store.text("jobs"), store.aside) == ("3", {"jobs.json.broken-1": b"one two"})
+
+
+async def test_what_is_known_is_there_while_the_store_is_not() -> None:
+    store = MemoryState(is_far=True)
+    document, other = numbers(store), numbers(store)
+    seen = list[tuple[int, ...]]()
+    with pytest.raises(AssertionError):
+        _ = document.known
+    assert await asyncio.to_thread(lambda: document.known) == ()
+    await asyncio.to_thread(document.save, (1,))
+    await asyncio.to_thread(other.save, (1, 2))
+    seen.append(document.known)
+    await asyncio.to_thread(document.load)
+    assert [*seen, document.known] == [(1,), (1, 2)]
+
+
+def test_who_asks_for_what_is_known_does_not_wait_for_a_change() -> None:
+    document, begun, may_end = numbers(MemoryState()), threading.Event(), threading.Event()
+    document.save((1,))
+
+    def slow(value: tuple[int, ...]) -> tuple[int, ...]:
+        begun.set()
+        may_end.wait()
+        return (*value, 2)
+
+    changing = threading.Thread(target=document.change, args=(slow,))
+    known = list[tuple[int, ...]]()
+    asking = threading.Thread(target=lambda: known.append(document.known), daemon=True)
+    changing.start()
+    begun.wait()
+    asking.start()
+    asking.join(30)
+    assert known == [(1,)]
+    may_end.set()
+    changing.join()
+    assert document.known == (1, 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import dataclass, field
 
 from nanobot.bus.state import Stored
@@ -10,11 +12,13 @@ from nanobot.errors import StorageError, WriteConflict
 
 @dataclass
 class MemoryState:
-    """`refuses`: as a disk that takes nothing. `aside` holds what was set aside, by name."""
+    """`refuses`: as a disk that takes nothing. `aside` holds what was set aside, by name.
+    `is_far`: as a database, for which an event loop must not wait."""
 
     documents: dict[str, Stored] = field(default_factory=dict)
     aside: dict[str, bytes] = field(default_factory=dict)
     refuses: bool = False
+    is_far: bool = False
 
     def put(self, name: str, content: bytes | str) -> None:
         """Store a document whatever was there, as somebody else would."""
@@ -30,9 +34,13 @@ class MemoryState:
         return stored.revision if stored else 0
 
     def read(self, name: str) -> Stored | None:
+        if self.is_far:
+            with contextlib.suppress(RuntimeError):
+                raise AssertionError(f"{name} is read on {asyncio.get_running_loop()}")
         return self.documents.get(name)
 
     def write(self, name: str, content: bytes, expected: int) -> int:
+        self.read(name)
         self._expect_room(name)
         if self.revision(name) != expected:
             raise WriteConflict(name)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
+from types import FrameType
+
 import pytest
 
+from nanobot.bus.state import Document
 from nanobot.channel import Chat, Sender
 from nanobot.errors import NanobotError
 from nanobot.memory.scopes import OWNER, Scopes
@@ -172,3 +178,27 @@ async def test_a_group_on_the_list_is_as_the_list_says_though_it_was_paired(hous
     access = house.start()
     assert not access.permits("telegram", ANNA, GROUP)  # groups are off
     assert not await answer_to(access, ANNA, Chat("-200", is_group=True))
+
+
+async def test_what_was_read_before_somebody_was_let_in_shuts_nobody_out(house: House) -> None:
+    """As a team's worker reads again and again what others may have changed."""
+    access, has_read, may_end = house.start(), threading.Event(), threading.Event()
+    code = await asks(access)
+
+    def hold(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_code is Document.load.__code__:
+            has_read.set()
+            may_end.wait()
+
+    def refresh() -> None:
+        sys.setprofile(hold)
+        access.refresh()
+        sys.setprofile(None)
+
+    refreshing = threading.Thread(target=refresh)
+    refreshing.start()
+    await asyncio.to_thread(has_read.wait)
+    await access.approve(code)
+    may_end.set()
+    await asyncio.to_thread(refreshing.join)
+    assert lets_in(access)

@@ -123,3 +123,9 @@ def test_skills_are_named_in_the_order_of_their_triggers_and_only_if_that_helps(
         skill("three", "c"),
     ]
     assert Triggers(skills).called_by("a b c d e") == ("one", "two", "three")
+
+
+async def test_what_is_in_use_is_known_while_the_database_is_away(shelf: Shelf) -> None:
+    await shelf.enabled("tea", skill_md())
+    shelf.state.is_far = True
+    assert "tea" in {skill.name for skill in shelf.loader.in_use("owner")}

@@ -52,7 +52,10 @@ async def test_who_claims_learns_whether_the_last_worker_died(
     await one.release(("a",))
     sql(team_database, "DELETE FROM worker WHERE id = %s", first.worker)
     assert await other.claim(("a", "b")) == {"a": False, "b": True}
-    assert await other.alive() == {second.worker}
+    newest, alive = await other.alive()
+    assert [newest, *alive] == [second.worker] * 2
+    sql(team_database, "DELETE FROM worker WHERE id = %s", enlist(team_database))
+    assert (await other.alive())[0] > newest  # one that began and died since
 
 
 async def test_what_a_dead_worker_left_is_told_until_somebody_has_put_it_right(
@@ -145,19 +148,27 @@ async def test_workers_hear_what_others_say_and_not_themselves(team_database: st
 
 
 def test_temporary_files_are_found_with_their_workers(tmp_path: Path) -> None:
-    """Also that of the newest worker of all, which may be the one that died."""
-    folder = tmp_path / "workspace" / "people" / "x" / "memory"
-    folder.mkdir(parents=True)
-    (tmp_path / "sessions").mkdir()
+    """Also that of the newest worker of all, which may be the one that died; those of memory, which
+    somebody else is to use, before those of other files."""
+    names = ("sessions", "state/versions/x.git", "workspace", "workspace/memory/notes",
+             "workspace/people/x", "workspace/people/x/memory")  # fmt: skip
+    kept = {tmp_path / name for name in names}
+    ordinary = {tmp_path / name for name in ("workspace/site", "workspace/people/x/site")}
+    objects = tmp_path / "state" / "versions" / "x.git" / "objects"  # none are made there
     ours, alone = [f".{'a' * 16}.{n}.nanobot-tmp" for n in (7, 9)], f".{'b' * 16}.nanobot-tmp"
-    for place in (folder, tmp_path / "sessions"):
+    for place in (*kept, *ordinary, objects):
+        place.mkdir(parents=True, exist_ok=True)
         for name in (*ours, alone, "notes.md"):
             (place / name).touch()
     found = temporaries(tmp_path)
-    assert sorted(found.values()) == [7, 7, 9, 9]
+    assert {path.parent for path in found} == kept
+    assert sorted(found.values()) == sorted([7, 9] * len(kept))
+    assert {path.parent for path in temporaries(tmp_path, everywhere=True)} == kept | ordinary
+    assert temporaries(tmp_path, lambda: True) == {}
     clear(path for path, number in found.items() if number == 9)
-    for place in (folder, tmp_path / "sessions"):
-        assert sorted(one.name for one in place.iterdir()) == sorted([ours[0], alone, "notes.md"])
+    for place in kept:
+        left = {one.name for one in place.iterdir() if one.is_file()}
+        assert left == {ours[0], alone, "notes.md"}
 
 
 async def test_what_cannot_be_read_ends_no_listening(team_database: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 
 import pytest
+from loguru import logger
 
 from nanobot.team.connection import DatabaseAddress
+from nanobot.team.membership import Membership
 from nanobot.team.waking import Waking
 from tests.team.support import sql
 
@@ -33,3 +36,23 @@ async def test_all_of_it_arrives_in_one_piece(team_database: str, cut: bool) -> 
 _CUT = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND query LIKE 'SELECT pg_notify%'
     AND pid != pg_backend_pid()"""
+
+
+async def test_what_is_said_of_a_database_that_is_away_holds_no_password() -> None:
+    secret = "otter-4711"
+    address = DatabaseAddress(f"postgresql://nanobot:{secret}@/db?host=/nowhere/{secret}")
+    said = queue.SimpleQueue[str]()
+    sink = logger.add(lambda message: said.put(str(message)), level="DEBUG", format="{message}")
+    waking = Waking(address, lambda *_: None)
+    waking.start()
+    waking.tell("work", "a")
+    await asyncio.to_thread(Membership(address, "w").leave)
+    lines = {await asyncio.to_thread(said.get) for _ in range(3)}
+    logger.remove(sink)
+    await waking.close()
+    assert {line.partition(":")[0] for line in lines} >= {
+        "not listening for other workers",
+        "this worker is still listed for 6 s",
+    }
+    assert all(secret not in line.partition("connection is bad")[2] for line in lines)
+    assert all("/nowhere/***" in line for line in lines)

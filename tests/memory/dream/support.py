@@ -131,7 +131,9 @@ class World:
     async def dreams(self, *script: Any, scope: str = OWNER, **how: Any) -> DreamReport:
         """One run with this script, all of which must be played."""
         dream, model = self.dream(*script, **how)
+        self.state.is_far = True
         report = await dream.run(scope)
+        self.state.is_far = False
         assert model.left == 0
         return report
 

@@ -17,6 +17,7 @@ from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
+from tests.doubles.fence import closed_fence
 from tests.memory.owning import Owned
 from tests.support import running
 
@@ -447,3 +448,21 @@ async def test_dream_log_and_restore_show_and_undo_a_change(owned: Owned) -> Non
 async def test_a_restore_that_makes_no_sense_is_explained(owned: Owned, text: str) -> None:
     answer = await owned.type(f"/dream-restore {text}")
     assert answer == "Write it as: /dream-restore --list | --version N | --to N"
+
+
+async def test_a_worker_that_lost_touch_asks_and_forgets_later_and_hears_everybody(
+    owned: Owned,
+) -> None:
+    await owned.remember("Ada likes blue.", "Ada likes red.")
+    await owned.type("/forget blue")
+    with closed_fence() as fence:
+        assert not owned.calls_a_command("What is your favourite colour?")
+        assert not owned.calls_a_command("y")
+        typing = asyncio.create_task(owned.type("/forget red"))
+        await fence.until_waited()
+        assert not typing.done()
+        fence.opened.set()
+        assert (await typing).endswith("`/forget --yes code2`.")
+    owned.restart_commands()
+    assert (await owned.type("y")).startswith("Forgotten: ")
+    assert "red" not in owned.facts()
