@@ -132,8 +132,10 @@ class World:
         """One run with this script, all of which must be played."""
         dream, model = self.dream(*script, **how)
         self.state.is_far = True
-        report = await dream.run(scope)
-        self.state.is_far = False
+        try:
+            report = await dream.run(scope)
+        finally:
+            self.state.is_far = False
         assert model.left == 0
         return report
 
