@@ -194,7 +194,9 @@ class AgentLoop:
                 self._background.start(bounding, name=f"bound {session.key}")
         except (TurnStopped, StorageError) as error:
             if isinstance(error, TurnStopped):
-                error = StorageError("the journal", "a stop could not be stored")
+                not_stored = StorageError("the journal", "a stop could not be stored")
+                cause = error.__cause__
+                error = cause if isinstance(cause, StorageError) else not_stored
             async with turn.ending:
                 if turn.open:  # it did not end after all: it waits for the disk
                     self._hold_for_disk(turn.as_entry(), error)

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import Address, ApprovalAnswer, ApprovalAsked, ApprovalClosed, Button
 from nanobot.clock import Clock, with_timeout
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, StorageError
 from nanobot.messages import ToolCall
 from nanobot.text import escape_for_review, escape_invisible
 from nanobot.tooling import OWNER, Allowed, Ask, Denied, TurnContext
@@ -138,7 +138,7 @@ class Approvals:
 
     async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         """Wait for the owner's word, unless they have given it in advance. Cancelling withdraws the
-        question."""
+        question. Raises `StorageError`: nobody was asked then."""
         if self._standing is None:
             question = replace(question, repeatable=None)
         elif given := await self._standing.allowing(question, caller):
@@ -285,6 +285,8 @@ class Approvals:
         there: Address | None = None
         try:
             there = await self._send(caller, code, _text(caller, code, question), buttons)
+        except StorageError:
+            raise
         except NanobotError as error:
             logger.warning("the owner could not be asked: {}", error)
         if there is None:

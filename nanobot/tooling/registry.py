@@ -192,7 +192,10 @@ class ToolRegistry:
             )
         if self._ask is None:
             return Denied("this needs the owner's approval, and they cannot be asked here")
-        return await self._ask(call, caller, question)
+        try:
+            return await self._ask(call, caller, question)
+        except StorageError as error:  # which is no word of the owner's: the turn waits
+            raise TurnStopped("the owner cannot be asked now") from error
 
     async def _ran(
         self, tool: Tool, arguments: Arguments, call: ToolCall, caller: TurnContext

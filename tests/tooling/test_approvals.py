@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.bus.events import Address, ApprovalAnswer, ApprovalAsked, ApprovalClosed, Button
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import NanobotError, StorageError, TurnStopped
 from nanobot.messages import ToolCall
 from nanobot.testing import FakeClock
 from nanobot.tooling import (
@@ -215,13 +215,19 @@ async def test_a_stopped_turn_takes_its_question_back() -> None:
     assert "No question waits" in await desk.answer()
 
 
-@pytest.mark.parametrize(
-    "desk", [Desk(address=None), Desk(disk=StorageError("the journal", "it is full"))]
-)
-async def test_where_the_owner_cannot_be_asked_the_answer_is_no(desk: Desk) -> None:
-    refusal = await desk.approvals.ask(CALL, OWNER, QUESTION)
+async def test_where_the_owner_cannot_be_asked_the_answer_is_no() -> None:
+    refusal = await Desk(address=None).approvals.ask(CALL, OWNER, QUESTION)
     assert isinstance(refusal, Denied)
     assert "no chat to ask them in" in refusal.reason
+
+
+async def test_where_the_question_cannot_be_stored_the_turn_waits() -> None:
+    desk = Desk(disk=StorageError("the journal", "it is full"))
+    gate = ToolRegistry(policy=ALWAYS, ask=desk.approvals.ask)
+    gate.register(Risky())
+    with pytest.raises(TurnStopped) as stopped:
+        await gate.call(ToolCall("c1", "probe", '{"text": "x"}'), OWNER)
+    assert stopped.value.__cause__ is desk.disk
 
 
 async def test_the_question_shows_all_that_would_happen_and_hides_nothing() -> None:
