@@ -1,19 +1,23 @@
 """A team under faults: what was promised about messages, effects and files, and what it costs.
 
 Four workers (`nanobot gateway`, each a process with a home of its own, started again whenever it
-ends) share a real PostgreSQL and a folder. People talk to them on Telegram by webhook, on WhatsApp
-Cloud and by the API, through a load balancer, in bursts; the model takes 200 ms, and some messages
-ask for two tools with effects. Meanwhile workers are killed, stopped beyond their lease and
-continued; PostgreSQL is stopped as by a crash, fails over to a synchronous standby, ends
-connections, and commits without answering. In the end:
+ends) share a real PostgreSQL and a folder. People talk to them on Telegram by webhook, alone and in
+groups, on WhatsApp Cloud and by the API, through a load balancer, in bursts; the model takes
+200 ms. Some messages ask for two tools with effects, or for one that the owner has to allow, who
+answers in their chat or at any worker's socket, and some bring a file. Meanwhile workers are
+killed, stopped beyond their lease and continued; PostgreSQL is stopped as by a crash, fails over to
+a synchronous standby, also while it hangs and goes on afterwards, ends connections, and commits
+without answering. In the end:
 
 - every message is answered, in the order of its chat, and none twice but where a worker died while
   it was sending,
-- no effect happened twice,
-- every conversation is whole: each message stands in its file once, under increasing numbers,
+- an effect happened once where its conversation has a result of it, at most once where it was cut
+  off, and never where the owner said no; no question has its buttons any more,
+- every conversation is whole: each message stands in its file once, under increasing numbers, with
+  its file,
 - no platform was asked what it refuses.
 
-    python -m bench.team                 500 chats of 20 messages, 245 faults (half an hour)
+    python -m bench.team                 500 chats of 20 messages, 250 faults (half an hour)
     python -m bench.team --short         12 chats of 4, a fault of each kind (30 seconds)
     python -m bench.team --chats 50 --messages 10 --kill 10 --pause 5 …
     python -m bench.team --memory        memory, Dream and /forget (see bench.team.memory)

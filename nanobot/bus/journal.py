@@ -308,8 +308,8 @@ class Journal(Protocol):
         self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
     ) -> Future[None]:
         """Append steps numbered from `first`; `joined` inbox entries become part of the turn. Where
-        the future holds a `StorageError` they are stored later, but before the turn's next step. It
-        need not be awaited for steps whose repetition does no harm."""
+        the future holds a `StorageError`, steps without those are stored later, but before the
+        turn's next step. It need not be awaited for steps whose repetition does no harm."""
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
         """Keep a system prompt, once, for `nanobot turn show`. Posted."""

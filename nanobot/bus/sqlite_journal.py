@@ -240,7 +240,7 @@ class SqliteJournal:
                 [(turn_id, entry_id) for entry_id in joined],
             )
 
-        return self.database.run(work, retry=True)
+        return self.database.run(work, retry=not joined)
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
         self._post(

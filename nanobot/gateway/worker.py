@@ -56,6 +56,7 @@ from nanobot.team.journal import AFFINE, PostgresJournal
 from nanobot.team.leases import SINGLE, Leases
 from nanobot.team.membership import Membership
 from nanobot.team.waking import Waking
+from nanobot.tooling import OWNER
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -314,7 +315,7 @@ class TeamWorker:
             self._background.start(self._stop_for_other(int(before), at, key), name=f"stop {key}")
         elif kind == "free":
             self._look_soon()
-            if not name:  # what was said meanwhile was not heard
+            if not name and OWNER in self._scopes:  # that some were closed may not have been heard
                 withdrawing = self._dispatcher.withdraw_questions(())
                 self._background.start(withdrawing, name="withdraw questions")
 

@@ -238,7 +238,7 @@ class PostgresJournal(Looking):
                 *values,
             )
 
-        return self.database.run(work, retry=True)
+        return self.database.run(work, retry=not joined)
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
         now = self._clock.now()

@@ -50,6 +50,23 @@ def limit_pages(db: sqlite3.Connection) -> None:
     db.execute(f"PRAGMA max_page_count = {pages}")
 
 
+async def test_a_message_that_could_not_join_a_turn_goes_on_waiting(
+    path: Path, clock: FakeClock
+) -> None:
+    async with opened(path, clock) as journal:
+        first, second = await journal.receive("fake", (said("m1"), said("m2")))
+        claim(journal, "t1", first)
+        await journal.database.run(limit_pages)
+        long = (Step("message", "x" * 200_000),)
+        with pytest.raises(StorageError):
+            await journal.add_steps("t1", 0, long, joined=(second.id,))
+        await journal.database.run(lambda db: db.execute("PRAGMA max_page_count = 1000000"))
+        await journal.add_steps("t1", 0, (Step("message", "{}"),))
+    async with opened(path, clock) as journal:
+        left = await journal.leftovers()
+    assert [(entry.id, entry.joined) for entry in left.entries] == [(first.id, ()), (second.id, ())]
+
+
 async def test_a_completion_is_all_or_nothing(path: Path, clock: FakeClock) -> None:
     async with opened(path, clock) as journal:
         (entry,) = await journal.receive("fake", (said("m1"),))
