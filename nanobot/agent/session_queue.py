@@ -25,7 +25,7 @@ from nanobot.channel import Channel
 from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
 from nanobot.errors import StorageError
-from nanobot.tasks import TURN, Background, is_cancelled
+from nanobot.tasks import SCOPES, TURN, Background, is_cancelled
 
 Job = Callable[[], Awaitable[None]]
 
@@ -118,6 +118,7 @@ class Lanes:
         try:
             while lane:
                 TURN.set("")  # of the turn before, or of what began the lane, nothing sticks
+                SCOPES.set(())
                 await self._acquire(key)
                 try:
                     await lane.popleft()()

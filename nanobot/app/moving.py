@@ -44,7 +44,8 @@ from nanobot.team.connection import DatabaseAddress, Row
 from nanobot_web.channel import WebChannel
 
 FOLDERS = (
-    "workspace", "sessions", "media", "spill", "state/undo", "state/memory.git", "state/versions"
+    "workspace", "sessions", "media", "spill",
+    "state/undo", "state/memory.git", "state/versions", "state/questions",
 )  # fmt: skip
 """What a team shares, beside the folders of channels that one worker runs for all."""
 

@@ -224,7 +224,7 @@ class Toolbox:
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
     ) -> Address | None:
         """See `Notifier.ask`. That its process ends while it waits is not the turn's doing."""
-        await self._base.stores.journal.mark_model_asked(caller.turn_id)
+        await self._base.stores.journal.mark_owner_asked(caller.turn_id)
         return await self._base.notifier.ask(caller, code, text, buttons)
 
     def _file_tools(self) -> tuple[Tool, ...]:

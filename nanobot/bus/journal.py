@@ -297,8 +297,12 @@ class Journal(Protocol):
         before, so that its attempts are counted however quickly it does so again."""
 
     async def mark_model_asked(self, turn_id: str) -> None:
-        """A turn that was taken up after a crash has come as far as asking the model, or the owner:
-        if the process dies now, the turn is no suspect."""
+        """A turn that was taken up after a crash has come as far as asking the model: if the
+        process dies now, the turn is no suspect, unless that happens too often in a row."""
+
+    async def mark_owner_asked(self, turn_id: str) -> None:
+        """A turn is about to wait for the owner's answer: if the process dies now, the turn is no
+        suspect, however often."""
 
     async def begin_command(self, entry_id: int) -> None:
         """A command is about to have an effect that must not happen twice: its entry counts a run

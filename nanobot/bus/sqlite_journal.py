@@ -223,6 +223,9 @@ class SqliteJournal:
     async def mark_model_asked(self, turn_id: str) -> None:
         await self._run("UPDATE turn SET progress = 1, asked = asked + 1 WHERE id = ?", turn_id)
 
+    async def mark_owner_asked(self, turn_id: str) -> None:
+        await self._run("UPDATE turn SET progress = 1 WHERE id = ?", turn_id)
+
     async def begin_command(self, entry_id: int) -> None:
         await self._run("UPDATE inbox SET runs = runs + 1 WHERE id = ?", entry_id)
 

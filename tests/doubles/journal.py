@@ -195,6 +195,10 @@ class MemoryJournal:
         if turn := self._tables.turns.get(turn_id):
             turn.progress, turn.asked = True, turn.asked + 1
 
+    async def mark_owner_asked(self, turn_id: str) -> None:
+        if turn := self._tables.turns.get(turn_id):
+            turn.progress = True
+
     async def begin_command(self, entry_id: int) -> None:
         for row in self._rows((entry_id,)):
             row.entry = replace(row.entry, runs=row.entry.runs + 1)
