@@ -200,6 +200,8 @@ class Helpers:
                     await self._conclude(helper.id, report)
                 finally:
                     await self._processes.stop(helper.key)
+        except NanobotError as error:  # another worker keeps the scope
+            await self._conclude(helper.id, helper.report(_failure(error), self._clock.now()))
         finally:
             del self._at_work[helper.id]
 
@@ -227,9 +229,7 @@ class Helpers:
             if not run.done():
                 what = f"ran out of its {self._minutes:g} minutes. It has no report."
             elif (error := run.exception()) is not None:
-                known = isinstance(error, NanobotError)
-                reason = one_line(str(error), None) if known else type(error).__name__
-                what = f"failed: {reason}. It has no report."
+                what = _failure(error)
             else:
                 what = "has finished. The person has not seen its report:"
                 text = f"\n{run.result()[:_REPORT_CHARACTERS]}"
@@ -253,6 +253,12 @@ class Helpers:
             initiator="helper",
         )
         return (await self._runner.run(Prompt(messages, tools), caller, log=log)).text
+
+
+def _failure(error: BaseException) -> str:
+    known = isinstance(error, NanobotError)
+    reason = one_line(str(error), None) if known else type(error).__name__
+    return f"failed: {reason}. It has no report."
 
 
 class SpawnArguments(Arguments, frozen=True):

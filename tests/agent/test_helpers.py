@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.errors import ProviderUnavailable, StorageError
+from nanobot.errors import NanobotError, ProviderUnavailable, StorageError
 from nanobot.messages import ToolCall
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.tooling import Arguments, OwnersPolicy, Risk, ToolResult, TurnContext
@@ -80,6 +81,7 @@ class Bench:
     published: asyncio.Queue[InboundMessage] = field(default_factory=asyncio.Queue)
     tidied: list[str] = field(default_factory=list)
     gone: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    scopes_taken: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.build()
@@ -93,12 +95,20 @@ class Bench:
             journal=self.journal,
             bus=Reports(self),
             processes=Tidying(self),
+            holding=self.holding,
             new_id=lambda: next(ids),
             at_once=2,
             minutes=5,
         )
         self.tools = ToolRegistry()
         self.tools.register(Spawn(self.helpers))
+
+    @contextlib.asynccontextmanager
+    async def holding(self, scope: str) -> AsyncIterator[None]:
+        """A scope, as a worker of a team has it, unless another one keeps it."""
+        if scope in self.scopes_taken:
+            raise NanobotError("another worker is busy with this memory")
+        yield
 
     async def spawn(self, task: str = "find out", caller: TurnContext = CALLER) -> ToolResult:
         arguments = f'{{"task": "{task}", "label": "digging"}}'
@@ -315,3 +325,11 @@ async def test_others_have_few_helpers_and_leave_places_to_the_owner(bench: Benc
     gate.opened.set()
     for _ in range(MOST_OF_OTHERS):
         await bench.report()
+
+
+async def test_one_whose_scope_another_worker_keeps_reports_that_it_failed(bench: Bench) -> None:
+    bench.scopes_taken.add(CALLER.scope)
+    await bench.spawn()
+    assert "failed: another worker is busy with this memory." in (await bench.report()).content
+    await bench.helpers.close()
+    assert await bench.journal.lost_helpers() == []

@@ -58,10 +58,15 @@ async def crash(
 
 
 async def crash_together(
-    home: Path, messages: Sequence[InboundMessage], times: int, asked: Collection[str] = ()
+    home: Path,
+    messages: Sequence[InboundMessage],
+    times: int,
+    asked: Collection[str] = (),
+    waiting: Collection[str] = (),
 ) -> None:
     """Leave a journal behind: so many processes died when they had begun a turn for each message;
-    the turns of the events `asked` had come as far as asking the model."""
+    the turns of the events `asked` had come as far as asking the model, those of `waiting` as
+    asking the owner."""
     (home / "state").mkdir(parents=True, exist_ok=True)
     for _ in range(times):
         journal = SqliteJournal(home / "state" / "journal.db", CLOCK)
@@ -72,6 +77,8 @@ async def crash_together(
             journal.claim(turn_id, entry.message.session_key, [entry.id], at_once=True)
             if entry.message.event_id in asked:
                 await journal.mark_model_asked(turn_id)
+            if entry.message.event_id in waiting:
+                await journal.mark_owner_asked(turn_id)
         await journal.close()
 
 
@@ -223,6 +230,15 @@ async def test_a_turn_that_never_survives_the_model_is_set_aside_in_the_end(
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
         assert "will not try again by itself" in await channel.answer_to("e1")
+
+
+async def test_a_turn_that_waits_for_the_owner_outlives_any_number_of_crashes(
+    tmp_path: Path,
+) -> None:
+    await crash_together(tmp_path, [said("send it", "e1")], 10, waiting={"e1"})
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("sent")), channel):
+        assert await channel.answer_to("e1") == "sent"
 
 
 async def test_suspects_begin_one_after_another(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from nanobot.agent.session_queue import Lanes
+from nanobot.tasks import SCOPES
 
 
 class Work:
@@ -60,6 +61,21 @@ async def test_one_job_at_a_time_per_key_in_order(work: Work) -> None:
     await lanes.drain(5)
     assert work.ended == ["a1", "a2", "a3"]
     assert work.most == 1
+
+
+async def test_a_job_works_on_no_scope_of_who_began_its_lane() -> None:
+    lanes, seen = Lanes(), list[tuple[str, ...]]()
+
+    async def job() -> None:
+        seen.append(SCOPES.get())
+        SCOPES.set(("people/fake_7",))
+
+    before = SCOPES.set(("owner",))
+    for _ in range(2):
+        lanes.submit("a", job)
+    SCOPES.reset(before)
+    await lanes.drain(5)
+    assert seen == [(), ()]
 
 
 async def test_keys_do_not_wait_for_each_other(work: Work) -> None:

@@ -58,6 +58,7 @@ def home(tmp_path: Path, team_database: str) -> Path:
     write(home / "media/photo.jpg", "picture")
     write(home / "spill/long.txt", "long")
     write(home / "state/undo/1.json", "{}")
+    write(home / "state/questions/fake_1.json", "{}")
     write(home / "state/memory.git/HEAD", "ref: refs/heads/main\n")
     write(home / "state/versions/people/fake_1.git/HEAD", "ref: refs/heads/main\n")
     write(home / "state/channels/whatsapp/keys/creds.json", "{}")
