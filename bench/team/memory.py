@@ -34,6 +34,7 @@ from bench.team.memory_judging import GROUP, MARKS, SCOPES, Told, faults_of_memo
 from bench.team.model import author
 from bench.team.workers import Balancer, Worker, Workers
 from nanobot.cli.client import Client
+from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.team.membership import TTL
 from nanobot.team.schema import TABLES
@@ -50,6 +51,7 @@ _UPDATE = re.compile(r"^\[\d+\] (?:add|replace): (.*)$", re.MULTILINE)
 _PATIENCE = 90.0
 """Seconds after which an answer is taken to be lost."""
 _FAILED = re.compile("could not|cannot be reached|busy with this memory|went wrong|was begun|stop")
+_LOOK_SECONDS = 0.1
 _ERASED = "Erased|[Nn]othing|busy|not valid|was begun|could not|answer to"
 _SYLLABLES = [f"{one}{two}" for one in "bdfgklmnprstvz" for two in "aeiou"]
 
@@ -166,10 +168,14 @@ class Play:
 
     async def run(self) -> None:
         """All of it. Raises `TimeoutError` where an answer does not come."""
-        async with asyncio.TaskGroup() as group:
-            for scope in SCOPES:
-                group.create_task(self._remember(scope))
-        await asyncio.gather(*self._harming)
+        looking = asyncio.create_task(self._look())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for scope in SCOPES:
+                    group.create_task(self._remember(scope))
+            await asyncio.gather(*self._harming)
+        finally:
+            looking.cancel()
         if self._size.erases:
             await self._erase()
 
@@ -229,19 +235,20 @@ class Play:
                 break
             self.done["erasures given again"] += 1
         for worker in self._workers.all:
-            self.told.kept += str(await self._search(worker))
+            self.told.kept += str(await _ask(worker, "memory.search", text="what is the word"))
         query = " UNION ALL ".join(f"SELECT {name}::text FROM {name}" for name in TABLES)
         async with await psycopg.AsyncConnection.connect(self._dsn) as db:
             self.told.kept += str(await (await db.execute(query.encode())).fetchall())
 
-    async def _search(self, worker: Worker) -> object:
-        """What a worker's index finds of what was erased."""
-
-        def ask() -> object:
-            with Client(worker.home) as client:
-                return client.ask("memory.search", {"text": "what is the word"})
-
-        return await asyncio.to_thread(ask)
+    async def _look(self) -> None:
+        """Look at the versions of memories at any worker, as the page does, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            worker, scope = self._rng.choice(self._workers.all), self._rng.choice([*SCOPES])
+            if worker.is_ready and not worker.busy:
+                with contextlib.suppress(NanobotError, OSError):  # it is harmed just now
+                    await _ask(worker, "memory.timeline", scope=SCOPES[scope].name)
+                    self.done["looks"] += 1
 
     def _type(self, scope: str, mark: str) -> None:
         """Add a line to the file by hand, as an editor saves it."""
@@ -364,6 +371,7 @@ async def remember(
         "workers told to end": done[END],
         "workers killed while something was forgotten, or erased": done[FORGETTING] + done[ERASING],
         "commands given again": done["commands given again"],
+        "looks at versions": done["looks"],
         "workers that ended as others had taken over": sum(one.code == 75 for one in workers.ends),
         "seconds": round(time.monotonic() - began),
     }
@@ -394,3 +402,13 @@ def _configure(
         grace=2.0,
         turns=16,
     )
+
+
+async def _ask(worker: Worker, operation: str, **arguments: object) -> object:
+    """What an operation gives at a worker."""
+
+    def ask() -> object:
+        with Client(worker.home) as client:
+            return client.ask(operation, arguments)
+
+    return await asyncio.to_thread(ask)
