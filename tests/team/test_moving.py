@@ -255,6 +255,16 @@ def test_what_is_refused_in_a_team(
     assert (home.parent / "shared/sessions/fake_1.jsonl").exists()
 
 
+def test_what_a_newer_nanobot_has_put_into_the_tables_is_not_left_behind(
+    home: Path, rows: Rows, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _nanobot(home, "team", "init", "--yes") == 0
+    rows("UPDATE schema_version SET version = version + 1 RETURNING 1")
+    assert _nanobot(home, "team", "leave", "--yes") == 1
+    assert "newer" in capsys.readouterr().err
+    assert (home.parent / "shared/sessions/fake_1.jsonl").exists()
+
+
 def test_a_further_home_brings_nothing_and_one_with_something_is_refused(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,6 +98,8 @@ class MemoryConsolidator:
         if session not in self._caught_up:
             async with self._holding(self._memory_of(session).scope):
                 await self._archivist.catch_up(session)
+                # Another worker of a team may have died before it carried them out.
+                await self._archivist.apply_waiting(self._memory_of(session))
             self._caught_up.add(session)
         too_many = not coming and 0 < self._gauge.limits.window <= len(session.messages)
         too_many = too_many and self._gauge.window_boundary(session) > 0

@@ -141,6 +141,22 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: P
         await after.close()
 
 
+async def test_who_goes_on_with_a_conversation_knows_what_was_learned_from_it(
+    tmp_path: Path,
+) -> None:
+    """As another worker of a team, which had started long before."""
+    model = ScriptedModel(learns("likes tea"))
+    home = WatchedHome(tmp_path / "home", model, copies=tmp_path / "copies")
+    await home.consolidator.compact(await home.talk("I like tea"))
+    await home.close()
+    number = home.moments.names.index("before the changes")
+    after = Home(tmp_path / "copies" / str(number), ScriptedModel())
+    session = await after.sessions.get_or_create("telegram:1")
+    await after.consolidator.maybe_consolidate_by_tokens(session, NEXT)
+    assert "- likes tea" in after.long_term
+    await after.close()
+
+
 async def test_what_was_taken_out_later_does_not_come_back_at_the_next_start(
     tmp_path: Path,
 ) -> None:
