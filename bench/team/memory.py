@@ -385,13 +385,12 @@ def _configure(
         telegram.person(user, first_name=f"P{user}")
     telegram.group(SCOPES[GROUP].chat)
     telegram.webhook.route = f"{balancer}/telegram"
-    in_groups = ("groups: open", f"allow_groups: {{'{SCOPES[GROUP].chat}': ['*']}}")
     off = ("phone_number_id", "access_token", "app_secret", "verify_token")
     workers.configure(
         [dsn] * len(workers.all),
         model=model,
         balancer=balancer,
-        telegram="\n    ".join((telegram.base_url, *in_groups)),
+        telegram=telegram.base_url,
         token=TOKEN,
         telegram_people=["1", "2"],
         whatsapp_people=[],
