@@ -106,6 +106,7 @@ def register_commands(
             Root(stores.shared_state).place("questions"),
             base.clock,
             lambda: f"{secrets.randbelow(10_000):04}",
+            shared=base.team is not None,
         ),
         keeping=Keeping(stores.sessions, stores.journal),
     ).register(commands)

@@ -16,7 +16,7 @@ import pytest
 from msgspec import Struct
 
 from nanobot.bus.events import ApprovalAsked, ApprovalClosed
-from nanobot.bus.journal import GIVE_UP_AFTER
+from nanobot.bus.rows import MOST_ASKED
 from nanobot.channel import Happening, Operation, Overview
 from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
@@ -176,13 +176,13 @@ async def test_one_that_a_crash_left_behind_loses_its_buttons_at_the_next_start(
 
 async def test_no_crash_while_one_waits_counts_against_its_message(tmp_path: Path) -> None:
     talk = asked()
-    for number in range(GIVE_UP_AFTER + 2):
+    for number in range(MOST_ASKED + 2):
         talk.page = Page()
         async with whole(tmp_path / str(number), talk):
             if not number:
                 await talk.page.say("go on", event_id="e")
             question = await talk.page.next_with_buttons()
-            if number > GIVE_UP_AFTER:
+            if number > MOST_ASKED:
                 await talk.page.say(question.buttons[0].value, event_id="yes")
                 assert await talk.page.answer_to("e") == "done"
                 break

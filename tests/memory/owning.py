@@ -99,8 +99,8 @@ class Owned:
         self._entries = itertools.count(1)
         self.restart_commands()
 
-    def restart_commands(self) -> None:
-        """As a process that begins: it knows what is in the files."""
+    def restart_commands(self, *, team: bool = False) -> None:
+        """As a process that begins, or a worker of a team: it knows what is in the files."""
         self.registry = CommandRegistry(is_owner=lambda _, sender: sender == "1")
         MemoryCommands(
             service=self.service,
@@ -118,6 +118,7 @@ class Owned:
                 Root(self.folder / "state").place("questions"),
                 self.clock,
                 lambda: next(self._codes),
+                shared=team,
             ),
             keeping=Keeping(self.sessions, self.journal),
         ).register(self.registry)

@@ -38,6 +38,8 @@ from nanobot.text import shortened
 QUESTION_LIFETIME = timedelta(minutes=10)
 """For which a question holds."""
 
+_AHEAD = timedelta(minutes=1)
+"""How far the clock of another machine may be ahead."""
 _LIMIT = 10_000_000
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
@@ -60,24 +62,27 @@ class ForgetQuestions:
 
     A question holds for ten minutes, once, for who was asked and where, until they are asked
     another one. A file for each conversation in `folder` keeps it over a restart or the end of a
-    one-shot command; of a team, only the worker that has the conversation touches it. It holds what
-    is to be forgotten: it lists open questions only, and is gone where there is none. One that was
-    answered yes stays without its text until that is done: a crash runs the answer again, and it
-    must not go to the model then.
+    one-shot command; of a team (`shared`), only the worker that has the conversation writes it, and
+    any removes it once it is old. It holds what is to be forgotten: it lists open questions only,
+    and is gone where there is none. One that was answered yes stays without its text until that is
+    done: a crash runs the answer again, and it must not go to the model then.
     That it cannot be written is only logged: the questions then end with the process. What somebody
     says besides while no file may be changed is written with the next question. `new_code` makes
     codes: short, and hard to guess.
     """
 
-    def __init__(self, folder: Place, clock: Clock, new_code: Callable[[], str]) -> None:
-        self._folder, self._clock, self._new_code = folder, clock, new_code
+    def __init__(
+        self, folder: Place, clock: Clock, new_code: Callable[[], str], *, shared: bool = False
+    ) -> None:
+        self._folder, self._clock, self._new_code, self._shared = folder, clock, new_code, shared
+        self._files: set[str] | None = None
+        """The names of those that there are, where only this process makes any."""
         self._unsaved: dict[str, dict[str, ForgetQuestion]] = {}
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
-        with suppress(NanobotError):  # as where there is no folder yet
-            for entry in self._folder.entries():
-                self._open(entry.name)  # what nobody answered goes
+        for name in self._found() - {_file(message)}:
+            self._remove_if_old(name)
         code, until = self._new_code(), self._clock.now() + QUESTION_LIFETIME
         question = ForgetQuestion(code, text, scope, erase, message.event_id, until)
         self._keep(_file(message), {**self._open(_file(message)), _asker(message): question})
@@ -116,8 +121,11 @@ class ForgetQuestions:
     def _open(self, file: str) -> dict[str, ForgetQuestion]:
         """Those that hold still."""
         unsaved, now = self._unsaved.get(file), self._clock.now()
-        known = self._read(file) if unsaved is None else unsaved
-        fresh = {of: one for of, one in known.items() if now < one.until <= now + QUESTION_LIFETIME}
+        known = unsaved or {}
+        if unsaved is None and self._may_exist(file):
+            known = self._read(file)
+        latest = now + QUESTION_LIFETIME + _AHEAD
+        fresh = {of: one for of, one in known.items() if now < one.until <= latest}
         if fresh != known:
             self._keep(file, fresh)
         return fresh
@@ -125,11 +133,32 @@ class ForgetQuestions:
     def _read(self, file: str) -> dict[str, ForgetQuestion]:
         place = self._folder.child(file)
         try:
-            content = place.read_bytes(_LIMIT) or b"{}"
-            return msgspec.convert(json.loads(content), dict[str, ForgetQuestion])
+            return _questions(place.read_bytes(_LIMIT) or b"{}")
         except (NanobotError, ValueError, RecursionError) as error:
             logger.warning("{}: open questions are dropped: {}", place.shown, error)
             return {}
+
+    def _may_exist(self, file: str) -> bool:
+        if self._shared:
+            return True
+        if self._files is None:
+            self._files = self._found()
+        return file in self._files
+
+    def _found(self) -> set[str]:
+        with suppress(NanobotError):  # as where there is no folder yet
+            return {entry.name for entry in self._folder.entries()}
+        return set()
+
+    def _remove_if_old(self, file: str) -> None:
+        """Have what nobody answered go, and nothing that another worker writes meanwhile."""
+        place, now = self._folder.child(file), self._clock.now()
+        if not FENCE.is_open():
+            return
+        with suppress(NanobotError, ValueError, RecursionError):
+            content = place.read_bytes(_LIMIT)
+            if content and all(one.until <= now for one in _questions(content).values()):
+                place.remove(expected=content)
 
     def _keep(self, file: str, questions: dict[str, ForgetQuestion]) -> None:
         place = self._folder.child(file)
@@ -142,9 +171,15 @@ class ForgetQuestions:
                 place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
             elif place.stat() is not None:
                 place.remove()
+            if self._files is not None:
+                self._files = self._files | {file} if questions else self._files - {file}
         except NanobotError as error:
             logger.warning("open questions could not be saved: {}", error)
             self._unsaved[file] = questions
+
+
+def _questions(content: bytes) -> dict[str, ForgetQuestion]:
+    return msgspec.convert(json.loads(content), dict[str, ForgetQuestion])
 
 
 def _file(message: InboundMessage) -> str:
