@@ -21,7 +21,7 @@ from nanobot.channel import ChannelHost, Limits, MenuEntry
 from nanobot.channel.health import ConnectionSlot, HealthReporter
 from nanobot.clock import first_error
 from nanobot.errors import SendRefused
-from nanobot.io import replace_file
+from nanobot.io import FENCE, replace_file
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient, as_send_error
 from nanobot_telegram.content import Me
@@ -168,8 +168,8 @@ async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -
         else:
             current[name] = digest
         with suppress(OSError):  # it is only set once more then
-            changed = json.dumps(current).encode()
-            await asyncio.to_thread(replace_file, path, changed, durable=False)
+            await FENCE.wait_aside()
+            replace_file(path, json.dumps(current).encode(), durable=False)
 
 
 async def _set(client: TelegramClient, name: str, shown: Sequence[BotCommand]) -> None:

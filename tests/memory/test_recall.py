@@ -99,6 +99,12 @@ async def test_the_prompt_keeps_its_share_and_says_where_the_others_are(large: L
     assert shown == list(range(2_000 - len(shown), 2_000))
 
 
+async def test_facts_are_chosen_while_the_database_is_away(large: Large) -> None:
+    shown = large.shown()
+    large.state.is_far = True
+    assert large.shown() == shown
+
+
 async def test_importance_age_and_use_say_which_facts_are_shown(large: Large) -> None:
     await large.memory.store.record_hand_edits()
     large.home.clock.jump(200 * 86_400)

@@ -15,6 +15,7 @@ from nanobot.errors import SendRefused
 from nanobot_telegram import TelegramChannel
 from nanobot_telegram.channel import menu_commands
 from tests.channels.telegram.support import RecordingHost, WatchedClock, options_for, running
+from tests.doubles.fence import closed_fence
 from tests.doubles.telegram import FakeTelegram
 
 ANN = 7
@@ -209,6 +210,20 @@ async def test_the_menu_shows_each_what_they_may_use_and_is_told_once(
     async with running(telegram, host):
         await telegram.wait_for(lambda: len(telegram.commands) == 3)
     assert len(telegram.called("setMyCommands")) == 3
+
+
+async def test_what_is_known_of_menus_and_chats_is_kept_beside_the_event_loop(
+    telegram: FakeTelegram, host: RecordingHost
+) -> None:
+    host.entries, host.owner_ids = MENU, ["7"]
+    telegram.person(ANN)
+    telegram.say("hello", user=ANN)
+    with closed_fence() as fence:
+        async with running(telegram, host):
+            await fence.until_waited()
+            fence.opened.set()
+            await host.texts(1)
+            await telegram.wait_for(lambda: len(telegram.commands) == 2)
 
 
 async def test_who_is_owner_no_longer_loses_the_menu_of_owners(

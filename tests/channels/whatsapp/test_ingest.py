@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.ingest import OURS, Incoming, Ingest
 from nanobot_whatsapp.people import People, Person
 from tests.channels.telegram.support import RecordingHost, WatchedClock
+from tests.doubles.fence import closed_fence
 
 NUMBER, LID = "15557770000", "888@lid"
 GROUP = "120363040000000000@g.us"
@@ -80,6 +82,15 @@ async def test_a_private_message_is_in_the_chat_of_its_sender(host: StrictHost) 
     assert (message.content, message.sender_name, message.is_group) == ("hello", "Ada", False)
     assert message.timestamp == AT
     assert host.published == 1
+
+
+async def test_who_wrote_is_kept_beside_the_event_loop(host: StrictHost) -> None:
+    with closed_fence() as fence:
+        storing = asyncio.create_task(ingest(host).store([heard()]))
+        await fence.until_waited()
+        assert host.stored == []
+        fence.opened.set()
+        assert await storing == [heard()]
 
 
 async def test_what_comes_with_the_words_is_passed_on(host: StrictHost) -> None:
