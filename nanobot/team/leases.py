@@ -65,9 +65,9 @@ class Leases:
         longest. Nothing but `among` and `named` is looked at where that is given: to look at all
         that waits takes the longer the more it is. Raises `StorageError`."""
         query, values = _FREE, [sorted(named), self._database.worker or 0, list(channels)]
-        if among is not None:
+        if among is not None or not limit:
             query += " AND scope = ANY(%s)"
-            values.append(sorted({*named, *among}))
+            values.append(sorted({*named, *(among or ())}))
         query += " GROUP BY scope ORDER BY 2 LIMIT %s"
         rows = await self._database.read(query, *values, len(named) + limit, after_writes=False)
         mine = sum(since < 0 for _, since in rows)
