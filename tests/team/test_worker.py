@@ -177,19 +177,22 @@ async def test_a_stop_that_another_worker_took_ends_the_turn_here(bench: Bench) 
 
 
 async def test_where_all_places_are_taken_who_waits_longest_is_next(bench: Bench) -> None:
-    gate = Gate()
-    model = ScriptedModel(*map(says, ("one", "two", "three", "four")), hold=gate)
-    gate.opened.set()
+    thinking, sending = Gate(), Gate()
+    model = ScriptedModel(*map(says, ("one", "two", "three", "four")), hold=thinking)
     async with bench.running(model, agent={"max_concurrent_turns": 1}):
-        assert await bench.channel.ask("first") == "one"
-        gate.opened.clear()
-        gate.reached.clear()
+        thinking.opened.set()
+        bench.channel.hold = lambda _: sending()
+        await bench.channel.say("first")
+        await sending.reached.wait()  # so that its scope stays here
+        thinking.opened.clear()
+        thinking.reached.clear()
         await bench.channel.say("second", "g", is_group=True)
-        await gate.reached.wait()
+        await thinking.reached.wait()
         await bench.channel.say("third", "h", is_group=True)
         await bench.channel.say("fourth")
+        sending.opened.set()
         await bench.until_given_back(OWNER)
-        gate.opened.set()
+        thinking.opened.set()
         assert await bench.channel.received(2) == ["one", "four"]
         assert await bench.channel.received(1, "g") == ["two"]
         assert await bench.channel.received(1, "h") == ["three"]
