@@ -58,8 +58,8 @@ def main() -> int:
     if options.measure:
         return asyncio.run(measure(short=options.short))
     if options.memory:
-        harms = dict.fromkeys((*HARMS, FORGETTING), 1 if options.short else 30)
-        form = Remembering(3, 3 if options.short else 40, harms)
+        harms = dict.fromkeys((*HARMS, FORGETTING), 1 if options.short else 12)
+        form = Remembering(3, 3 if options.short else 12, harms, share=0.5)
         figures, faults = asyncio.run(remember(form, options.seed, options.keep))
         report("memory of a team", figures | {"failures": faults})
         return 1 if faults else 0
