@@ -128,10 +128,11 @@ class Mischief:
                 await asyncio.sleep(self.rng.uniform(0.0, _LONGEST_AWAY))
                 await asyncio.to_thread(self.database.fail_over)
                 await asyncio.sleep(self.rng.uniform(0.0, 3 * TTL))
+                old.signal(signal.SIGCONT)
+                await asyncio.sleep(self.rng.choice((0.0, 2 * TTL)))
             finally:
                 old.signal(signal.SIGCONT)
-            await asyncio.sleep(self.rng.choice((0.0, 2 * TTL)))
-            await asyncio.to_thread(old.stop, signal.SIGQUIT)
+                await asyncio.to_thread(old.stop, signal.SIGQUIT)
             self.away.append((began, time.monotonic()))
             self.done[HANG] += 1
 
