@@ -261,6 +261,8 @@ class Gateway:
             stack.push_async_callback(base.team.close if base.team else journal.release)
             for closable in closables:
                 stack.push_async_callback(closable.close)
+            if base.team is not None:
+                stack.callback(base.team.membership.end_waits)
             stack.push_async_callback(base.background.drain, 0.5)
             stack.push_async_callback(base.awaited_background.drain, 0.5)
             stack.push_async_callback(platforms.dispatcher.drain, min(grace, 2.0))

@@ -143,6 +143,7 @@ class Unfiled(Struct, frozen=True):
     id: int
     session_key: str
     lines: str
+    scope: str = ""
 
 
 class Leftovers(Struct, frozen=True):

@@ -58,6 +58,8 @@ class Dispatcher:
         self._channels, self._journal, self._screen = channels, journal, screen
         self._clock, self._rng, self._voiced = clock, rng, voiced
         self._lanes, self._closing = Lanes(), Background()
+        self.in_hand: set[int] = set()
+        """The parts that were submitted and have not ended."""
         self._questions: OrderedDict[str, tuple[OutboundPart, Receipt]] = OrderedDict()
         self.pass_on: Callable[[Sequence[OutboxPart]], None] = self.submit
         """Where parts go that a delivery brings: a worker of a team notes what it has in hand."""
@@ -72,6 +74,7 @@ class Dispatcher:
         for item in parts:
             if item.part.channel in self._channels:
                 chat = f"{item.part.channel}:{item.part.chat_id}"
+                self.in_hand.add(item.id)
                 self._lanes.submit(chat, partial(self._deliver, item))
             else:
                 logger.warning("channel {} is off; its message waits", item.part.channel)
@@ -104,6 +107,14 @@ class Dispatcher:
     async def _deliver(self, item: OutboxPart) -> None:
         turn = item.part.key.partition("/")[0]  # that said it; other names begin with a letter
         TURN.set(turn if turn[:1].isdigit() else "")
+        try:
+            brought = await self._deliver_at_last(item)
+        finally:
+            self.in_hand.discard(item.id)
+        self.pass_on(brought)
+
+    async def _deliver_at_last(self, item: OutboxPart) -> Sequence[OutboxPart]:
+        """Try until it has arrived or never will; what is to be sent because of that."""
         pause = min(item.next_try_at - self._clock.now().timestamp(), _LONGEST_FIRST_PAUSE)
         while True:
             if pause > 0:
@@ -111,22 +122,19 @@ class Dispatcher:
             if item.part.media and item.part.words:
                 part = await self._voiced(item.part) if self._voiced else None
                 if part is None:
-                    self.pass_on(await self._journal.mark_sent(item, ""))
-                    return
+                    return await self._journal.mark_sent(item, "")
                 item = replace(item, part=part)
             item = replace(item, attempts=item.attempts + 1)
             try:
                 receipt = await self._attempt(item)
             except Exception as error:  # noqa: BLE001 - the boundary: a channel's crash is a retry
                 if self._is_hopeless(item, error):
-                    await self._give_up(item, str(error))
-                    return
+                    return await self._give_up(item, str(error))
                 pause = self._pause(item, error)
                 item = self._put_off(item, error, pause)
             else:
                 self._remember(item.part, receipt)
-                self.pass_on(await self._journal.mark_sent(item, receipt.platform_id))
-                return
+                return await self._journal.mark_sent(item, receipt.platform_id)
 
     def _remember(self, part: OutboundPart, receipt: Receipt) -> None:
         name = part.key.partition("/")[0]
@@ -189,9 +197,9 @@ class Dispatcher:
         self._journal.retry_later(item, reason)
         return item
 
-    async def _give_up(self, item: OutboxPart, reason: str) -> None:
+    async def _give_up(self, item: OutboxPart, reason: str) -> Sequence[OutboxPart]:
         logger.error("{} cannot be delivered: {} (see `nanobot queue list`)", item.part.key, reason)
-        self.pass_on(await self._journal.give_up(item, reason))
+        return await self._journal.give_up(item, reason)
 
 
 async def _reach(channel: Reachable) -> None:

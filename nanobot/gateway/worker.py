@@ -34,7 +34,6 @@ from collections.abc import (
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from threading import Thread
 from typing import Any, ParamSpec, TypeVar
 
 from loguru import logger
@@ -44,7 +43,7 @@ from msgspec.structs import replace
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.session_queue import Lanes
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import InboxEntry, Leftovers, OutboxPart
+from nanobot.bus.journal import InboxEntry, Leftovers, OutboxPart, Unfiled
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
@@ -206,7 +205,7 @@ class TeamWorker:
             return
         await self._background.drain(0)
         calls = list(self._threads.calls)
-        await asyncio.to_thread(wait, calls, _CLOSE_SECONDS)
+        await _ended(calls)
         used = {name for name, one in self._scopes.items() if one.used}
         busy = self._threads.scopes | used
         names = self._scopes.keys() - busy
@@ -222,9 +221,7 @@ class TeamWorker:
         if busy:
             logger.warning("other workers get {} when what is done there has ended", sorted(busy))
         if not used:
-            leaving = Thread(target=self._leave, args=(calls,), name="leave")
-            leaving.start()
-            await asyncio.to_thread(leaving.join, _CLOSE_SECONDS)
+            await _ended([ThreadPoolExecutor(1).submit(self._leave, calls)])
 
     def _leave(self, calls: Collection[Future[Any]]) -> None:
         wait(calls)
@@ -252,6 +249,8 @@ class TeamWorker:
             ) from None
         finally:
             self._needed[scope] -= 1
+            if not self._needed[scope]:
+                del self._needed[scope]
         before = SCOPES.get()
         SCOPES.set((*before, scope))
         try:
@@ -329,7 +328,7 @@ class TeamWorker:
     @property
     def _lacked(self) -> set[str]:
         """Scopes that somebody waits for here and that this worker has not."""
-        return {*self._asked, *+self._needed} - self._scopes.keys()
+        return {*self._asked, *self._needed} - self._scopes.keys()
 
     def _freed(self) -> None:
         """A turn is over: where no place was free, somebody may wait for it."""
@@ -367,7 +366,8 @@ class TeamWorker:
         news, self._news = self._news, set()
         await self._deliver(self._scopes.keys() if everywhere else news & self._scopes.keys())
         new = news - self._scopes.keys()
-        if not self._ending.is_set() and (everywhere or self._lacked or new):
+        may_claim = not self._claimed and not self._ending.is_set()
+        if may_claim and (everywhere or self._lacked or new):
             await self._claim(None if everywhere else new)
         for scope in news - self._scopes.keys() - self._claimed.keys():
             self.waking.tell("work", scope)
@@ -413,19 +413,43 @@ class TeamWorker:
         if any(claimed.values()):
             withdrawing = self._dispatcher.withdraw_questions(())
             self._background.start(withdrawing, name="withdraw questions")
-        for unfiled in leftovers.unfiled:
-            await self._sessions.restore(unfiled.session_key, unfiled.lines)
-        self._journal.mark_filed([unfiled.id for unfiled in leftovers.unfiled])
+        stuck = await self._file(leftovers.unfiled)
         if self._ending.is_set():  # since the look began
             return
+        await self._leave_alone(stuck)
         now = self._clock.monotonic()
-        for scope in claimed:
+        for scope in claimed.keys() - stuck:
             self._scopes[scope] = _Scope(rests_since=now)
             del self._claimed[scope]
             if scope in self._singles:
                 self._singles[scope].start()
-        self._resume(leftovers)
-        self._background.start(self._find_helpers(claimed), name="recover helpers")
+        self._resume(leftovers, stuck)
+        helpers = self._find_helpers(claimed.keys() - stuck)
+        self._background.start(helpers, name="recover helpers")
+
+    async def _file(self, unfiled: Iterable[Unfiled]) -> set[str]:
+        """Put lines into their conversations' files that may not be there; the scopes where one
+        cannot be written."""
+        stuck, filed = set[str](), list[int]()
+        for one in unfiled:
+            try:
+                await self._sessions.restore(one.session_key, one.lines)
+                filed.append(one.id)
+            except StorageError as error:
+                logger.error("messages of {} wait: {} {}", one.scope, error, error.hint)
+                stuck.add(one.scope)
+        self._journal.mark_filed(filed)
+        return stuck
+
+    async def _leave_alone(self, scopes: Collection[str]) -> None:
+        """Let another worker try what cannot be done here, or this one later."""
+        if scopes:
+            await self._leases.put_back(scopes)
+            later = self._clock.monotonic() + _PATIENCE
+            self._yielded |= dict.fromkeys(scopes, later)
+            self._claimed = {
+                name: died for name, died in self._claimed.items() if name not in scopes
+            }
 
     async def _clear(self, *, everywhere: bool) -> None:
         """Remove temporary files of dead workers."""
@@ -447,14 +471,16 @@ class TeamWorker:
                 except Exception as error:  # noqa: BLE001 - nor may it hold up all other scopes
                     logger.opt(exception=error).error("{!r} cannot be recovered", scope)
 
-    def _resume(self, leftovers: Leftovers) -> None:
+    def _resume(self, leftovers: Leftovers, stuck: Collection[str]) -> None:
         """Hand out what an earlier worker left: what it had not begun like any message."""
         by_session: dict[str, list[InboxEntry]] = {}
         for entry in leftovers.entries:
+            if entry.scope in stuck:
+                continue
             scope = self._scopes[entry.scope]
             scope.entries |= {entry.id, *(one.id for one in entry.joined)}
             by_session.setdefault(entry.message.session_key, []).append(entry)
-        self._submit(leftovers.parts)
+        self._submit([item for item in leftovers.parts if item.scope not in stuck])
         resumed: list[InboxEntry] = []
         fresh: list[InboxEntry] = []
         for entries in by_session.values():
@@ -481,13 +507,17 @@ class TeamWorker:
         for name, (entries, parts) in before.items():
             scope = self._scopes[name]
             scope.entries -= entries - found.entry_ids
-            scope.parts -= parts - found.part_ids
+            # One that was refused, and is to be sent after all, is taken up like a new one.
+            scope.parts -= parts - (found.part_ids & self._dispatcher.in_hand)
+        waiting = set[str]()
+        affine = {one.scope for one in found.entries if one.message.channel in AFFINE}
         for entry in sorted(found.entries, key=_order):
             owner = self._scopes[entry.scope]
-            at_once = not self._ending.is_set() and self._loop.may_not_wait(entry.message)
             # Else who rests here would get each place before those who have waited for longer.
-            has_place = owner.entries or self._lanes.room or entry.message.channel in AFFINE
-            can_wait = owner.leaving or not has_place
+            if not (owner.entries or self._lanes.room or entry.scope in affine):
+                waiting.add(entry.scope)
+            at_once = not self._ending.is_set() and self._loop.may_not_wait(entry.message)
+            can_wait = owner.leaving or entry.scope in waiting
             if entry.id not in owner.entries and (at_once or not can_wait):
                 owner.entries.add(entry.id)
                 self._bus.deliver(entry)
@@ -521,6 +551,13 @@ class TeamWorker:
             await self._leases.release(ready)
             for scope in ready:
                 self.waking.tell("free", scope)
+
+
+async def _ended(calls: Iterable[Future[Any]]) -> None:
+    """Return when these have ended, or after `_CLOSE_SECONDS`. Takes no thread: all may be busy."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await asyncio.gather(*map(asyncio.wrap_future, calls), return_exceptions=True)
 
 
 def _is_fresh(entry: InboxEntry) -> bool:

@@ -333,7 +333,7 @@ class PostgresJournal(Looking):
         await execute(db, blame, GIVE_UP_AFTER, *values, MOST_ASKED)
         known = f"UPDATE turn SET progress = 1 WHERE state = 'running' {here}"
         await execute(db, known, *values)
-        query = f"SELECT id, session_key, lines FROM unfiled WHERE true {here} ORDER BY id"
+        query = f"SELECT id, session_key, lines, scope FROM unfiled WHERE true {here} ORDER BY id"
         unfiled = await (await execute(db, query, *values)).fetchall()
         me = self.database.worker or 0
         found = await execute(db, f"{_SELECT_ENTRIES} {here} ORDER BY id", me, *values)

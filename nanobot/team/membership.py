@@ -37,6 +37,7 @@ from loguru import logger
 from psycopg.conninfo import make_conninfo
 
 import nanobot
+from nanobot.errors import StorageError
 from nanobot.team import schema
 from nanobot.team.connection import (
     END_SESSIONS_OF_THE_DEAD,
@@ -125,6 +126,7 @@ class Membership:
         self._fenced, self._now, self._renew_seconds = fenced, now, renew_seconds
         self._deadline = self._steady_since = 0.0
         self._renewed = threading.Condition()
+        self._is_ending = False
         self._leaving = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -165,14 +167,22 @@ class Membership:
         """Whether others still take this worker to be alive."""
         return self._now() < self._deadline
 
+    def end_waits(self) -> None:
+        """From now on `wait_until_valid` raises in place of waiting: this process ends."""
+        with self._renewed:
+            self._is_ending = True
+            self._renewed.notify_all()
+
     def wait_until_valid(self) -> None:
         """Return when others take this worker to be alive: at once, as a rule. Blocks while the
-        database is out of reach."""
+        database is out of reach. Raises `StorageError` where the process ends meanwhile."""
         if self._now() < self._deadline:
             return
         logger.warning("waiting: this worker has had no contact with the database for too long")
         with self._renewed:
             while self._now() >= self._deadline:
+                if self._is_ending:
+                    raise StorageError(self._address.place, "it is out of reach, and nanobot ends")
                 self._renewed.wait(1.0)
 
     def _extend(self, sent: float) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from nanobot.errors import StorageError
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.membership import TTL, Membership
 from tests.team.support import enlist, sql
@@ -112,3 +113,11 @@ def test_who_lost_touch_waits_until_the_row_is_renewed(worker: Worker, team_data
     acting.join(30)
     assert returned.is_set()
     assert worker.membership.is_valid
+
+
+def test_at_the_end_of_the_process_nobody_waits_any_more(worker: Worker) -> None:
+    worker.membership.end_waits()
+    worker.membership.wait_until_valid()
+    worker.clock.now += TTL
+    with pytest.raises(StorageError, match="nanobot ends"):
+        worker.membership.wait_until_valid()

@@ -13,14 +13,16 @@ import pytest
 
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import InboundMessage, OutboundPart, encode_event
+from nanobot.bus.rows import NOTICE
 from nanobot.clock import SystemClock
+from nanobot.errors import SendRefused
 from nanobot.io import FENCE, Fence
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.waking import Waking
 from nanobot.testing import FakeChannel, ScriptedModel, calls, says
 from nanobot.tooling import Tool, ToolResult, TurnContext
-from tests.support import Gate, TextArguments, running, write_config
+from tests.support import Gate, TextArguments, running, window, write_config
 from tests.team.support import sql
 
 OWNER = "owner"
@@ -217,6 +219,81 @@ async def test_parts_for_a_channel_that_is_off_wait_and_keep_no_scope(bench: Ben
         assert await bench.channel.received(1, "g") == ["hello all"]
         await bench.until_given_back(GROUP)
     assert await asyncio.to_thread(sql, bench.dsn, "SELECT 1 FROM outbox WHERE state = 'pending'")
+
+
+async def test_where_all_places_are_taken_a_chat_keeps_its_order(bench: Bench) -> None:
+    gate, sending = Gate(), Gate()
+    model = ScriptedModel(*map(says, ("one", "two", "three", "four")), hold=gate)
+    gate.opened.set()
+
+    async def hold(part: OutboundPart) -> None:
+        if part.content == "one":
+            await sending()
+
+    bench.channel.hold = hold  # while an answer is being sent, the scope stays
+    out = "SELECT 1 FROM outbox WHERE state IN ('pending', 'sending')"
+    async with bench.running(model, agent={"max_concurrent_turns": 1}):
+        await bench.channel.say("first")
+        await sending.reached.wait()
+        gate.opened.clear()
+        gate.reached.clear()
+        await bench.channel.say("second", "g", is_group=True)
+        await gate.reached.wait()
+        texts = "third", "/status", "fourth"  # what need not wait is between them
+        await asyncio.gather(*(bench.channel.say(text) for text in texts))
+        while len(await asyncio.to_thread(sql, bench.dsn, out)) < 2:
+            pass
+        sending.opened.set()
+        gate.opened.set()
+        await bench.channel.received(4)
+    said = [text for role, text in await window(bench.folder / "shared") if role == "user"]
+    assert [text.splitlines()[-1] for text in said] == ["first", "third", "fourth"]
+
+
+async def test_a_conversation_that_cannot_be_written_holds_up_its_own_memory_alone(
+    bench: Bench,
+) -> None:
+    async with bench.running(ScriptedModel(says("hello all"))):
+        await bench.channel.say("hello", "g", is_group=True)
+        await bench.channel.received(1, "g")
+    file = next((bench.folder / "shared" / "sessions").glob("fake*g.jsonl"))
+    file.rename(file.with_suffix(".aside"))
+    file.mkdir()
+    left = "INSERT INTO unfiled (scope, session_key, lines) VALUES (%s, 'fake:g', %s)"
+    line = file.with_suffix(".aside").read_text().splitlines()[-1]
+    await asyncio.to_thread(sql, bench.dsn, left, GROUP, line)
+    async with bench.running(ScriptedModel(says("hello"))):
+        assert await bench.channel.ask("hello") == "hello"
+        while GROUP in await bench.leases():
+            pass
+    assert await asyncio.to_thread(sql, bench.dsn, "SELECT 1 FROM unfiled")
+
+
+async def test_a_notice_that_was_refused_is_sent_once_its_chat_takes_something(
+    bench: Bench,
+) -> None:
+    held, refused = Gate(), set[str]()
+
+    async def hold(part: OutboundPart) -> None:
+        if part.key.startswith(NOTICE):
+            await held()
+
+    def refuse(part: OutboundPart) -> Exception | None:
+        if part.content == "two" or part.key in refused:
+            return None
+        refused.add(part.key)
+        return SendRefused("not this")
+
+    bench.channel.hold, bench.channel.refuse = hold, refuse
+    waiting = "SELECT 1 FROM outbox WHERE payload LIKE '%two%'"
+    async with bench.running(ScriptedModel(says("one"), says("two"))):
+        await bench.channel.say("first")
+        await held.reached.wait()
+        await bench.channel.say("second")
+        while not await asyncio.to_thread(sql, bench.dsn, waiting):
+            pass
+        held.opened.set()
+        assert (await bench.channel.received(2))[0] == "two"
 
 
 _PART = """INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, payload, created_at)
