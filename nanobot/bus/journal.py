@@ -356,7 +356,7 @@ class Journal(Protocol):
         until then nothing more goes to the chat, so that a crash leaves one part in doubt. It
         returns notices of this chat that were refused before, to be sent now."""
 
-    async def open_questions(self) -> Sequence[tuple[OutboundPart, str]]:
+    async def open_questions(self) -> Sequence[tuple[OutboxPart, str]]:
         """The parts of questions that were sent and are not closed, with their platform's ids."""
 
     def close_question(self, code: str) -> None:

@@ -36,7 +36,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from loguru import logger
 
-from nanobot.bus.events import InboundMessage, OutboundPart, decode_inbound, encode_event
+from nanobot.bus.events import InboundMessage, decode_inbound, encode_event
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     KEEP_DAYS,
@@ -376,12 +376,12 @@ class SqliteJournal:
 
         return await self.database.run(work, until_stored=True)
 
-    async def open_questions(self) -> list[tuple[OutboundPart, str]]:
+    async def open_questions(self) -> list[tuple[OutboxPart, str]]:
         rows = await self._run(
             f"SELECT {PART}, platform_id FROM outbox WHERE {_ASKED} AND state = 'sent'"
             " AND payload IS NOT NULL ORDER BY id"
         )
-        return [(stored_part(row[:-1]).part, row[-1]) for row in rows]
+        return [(stored_part(row[:-1]), row[-1]) for row in rows]
 
     def close_question(self, code: str) -> None:
         query = "UPDATE outbox SET payload = NULL WHERE turn_id = ? AND state = 'sent'"

@@ -18,7 +18,7 @@ from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.events import ApprovalClosed, OutboundPart, Receipt
 from nanobot.bus.journal import QUESTION, Journal, OutboxPart
 from nanobot.channel import Channel, ClosesChoices, Reachable
-from nanobot.clock import Clock, pause_after
+from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 from nanobot.tasks import TURN, Background, is_cancelled
 
@@ -34,6 +34,9 @@ _LONGEST_FIRST_PAUSE = 3600.0
 
 _QUESTIONS = 256
 """Questions that were delivered, whose buttons may have to go."""
+
+_CLOSE_SECONDS = 300.0
+"""How long a channel may take to close a question; then it is the next one's to do."""
 
 
 Voiced = Callable[[OutboundPart], Awaitable[OutboundPart | None]]
@@ -61,6 +64,11 @@ class Dispatcher:
         self.in_hand: set[int] = set()
         """The parts that were submitted and have not ended."""
         self._questions: OrderedDict[str, tuple[OutboundPart, Receipt]] = OrderedDict()
+        self._ended: OrderedDict[str, ApprovalClosed] = OrderedDict()
+        self._ending: set[str] = set()
+        """The codes of those whose buttons are being taken away."""
+        self.has: Callable[[str], bool] = lambda _: True
+        """Whether what belongs to a scope goes out here, in a team."""
         self.pass_on: Callable[[Sequence[OutboxPart]], None] = self.submit
         """Where parts go that a delivery brings: a worker of a team notes what it has in hand."""
 
@@ -82,19 +90,30 @@ class Dispatcher:
     def close_question(self, closed: ApprovalClosed) -> None:
         """Take the buttons of a question away where it was asked, once it is delivered, and say how
         it ended. Best effort."""
+        self._ended[closed.code] = closed
+        if len(self._ended) > _QUESTIONS:
+            self._ended.popitem(last=False)
         self._closing.start(self._close(closed), name=f"close a question in {closed.channel}")
 
-    async def withdraw_questions(self, pending: Sequence[OutboxPart]) -> None:
-        """Close the questions of an earlier process, which nobody can answer any more; `pending`
-        is what it had not delivered."""
+    async def withdraw_questions(
+        self, pending: Sequence[OutboxPart] = (), pause: float = 0.0
+    ) -> None:
+        """Close the questions of an earlier process, which nobody can answer any more, and of
+        workers that are gone, where this one sends; `pending` is what it had not delivered. How one
+        ended that was answered elsewhere just now may be heard within a `pause`, in seconds."""
         parts = [item.part for item in pending]
-        for part, platform_id in await self._journal.open_questions():
-            self._remember(part, Receipt(platform_id))
-            parts.append(part)
+        for item, platform_id in await self._journal.open_questions():
+            name = item.part.key.partition("/")[0]
+            if self.has(item.scope) and name.removeprefix(QUESTION) not in self._ending:
+                self._remember(item.part, Receipt(platform_id))
+                parts.append(item.part)
+        if pause and parts:
+            await self._clock.sleep(pause)
         for name, part in {part.key.partition("/")[0]: part for part in parts}.items():
             if name.startswith(QUESTION):
                 place, code = (part.channel, part.chat_id), name.removeprefix(QUESTION)
-                self.close_question(ApprovalClosed(*place, "", code, "withdrawn"))
+                withdrawn = ApprovalClosed(*place, "", code, "withdrawn")
+                self.close_question(self._ended.get(code, withdrawn))
 
     async def settle_questions(self, grace: float) -> None:
         """Give that so many seconds, while channels still run."""
@@ -146,14 +165,22 @@ class Dispatcher:
     async def _close(self, closed: ApprovalClosed) -> None:
         await self._lanes.run(f"{closed.channel}:{closed.chat_id}")
         delivered = self._questions.pop(f"{QUESTION}{closed.code}", None)
+        if delivered is None:  # whoever delivered it takes them away, or the next process
+            return
         channel = self._channels.get(closed.channel)
-        if delivered and channel is not None and isinstance(channel, ClosesChoices):
-            try:
-                await channel.close_choices(*delivered, str(closed))
-            except Exception as error:  # noqa: BLE001 - the boundary: an old button does no harm
-                logger.warning("{}: the buttons of a question stay: {}", closed.channel, error)
-        if delivered:  # else whoever delivered it takes them away, or the next process
-            self._journal.close_question(closed.code)
+        self._ending.add(closed.code)
+        try:
+            if channel is not None and isinstance(channel, ClosesChoices):
+                closing = channel.close_choices(*delivered, str(closed))
+                await with_timeout(self._clock, _CLOSE_SECONDS, closing)
+        except TimeoutError:
+            logger.warning("{} takes too long: the buttons of a question stay", closed.channel)
+            return
+        except Exception as error:  # noqa: BLE001 - the boundary: an old button does no harm
+            logger.warning("{}: the buttons of a question stay: {}", closed.channel, error)
+        finally:
+            self._ending.discard(closed.code)
+        self._journal.close_question(closed.code)
 
     async def _attempt(self, item: OutboxPart) -> Receipt:
         """Send a part. One that may have arrived is sent only while its platform can be reached, so

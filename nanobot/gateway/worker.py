@@ -65,6 +65,8 @@ _REST_SECONDS = 20.0
 """How long a scope stays here after the last thing that was done for it."""
 _YIELD_SECONDS = 0.3
 """How long what was given to a worker that needs it is not claimed back."""
+_HEARD_SECONDS = 1.0
+"""How long what other workers say may take to be heard."""
 _CLOSE_SECONDS = 3.0
 """How long the end waits for calls in threads, and then for the database."""
 _PATIENCE = 15.0
@@ -177,7 +179,7 @@ class TeamWorker:
         self._recover, self._refresh, self._singles = recover, refresh, singles
         self._find_helpers, self._stop = find_helpers, stop
         self._bus.connect(loop.accept, self._send, self._stored, self._ended)
-        dispatcher.pass_on = self._send
+        dispatcher.pass_on, dispatcher.has = self._send, self.has
 
     async def start(self) -> None:
         """Look for work from now on."""
@@ -314,9 +316,13 @@ class TeamWorker:
             self._background.start(self._stop_for_other(int(before), at, key), name=f"stop {key}")
         elif kind == "free":
             self._look_soon()
-            if not name and OWNER in self._scopes:  # that some were closed may not have been heard
-                withdrawing = self._dispatcher.withdraw_questions(())
-                self._background.start(withdrawing, name="withdraw questions")
+            if not name:  # that some were closed may not have been heard
+                self._withdraw_questions()
+
+    def _withdraw_questions(self) -> None:
+        """Close those of workers that are gone, where this one sends."""
+        withdrawing = self._dispatcher.withdraw_questions(pause=_HEARD_SECONDS)
+        self._background.start(withdrawing, name="withdraw questions")
 
     async def _stop_for_other(self, entry_id: int, scope: str, key: str) -> None:
         """Do what a `/stop` wants that was typed at another worker, before that can have the scope
@@ -410,9 +416,6 @@ class TeamWorker:
             self._background.start(self._clear(everywhere=True), name="clear the workspace")
         await asyncio.to_thread(self._clean_up, claimed)
         leftovers = await self._journal.leftovers(claimed)
-        if any(claimed.values()):
-            withdrawing = self._dispatcher.withdraw_questions(())
-            self._background.start(withdrawing, name="withdraw questions")
         stuck = await self._file(leftovers.unfiled)
         if self._ending.is_set():  # since the look began
             return
@@ -426,6 +429,10 @@ class TeamWorker:
         self._resume(leftovers, stuck)
         helpers = self._find_helpers(claimed.keys() - stuck)
         self._background.start(helpers, name="recover helpers")
+        if any(claimed.values()):
+            self.waking.tell("free")  # another worker may send where the dead one asked
+        if any(claimed.values()) or claimed.keys() & {OWNER, *self._singles}:
+            self._withdraw_questions()
 
     async def _file(self, unfiled: Iterable[Unfiled]) -> set[str]:
         """Put lines into their conversations' files that may not be there; the scopes where one

@@ -20,7 +20,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.events import API, PULLED, InboundMessage, OutboundPart, encode_event
+from nanobot.bus.events import API, PULLED, InboundMessage, encode_event
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     QUESTION,
@@ -431,13 +431,13 @@ class PostgresJournal(Looking):
 
         return await self.database.run(work, until_stored=True)
 
-    async def open_questions(self) -> list[tuple[OutboundPart, str]]:
+    async def open_questions(self) -> list[tuple[OutboxPart, str]]:
         rows = await self.database.read(
-            f"SELECT {PART}, platform_id FROM outbox WHERE {_ASKED} AND state = 'sent'"
+            f"SELECT {PART}, platform_id, scope FROM outbox WHERE {_ASKED} AND state = 'sent'"
             " AND payload IS NOT NULL AND NOT EXISTS (SELECT FROM approval"
             f" WHERE turn_id = '{QUESTION}' || code) ORDER BY id"
         )
-        return [(stored_part(row[:-1]).part, row[-1]) for row in rows]
+        return [(replace(stored_part(row), scope=scope), sent) for *row, sent, scope in rows]
 
     def close_question(self, code: str) -> None:
         query = "UPDATE outbox SET payload = NULL WHERE turn_id = %s AND state = 'sent'"

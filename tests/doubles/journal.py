@@ -313,9 +313,9 @@ class MemoryJournal:
             row.state = "pending"
         return tuple(row.item for row in notices)
 
-    async def open_questions(self) -> Sequence[tuple[OutboundPart, str]]:
+    async def open_questions(self) -> Sequence[tuple[OutboxPart, str]]:
         return [
-            (row.item.part, row.platform_id)
+            (row.item, row.platform_id)
             for row in self._tables.outbox
             if row.state == "sent" and row.turn_id.startswith(QUESTION) and not row.is_closed
         ]

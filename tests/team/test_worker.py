@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.app.gateway import Gateway
-from nanobot.bus.events import InboundMessage, OutboundPart, encode_event
+from nanobot.bus.events import Button, InboundMessage, OutboundPart, encode_event
 from nanobot.bus.rows import NOTICE
 from nanobot.clock import SystemClock
 from nanobot.errors import SendRefused
@@ -296,6 +296,25 @@ async def test_a_notice_that_was_refused_is_sent_once_its_chat_takes_something(
         assert (await bench.channel.received(2))[0] == "two"
 
 
+async def test_the_question_of_a_worker_that_is_gone_is_withdrawn_by_who_gets_its_chat(
+    bench: Bench,
+) -> None:
+    part = OutboundPart("ask-A1/reply/0", "fake", "1", "May I?", buttons=(Button("Yes", "y"),))
+    await asyncio.to_thread(sql, bench.dsn, _QUESTION, encode_event(part))
+    async with bench.running(ScriptedModel(says("hello all"), says("hello"))):
+        await bench.channel.say("hello", "g", is_group=True)
+        assert await bench.channel.received(1, "g") == ["hello all"]
+        assert bench.channel.closed == {}
+        assert await bench.channel.ask("hello") == "hello"
+        for _ in range(600):
+            if not bench.channel.closed:
+                await asyncio.sleep(0.05)
+    assert bench.channel.closed == {"p7": "No longer needed."}
+
+
+_QUESTION = """INSERT INTO outbox
+    (scope, turn_id, call, part, channel, chat_id, payload, created_at, state, platform_id)
+    VALUES ('owner', 'ask-A1', 'reply', 0, 'fake', '1', %s, '9999', 'sent', 'p7')"""
 _PART = """INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, payload, created_at)
     VALUES (%s, 't', 'reply', 0, %s, 'g', %s, '2026')"""
 _STOP = """INSERT INTO inbox
