@@ -19,7 +19,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, StorageError
 from nanobot.io import storage_errors
 from nanobot.security.paths import Place, Root
 
@@ -121,7 +121,8 @@ class UndoLog:
     def prune(self, keep: int = 200) -> None:
         """Forget all but the latest `keep` turns."""
         for turn_id in self._folders()[keep:]:
-            self._drop(turn_id)
+            with suppress(StorageError):  # another turn may forget it just now; else the next does
+                self._drop(turn_id)
 
     def _restore(self, change: FileChange) -> Outcome:
         place = self._workspace.place(change.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,14 @@ def test_only_the_latest_turns_are_kept(undo: UndoLog, tmp_path: Path) -> None:
     undo.prune(keep=2)
     assert undo.turns() == ["t4", "t3"]
     assert undo.revert("t0") == []
+
+
+def test_turns_that_forget_the_same_ones_do_not_get_in_each_others_way(
+    undo: UndoLog, tmp_path: Path
+) -> None:
+    for number in range(60):
+        undo.before_change(f"t{number}", "a.txt", b"old", b"new")
+    with ThreadPoolExecutor(4) as threads:
+        logs = [UndoLog(tmp_path / "state" / "undo", Root(tmp_path)) for _ in range(4)]
+        list(threads.map(lambda log: log.prune(keep=0), logs))
+    assert undo.turns() == []
