@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +22,21 @@ from tests.team.pair import pair
 from tests.team.support import sql
 
 
-async def test_a_request_is_answered_once_though_its_worker_dies(
-    team_database: str, tmp_path: Path
-) -> None:
-    asked = asyncio.Event()
+def _telling(asked: asyncio.Event) -> Callable[[ChatRequest], Scripted]:
+    """The model; `asked` is set once it is."""
 
     def model(request: ChatRequest) -> Scripted:
         asked.set()
         return author(request)
+
+    return model
+
+
+async def test_a_request_is_answered_once_though_its_worker_dies(
+    team_database: str, tmp_path: Path
+) -> None:
+    asked = asyncio.Event()
+    model = _telling(asked)
 
     async with pair(tmp_path, team_database, model, latency=0.5) as team:
         one, two = team.both
@@ -49,10 +56,7 @@ async def test_a_repetition_elsewhere_gets_the_answer_of_the_worker_that_is_at_w
     team_database: str, tmp_path: Path
 ) -> None:
     asked = asyncio.Event()
-
-    def model(request: ChatRequest) -> Scripted:
-        asked.set()
-        return author(request)
+    model = _telling(asked)
 
     async with pair(tmp_path, team_database, model, latency=1.0) as team:
         one, two = team.both

@@ -141,16 +141,21 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: P
         await after.close()
 
 
-async def test_who_goes_on_with_a_conversation_knows_what_was_learned_from_it(
-    tmp_path: Path,
-) -> None:
-    """As another worker of a team, which had started long before."""
+async def _killed(tmp_path: Path, moment: str) -> Home:
+    """A home whose process was killed at a moment of learning something."""
     model = ScriptedModel(learns("likes tea"))
     home = WatchedHome(tmp_path / "home", model, copies=tmp_path / "copies")
     await home.consolidator.compact(await home.talk("I like tea"))
     await home.close()
-    number = home.moments.names.index("before the changes")
-    after = Home(tmp_path / "copies" / str(number), ScriptedModel())
+    number = home.moments.names.index(moment)
+    return Home(tmp_path / "copies" / str(number), ScriptedModel())
+
+
+async def test_who_goes_on_with_a_conversation_knows_what_was_learned_from_it(
+    tmp_path: Path,
+) -> None:
+    """As another worker of a team, which had started long before."""
+    after = await _killed(tmp_path, "before the changes")
     session = await after.sessions.get_or_create("telegram:1")
     await after.consolidator.maybe_consolidate_by_tokens(session, NEXT)
     assert "- likes tea" in after.long_term
@@ -173,12 +178,7 @@ async def test_what_was_taken_out_later_does_not_come_back_at_the_next_start(
 async def test_what_a_person_took_out_before_the_next_start_does_not_come_back(
     tmp_path: Path,
 ) -> None:
-    model = ScriptedModel(learns("likes tea"))
-    home = WatchedHome(tmp_path / "home", model, copies=tmp_path / "copies")
-    await home.consolidator.compact(await home.talk("I like tea"))
-    await home.close()
-    number = home.moments.names.index("after the changes")
-    after = Home(tmp_path / "copies" / str(number), ScriptedModel())
+    after = await _killed(tmp_path, "after the changes")
     assert "- likes tea" in after.long_term
     after.write_long_term(MEMORY)
     await after.consolidator.recover()
