@@ -190,8 +190,8 @@ class Dispatcher:
             if item.in_doubt and isinstance(channel, Reachable):
                 await _reach(channel)
             self._journal.mark_sending(item.id)
-            await self._journal.may_act()
             await self._screen.flush(item.part.channel, item.part.chat_id)
+            await self._journal.may_act()
             return await channel.send(item.part)
         except asyncio.CancelledError as error:
             if is_cancelled():

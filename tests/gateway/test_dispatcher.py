@@ -30,6 +30,7 @@ from nanobot.gateway.delivery import MOST_ATTEMPTS, Dispatcher
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows, said
+from tests.doubles.journal import MemoryJournal, MemoryTables
 
 
 class Delivery:
@@ -452,6 +453,23 @@ async def test_progress_of_a_chat_is_shown_before_its_reply(
     await delivery.send("t1", "xxxxx")
     await channel.received(1)
     assert "".join(event.text for event in seen) == "xxxxx"
+
+
+async def test_whether_a_worker_may_send_is_asked_after_its_progress_was_shown(
+    clock: FakeClock, channel: FakeChannel
+) -> None:
+    """Showing takes up to two seconds, in which another worker may have taken over."""
+    shown_before: list[int] = []
+
+    class Asked(MemoryJournal):
+        async def may_act(self) -> None:
+            shown_before.append(len(channel.shown))
+
+    delivery = Delivery(Asked(MemoryTables(), clock), clock, channel)
+    delivery.screen.show_progress(TextDelta("fake", "1", "t1", "x"))
+    await delivery.send("t1", "x")
+    assert await channel.received(1) == ["x"]
+    assert shown_before == [1]
 
 
 async def test_the_parts_of_a_long_text_arrive_with_only_the_last_marked(
