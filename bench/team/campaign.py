@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.soak_stage import Program
 from bench.team.database import TeamDatabase, team_database
-from bench.team.judging import judge
+from bench.team.judging import Troubles, judge
 from bench.team.mischief import FAILOVER, HANG, LABELS, Mischief
 from bench.team.owner import Owner
 from bench.team.talk import ByProgram, OnTelegram, OnWhatsApp, Platform, Talk
@@ -148,8 +148,10 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
                     task.cancel()
                 await asyncio.gather(saying, harming, owning, return_exceptions=True)
             await stage.workers.stop()
-            ended = [*mischief.paused, *(one.at for one in stage.workers.ends)]
-            verdict = judge(talk, stage.owner, stage.workers.shared, ended, mischief.away)
+            troubles = Troubles(
+                [one.at for one in stage.workers.ends], mischief.paused, mischief.away
+            )
+            verdict = judge(talk, stage.owner, stage.workers.shared, troubles)
         ends = Counter(one.code for one in stage.workers.ends)
     figures: dict[str, object] = {
         "workers": size.workers,

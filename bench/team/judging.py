@@ -71,22 +71,41 @@ class Verdict:
         ]  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Troubles:
+    """When workers `ended`, killed or by themselves, and from when until when others were `paused`
+    and the database was `away`; times of `time.monotonic`."""
+
+    ended: Sequence[float]
+    paused: Sequence[tuple[float, float]]
+    away: Sequence[tuple[float, float]]
+
+    def excuse(self, first: float, second: float) -> bool:
+        """Whether what was sent at both times may have been in flight: its worker ended or was
+        stopped right after the first time, before it could note it, or was stopped right before its
+        own request, and made it as it went on, while another one had sent at the first time. The
+        time does not count in which the database could not be told."""
+        for end in [*self.ended, *(began for began, _ in self.paused)]:
+            waited = sum(max(0.0, min(b, end) - max(a, first)) for a, b in self.away)
+            if first - _EXCUSED <= end <= second and end - first <= _EXCUSED + waited:
+                return True
+        return any(began <= first <= end <= second <= end + _EXCUSED for began, end in self.paused)
+
+
 def judge(
     talk: Talk,
     owner: Owner,
     shared: Path,
-    ended: Sequence[float],
-    away: Sequence[tuple[float, float]],
+    troubles: Troubles,
 ) -> Verdict:
-    """Look at everything; no worker runs any more. `ended`: when workers were killed or stopped, or
-    ended by themselves; `away`: when the database was."""
+    """Look at everything; no worker runs any more."""
     verdict = Verdict()
     done = {
         "exec": Counter(_NAME.findall(_texts((shared / "workspace").rglob(EFFECTS)))),
         "note": Counter(_NAME.findall(_texts((shared / "workspace").rglob("memory/2*.md")))),
     }
     for chat in talk.chats:
-        _judge_chat(verdict, chat, ended, away)
+        _judge_chat(verdict, chat, troubles)
         if chat.sent:
             verdict.files += _file_faults(shared, chat)
             _judge_effects(verdict, chat, owner, shared, done)
@@ -135,8 +154,7 @@ def _judge_effects(
 def _judge_chat(
     verdict: Verdict,
     chat: Chat,
-    ended: Sequence[float],
-    away: Sequence[tuple[float, float]],
+    troubles: Troubles,
 ) -> None:
     verdict.given_up += chat.given_up
     verdict.lost += [f"{chat.name}: {mark} was not answered" for mark in chat.waits]
@@ -145,7 +163,7 @@ def _judge_chat(
     for one in chat.heard:
         if one.text in said:
             first = said[one.text]
-            if _was_in_flight(first.at, one.at, ended, away):
+            if troubles.excuse(first.at, one.at):
                 verdict.in_flight += 1
             else:
                 after = one.at - first.at
@@ -158,18 +176,6 @@ def _judge_chat(
             order.append(mark)
     if order != sorted(order, key=lambda mark: int(mark[1:])):
         verdict.disordered.append(f"{chat.name} heard {order}")
-
-
-def _was_in_flight(
-    first: float, second: float, ended: Sequence[float], away: Sequence[tuple[float, float]]
-) -> bool:
-    """Whether a worker ended right after the first of two sends, before the second; the time does
-    not count while the database could not be told that it was sent."""
-    for end in ended:
-        waited = sum(max(0.0, min(b, end) - max(a, first)) for a, b in away)
-        if first - _EXCUSED <= end <= second and end - first <= _EXCUSED + waited:
-            return True
-    return False
 
 
 def _file_faults(shared: Path, chat: Chat) -> Iterator[str]:

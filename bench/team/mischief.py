@@ -35,8 +35,8 @@ _LONGEST_AWAY = 2.5
 
 @dataclass
 class Mischief:
-    """`plan` says how often each fault is to happen; `done` how often it did. `paused` is when
-    workers were stopped, `away` when the database was not there."""
+    """`plan` says how often each fault is to happen; `done` how often it did. `paused` is from when
+    until when a worker was stopped, `away` the same of the database."""
 
     workers: Workers
     database: TeamDatabase
@@ -44,7 +44,7 @@ class Mischief:
     plan: Mapping[str, int]
     rng: random.Random
     done: Counter[str] = field(default_factory=Counter)
-    paused: list[float] = field(default_factory=list)
+    paused: list[tuple[float, float]] = field(default_factory=list)
     away: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -87,11 +87,12 @@ class Mischief:
     async def _pause(self) -> None:
         worker = await self._worker()
         worker.signal(signal.SIGSTOP)
-        self.paused.append(time.monotonic())
+        began = time.monotonic()
         try:
             await asyncio.sleep(TTL + self.rng.uniform(2.0, 5.0))
         finally:
             worker.signal(signal.SIGCONT)
+        self.paused.append((began, time.monotonic()))
         self.done[PAUSE] += 1
         await asyncio.sleep(1.0)
         await self._again(worker)
