@@ -164,14 +164,17 @@ class McpServers:
     def load(self) -> None:
         """Offer the tools that are known. Reads one small file; starts nothing."""
         if self._servers:
-            self._saved = self._ledger.load()
-            known = {
-                name: listing
-                for name, listing in self._saved.items()
-                if name in self._servers and listing.identity == self._servers[name].identity
-            }
-            self._listings = known | self._listings
-            self._offer()
+            self._take_in(self._ledger.load())
+
+    def _take_in(self, saved: Mapping[str, ToolListing]) -> None:
+        self._saved = saved
+        known = {
+            name: listing
+            for name, listing in saved.items()
+            if name in self._servers and listing.identity == self._servers[name].identity
+        }
+        self._listings = known | self._listings
+        self._offer()
 
     def start(self) -> None:
         """In the background, ask the servers whose tools are not known yet, and tell the owner what
@@ -250,9 +253,13 @@ class McpServers:
         """Take in one that was set up since this nanobot began, if there is one of that name."""
         if name not in self._servers and self._added is not None:
             server = await asyncio.to_thread(self._added, name)
-            if server is not None and name not in self._servers:
-                self._add(server)
-                self.load()
+            if server is None:
+                return
+            async with self._saving:
+                saved = await asyncio.to_thread(self._ledger.load)
+                if name not in self._servers:
+                    self._add(server)
+                    self._take_in(saved)
 
     async def accept(self, name: str, digest: str) -> ServerState:
         """Accept what waits at a server, if it is exactly what `digest` stands for.
