@@ -154,6 +154,12 @@ async def test_a_question_that_a_stop_withdraws_loses_its_buttons(tmp_path: Path
     assert talk.page.closed == {"1": "No longer needed."}
 
 
+def _left_by_a_crash(home: Path, target: Path) -> Path:
+    """A copy of a home that is in use; its temporary files may go meanwhile."""
+    ignored = shutil.ignore_patterns("*.sock", "*.nanobot-tmp")
+    return shutil.copytree(home, target, ignore=ignored)
+
+
 async def test_one_that_a_crash_left_behind_loses_its_buttons_at_the_next_start(
     tmp_path: Path,
 ) -> None:
@@ -162,9 +168,7 @@ async def test_one_that_a_crash_left_behind_loses_its_buttons_at_the_next_start(
         await talk.page.say("go on")
         await talk.page.next_with_buttons()
         await talk.page.ask("/status")  # what comes later in a chat is sent when this was stored
-        crashed = shutil.copytree(
-            tmp_path / "home", tmp_path / "crashed", ignore=shutil.ignore_patterns("*.sock")
-        )
+        crashed = _left_by_a_crash(tmp_path / "home", tmp_path / "crashed")
     for later, closed in (("next", {"1": "No longer needed."}), ("after", {})):
         page, model = Page(), ScriptedModel(author=lambda _: says("done"))
         async with running(
@@ -187,8 +191,7 @@ async def test_no_crash_while_one_waits_counts_against_its_message(tmp_path: Pat
                 assert await talk.page.answer_to("e") == "done"
                 break
             await talk.page.answer_to(await talk.page.say("/status", event_id=f"s{number}"))
-            ignored = shutil.ignore_patterns("*.sock")
-            shutil.copytree(tmp_path / str(number), tmp_path / str(number + 1), ignore=ignored)
+            _left_by_a_crash(tmp_path / str(number), tmp_path / str(number + 1))
     assert talk.tool.called == ["hello"]
 
 
