@@ -19,7 +19,7 @@ from datetime import date
 from msgspec import Struct
 
 from nanobot.memory.answers import json_object
-from nanobot.memory.guard import without_list_mark
+from nanobot.memory.guard import without_bullet, without_list_mark
 from nanobot.memory.lines import numbered_blocks
 from nanobot.memory.taint import is_unconfirmed
 from nanobot.memory.wording import share, words
@@ -113,7 +113,7 @@ def read_digest(answer: str, days: Collection[date]) -> list[DigestLine] | None:
     numbers, lines = {day.day: day for day in days}, list[DigestLine]()
     for raw in items(found.get("lines")):
         fields = mapping(raw)
-        text = without_list_mark(" ".join(string(fields.get("text")).split()))[:_LONGEST_LINE]
+        text = without_bullet(" ".join(string(fields.get("text")).split()))[:_LONGEST_LINE]
         # A day may come as a number, or as a date.
         named = (re.findall(r"\d+", str(day)) for day in items(fields.get("days")))
         known = {numbers.get(int(day[-1][:9])) for day in named if day}

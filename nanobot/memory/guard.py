@@ -28,7 +28,8 @@ SIZE_BUDGET, FACTS_BUDGET = 8_000, 64_000
 _KEPT_WORDS = 0.6
 _MOST_NEW = 500
 """So many new lines may be rewordings: a person's file can be far larger than the budget."""
-_MARK = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])\s+")
+_BULLET = re.compile(r"^[-*+]\s+")
+_MARK = re.compile(r"^(?:[-*+]|[0-9]{1,9}[.)])\s+")
 _NO_FACT = re.compile(
     r"#{1,6}(\s.*)?|[-*_=\s]*|[-*+]?\s*\(.*\)|<!--.*-->"
     r"|\*?This file (?:stores important|is automatically) .*"  # of HKUDS/nanobot's MEMORY.md
@@ -54,9 +55,9 @@ def _facts(text: str, template: str) -> Iterator[str]:
 def find_line(line: str, text: str, *, facts_only: bool = True) -> str:
     """The line of the file `text` that is `line`, whatever its list mark, indent, case and final
     period: as it stands there, without blanks at its end; empty if none is."""
-    wanted = _normalized(line)
+    wanted = {_normalized(line), _normalized(f"- {line}")}  # a number may be a day
     lines = (raw.rstrip() for raw in text.split("\n"))
-    same = (there for there in lines if there and _normalized(there) == wanted)
+    same = (there for there in lines if there and _normalized(there) in wanted)
     return next((there for there in same if not facts_only or fact_lines(there)), "")
 
 
@@ -74,6 +75,18 @@ def list_mark(line: str) -> str:
 def without_list_mark(line: str) -> str:
     """What makes a line the same fact: no list mark, no importance, no blanks around it."""
     return _MARK.sub("", without_importance(line).strip())
+
+
+def without_bullet(text: str) -> str:
+    """A fact as somebody words it, without bullet and importance. A number in front stays: it may
+    be a day (`3. Mai`)."""
+    return _BULLET.sub("", without_importance(text).strip())
+
+
+def with_words(line: str, words: str) -> str:
+    """The line with other words, behind its own indent and list mark."""
+    mark = list_mark(line)
+    return mark + without_bullet(words).removeprefix(mark.lstrip())
 
 
 def lost_facts(before: str, after: str, template: str = "") -> list[str]:

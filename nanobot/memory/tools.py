@@ -25,10 +25,10 @@ from nanobot.memory.files import text_of
 from nanobot.memory.guard import (
     fact_lines,
     find_line,
-    list_mark,
     lost_facts,
     summary_of_change,
-    without_list_mark,
+    with_words,
+    without_bullet,
 )
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.lines import Operation, find_heading
@@ -192,12 +192,8 @@ class UpdateMemory(Tool, Struct, frozen=True):
                 f"what is said once does not become a rule in {arguments.file} by itself",
                 hint="Quote it into MEMORY.md or USER.md, or use `add`, which the person accepts.",
             )
-        text, messages_read, today = (
-            memory.store.read(path),
-            tuple(caller.messages_read()),
-            memory.store.today(),
-        )
-        quoted = [quotation(words, messages_read, today) for words in arguments.quote]
+        text, today = memory.store.read(path), memory.store.today()
+        quoted = [quotation(words, caller.messages_read(), today) for words in arguments.quote]
         steps, held = _planned(arguments, text, quoted, tainted=bool(origins))
         done = _summary(arguments.file, steps)
         report = f"{done}."
@@ -248,13 +244,10 @@ def _planned(
         section = f"## {' '.join(wanted.section.split()).lstrip('# ')}"
     changes = [Operation(old=_find_line(line, text, wanted.file)) for line in wanted.remove]
     for one in wanted.replace:
-        old, fact = (
-            _find_line(one.old, text, wanted.file),
-            without_list_mark(" ".join(one.new.split())),
-        )
-        if not fact:
+        old = _find_line(one.old, text, wanted.file)
+        if not without_bullet(one.new):
             raise CallRefused(f"the new text for {one.old.strip()[:_SHOWN]!r} is empty; use remove")
-        changes.append(Operation(old, list_mark(old) + fact))
+        changes.append(Operation(old, with_words(old, " ".join(one.new.split()))))
     changes += [Operation(new=line, section=section) for line in _bullets(wanted.add, text)]
     copies = [Operation(new=line, section=section) for line in _bullets(quoted, text)]
     if not tainted:
@@ -280,7 +273,7 @@ def _find_line(wanted: str, text: str, file: str) -> str:
 
 def _bullets(lines: Sequence[str], text: str) -> list[str]:
     """The lines to add as list items, without those that stand there."""
-    pieces = (without_list_mark(piece) for line in lines for piece in line.splitlines())
+    pieces = (without_bullet(piece) for line in lines for piece in line.splitlines())
     new = (f"- {one}" for one in pieces if one and not find_line(one, text, facts_only=False))
     return list(dict.fromkeys(new))
 

@@ -31,7 +31,13 @@ from nanobot.memory.answers import json_object
 from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.dream.reading import DreamEntry
 from nanobot.memory.dream.state import Hold, Write
-from nanobot.memory.guard import fact_lines, find_line, indent, lost_facts, without_list_mark
+from nanobot.memory.guard import (
+    fact_lines,
+    find_line,
+    lost_facts,
+    with_words,
+    without_bullet,
+)
 from nanobot.memory.importance import (
     HIGHEST,
     USUAL,
@@ -141,7 +147,7 @@ def _items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
     for raw in listed[:_MOST_RATED] if key == "importance" else listed:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
         quote, entry = bare_line(fields.get("quote")), _number(fields.get("entry"), count)
-        text = without_list_mark(bare_line(fields.get("text")) or quote)
+        text = without_bullet(bare_line(fields.get("text")) or quote)
         if not text.strip("#-*_ "):
             continue
         if key == "obsolete":
@@ -344,7 +350,7 @@ def integrate(
     plain = set(range(len(updates))) if edits is None else set[int]()
     for edit in edits or ():
         number, old = _nearest(edit.new, updates), find_line(edit.old, text)
-        said = "\n".join([without_list_mark(old), *(one.new for one in made)])
+        said = "\n".join([old, *(one.new for one in made)])
         if number < 0 or find_line(edit.new, said) or (old and number in made.values()):
             continue  # no update asks for it, or there is nothing to do
         update = updates[number]
@@ -376,7 +382,7 @@ def integrate(
 
 
 def _added(line: str, section: str, update: Operation) -> Operation:
-    item = line if line != without_list_mark(line) else f"- {line}"
+    item = line if line != without_bullet(line) else f"- {line}"
     return replace(update, old="", new=item, section=section)
 
 
@@ -385,8 +391,7 @@ def _reworded(
 ) -> Operation | None:
     """A line in other words, or another in its place, which retires it; None where that would lose
     what it says."""
-    mark = "" if without_list_mark(new) != new else old.strip().removesuffix(without_list_mark(old))
-    like = f"{indent(old)}{mark}{new}"
+    like = with_words(old, new)
     if share(words(old), new) < 1.0 or not data_tokens(old) <= data_tokens(new):
         if old in retired or (update.old != old and lost_facts(old, like)):
             return None

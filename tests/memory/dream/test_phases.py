@@ -43,6 +43,23 @@ def test_an_answer_is_read_whatever_stands_around_it(answer: str) -> None:
     assert read_extraction(answer, 2) == ([TEA], frozenset({0, 1}))
 
 
+@pytest.mark.parametrize("text", ["Tom kommt am 3. Mai - mit Anna", "3. Mai: Tom kommt"])
+def test_days_and_dashes_within_a_fact_are_learned(text: str) -> None:
+    found = read_extraction(f'{{"memory_updates": ["{text}"]}}', 1)
+    assert found is not None
+    assert found[0][0].new == text
+    write = integrate("USER.md", "- Likes tea\n", [Operation(new=text)], None)
+    assert [step.new for step in write.operations] == [f"- {text}"]
+    other = text.replace("3. Mai", "4. Mai")
+    reworded = integrate(
+        "USER.md",
+        f"- {text}\n",
+        [Operation(f"- {text}", other)],
+        [Operation(f"- {text}", other)],
+    )
+    assert [step.new for step in reworded.operations if step.new] == [f"- {other}"]
+
+
 @pytest.mark.parametrize("answer", ["", "no", "[]", "{}", '{"text": "Likes tea"}', "{" * 3000])
 def test_an_answer_without_any_known_key_is_none(answer: str) -> None:
     assert read_extraction(answer, 1) is None

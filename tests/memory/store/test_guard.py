@@ -34,6 +34,25 @@ def test_headings_blanks_rules_and_placeholders_are_no_facts() -> None:
     assert guard.fact_lines(text) == ["- fact", "#tag fact (x)"]
 
 
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ("- Tom's birthday is on 3. May", "Tom's birthday is on 3. May"),
+        ("* Bread - the dark one + butter", "Bread - the dark one + butter"),
+        ("2) Likes tea", "Likes tea"),
+        ("- 3. May is Tom's birthday", "3. May is Tom's birthday"),
+    ],
+)
+def test_only_what_stands_in_front_is_a_list_mark(line: str, fact: str) -> None:
+    assert guard.without_list_mark(line) == fact
+    assert guard.find_line(fact, f"# Facts\n{line}\n") == line
+    assert guard.with_words(line, f"{fact} 1. 2.") == f"{line} 1. 2."
+
+
+def test_facts_that_differ_in_a_day_are_two() -> None:
+    assert guard.find_line("Rent is due on 4. May", "- Rent is due on 3. May\n") == ""
+
+
 def test_lines_of_the_template_are_no_facts() -> None:
     assert guard.fact_lines("*A footer.*\n- fact\n", template="# T\n*A footer.*\n") == ["- fact"]
 

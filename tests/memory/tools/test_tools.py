@@ -152,6 +152,19 @@ async def test_a_note_that_a_page_may_have_caused_says_so_and_a_quoted_line_is_t
     ]
 
 
+async def test_days_and_dashes_within_a_fact_stay(desk: Desk) -> None:
+    await desk.call(
+        "update_memory",
+        add=["3. Mai: Toms Geburtstag", "Anna kommt am 4. Mai - oder am 5. Mai"],
+        section="Important Notes",
+        replace=[{"old": "Likes tea", "new": "Likes tea from 6. May on"}],
+    )
+    assert desk.text(MEMORY) == (
+        "# Memory\n\n## Preferences\n\n- Likes tea from 6. May on\n- Drinks it at five\n\n"
+        "## Important Notes\n\n- 3. Mai: Toms Geburtstag\n- Anna kommt am 4. Mai - oder am 5. Mai\n"
+    )
+
+
 async def test_lines_are_added_reworded_and_retired(desk: Desk) -> None:
     result = await desk.call(
         "update_memory",
