@@ -86,13 +86,7 @@ def due_months(days: Iterable[date], today: date) -> list[str]:
 
 def confirmed_notes(text: str) -> str:
     """A day's notes without those that foreign content may have caused."""
-    kept, is_foreign = list[str](), False
-    for _, block in numbered_blocks(text):
-        if not block[0].isspace():  # what is indented belongs to the note above
-            is_foreign = is_unconfirmed(block)
-        if not is_foreign:
-            kept.append(block)
-    return "\n".join(kept)
+    return "\n".join(block for _, block in numbered_blocks(text) if not is_unconfirmed(block))
 
 
 def digest_request(month: str, notes: Mapping[date, str]) -> str:

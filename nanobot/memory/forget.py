@@ -318,7 +318,7 @@ class Forgetter:
                 )
                 versions += [version] if version else []
                 gone += [line for line in wanted if line.text in went]
-            await asyncio.to_thread(memory.recall.forget_gone)
+            await asyncio.to_thread(memory.recall.refresh)
             return _forgotten(replace(plan, lines=tuple(gone)), versions)
         finally:  # some lines may be gone where another could not be taken out
             self._memories.forgotten += 1

@@ -48,7 +48,7 @@ NotifyHeld = Callable[[str, Sequence["PendingFact"], str], Awaitable[None]]
 empty for Dream's. Must not raise."""
 
 
-class PendingFact(Struct, frozen=True):
+class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replaces"}):
     """A line that may become part of the document `path`.
 
     `number` counts from 1 in the order of the file, 0 before it stands there. `old` is the line
@@ -63,11 +63,6 @@ class PendingFact(Struct, frozen=True):
     line: str
     old: str = ""
     section: str = ""
-
-    @property
-    def can_be_judged(self) -> bool:
-        """Whether it changes anything, and is short enough to be read before it is accepted."""
-        return 0 < len(self.line) + len(self.old) <= MOST_SHOWN
 
     @property
     def what(self) -> tuple[str, str, str]:
@@ -138,7 +133,9 @@ class Pending:
         """
         named = tuple(dict.fromkeys(map(_origin, sources_of(origins)))) or ("unknown",)
         today = self._store.today()
-        facts = [fact for line in lines if (fact := _fact(line, path, named, today)).can_be_judged]
+        every = (_fact(line, path, named, today) for line in lines)
+        # What changes something, and is short enough to be read before it is accepted.
+        facts = [fact for fact in every if 0 < len(fact.line + fact.old) <= MOST_SHOWN]
         new: dict[str, PendingFact] = {}
 
         def extended(text: str) -> str:
@@ -205,12 +202,9 @@ class Pending:
 def _fact(line: str | Operation, path: str, origins: tuple[str, ...], today: date) -> PendingFact:
     step = Operation(new=line) if isinstance(line, str) else line
     texts = (step.new, step.old, step.section if step.new.strip() else "")
-    return PendingFact(0, today, origins, path, *map(_one_line, texts))
-
-
-def _one_line(text: str) -> str:
-    """A line that others may have caused says nothing of its importance."""
-    return " ".join(without_importance(text).split())
+    # A line that others may have caused says nothing of its importance.
+    lines = (" ".join(without_importance(text).split()) for text in texts)
+    return PendingFact(0, today, origins, path, *lines)
 
 
 def pending_blocks(text: str) -> list[tuple[str, PendingFact | None]]:

@@ -95,12 +95,8 @@ class Scopes:
     @property
     def linked(self) -> Mapping[str, Sequence[str]]:
         """The accounts that are one person's, by scope."""
-        persons = {tuple(names): names for names in self._linked.values()}
-        return {
-            self._scope_of_person(*names[0].split(":", 1)): names
-            for names in persons.values()
-            if ":" in names[0]
-        }
+        named = [names for names in self._linked.values() if ":" in names[0]]
+        return {self._scope_of_person(*names[0].split(":", 1)): names for names in named}
 
     def of_message(
         self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 
-from nanobot.memory.importance import without_importance
+from nanobot.memory.guard import fact_lines, without_list_mark
 from nanobot.memory.lines import is_heading, split
 from nanobot.providers.port import estimate_tokens
 from nanobot.text import shortened
@@ -102,7 +102,7 @@ def memory_notice(before: str, after: str) -> str:
 
     Empty when no line was added or removed. Long changes are cut, with a pointer to the file.
     """
-    old, new = _facts_in(before), _facts_in(after)
+    old, new = ([without_list_mark(line) for line in fact_lines(text)] for text in (before, after))
     known, left = set(old), set(new)
     changes = [f'added "{_short(line)}"' for line in new if line not in known]
     changes += [f'removed "{_short(line)}"' for line in old if line not in left]
@@ -112,11 +112,6 @@ def memory_notice(before: str, after: str) -> str:
         more = len(changes) - _NOTICE_LINES
         changes = [*changes[:_NOTICE_LINES], f"and {more} more, see memory/MEMORY.md"]
     return f"[memory changed: {'; '.join(changes)}]"
-
-
-def _facts_in(text: str) -> Sequence[str]:
-    lines = (line.strip().removeprefix("- ").strip() for line in split(without_importance(text)))
-    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _short(line: str) -> str:

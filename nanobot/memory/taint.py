@@ -47,8 +47,15 @@ def is_foreign(message: Message) -> bool:
 def origins_of(messages: Iterable[Message]) -> tuple[str, ...]:
     """Where the foreign text among `messages`, or behind them, came from, each source once; empty
     where there is none."""
-    marked = (message for message in messages if message.origin or message.notice)
-    return tuple(dict.fromkeys(origin for message in marked for origin in _origins(message)))
+    found = dict[str, None]()
+    for message in messages:
+        # What the model says carries all that it had read.
+        joined = message.role == "assistant"
+        found |= dict.fromkeys(message.origin.split(",") if joined else [message.origin])
+        # The news of memory may tell of an unconfirmed note; they may be cut in its mark.
+        if _SAYS_UNCONFIRMED.search(message.notice):
+            found[NOTE] = None
+    return tuple(origin for origin in found if origin not in {"", _NANOBOT})
 
 
 def relayed_origin(by: str, marks: Iterable[str]) -> str:
@@ -64,14 +71,6 @@ def combined_mark(marks: Iterable[str]) -> str:
 def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
     """What stands behind all these marks, whatever it came through: 17 names at most."""
     return tuple(_few(source for mark in marks for source in _sources(mark)))
-
-
-def _origins(message: Message) -> Iterator[str]:
-    joined = message.role == "assistant"
-    marks = message.origin.split(",") if joined else [message.origin]
-    yield from (mark for mark in marks if mark not in {"", _NANOBOT})
-    if says_unconfirmed(message.notice):
-        yield NOTE
 
 
 def _sources(mark: str) -> Iterator[str]:
@@ -167,11 +166,6 @@ def is_unconfirmed(note: str) -> bool:
 def is_own_note(text: str) -> bool:
     """Whether a piece of a file is a day's note that does not carry the mark."""
     return _NOTED.match(text) is not None and not is_unconfirmed(text)
-
-
-def says_unconfirmed(notice: str) -> bool:
-    """Whether the news of memory in a prompt tell of such a note; they may be cut in the mark."""
-    return _SAYS_UNCONFIRMED.search(notice) is not None
 
 
 def unconfirmed_in(notes: str) -> str:

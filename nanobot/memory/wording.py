@@ -201,10 +201,10 @@ def without(text: str, facts: Iterable[Fact]) -> str:
     Empty where nothing else is left.
     """
     stamp = match[0] if (match := _STAMP.match(text)) else ""
-    left = sentences(text[len(stamp) :])
+    said = left = sentences(text[len(stamp) :])
     for fact in facts:
         left = _unsaid(left, fact)
-    if len(left) == len(sentences(text[len(stamp) :])):
+    if len(left) == len(said):
         return text
     return stamp + " ".join(sentence.strip() for sentence in left) if left else ""
 

@@ -120,8 +120,17 @@ class MemoryConsolidator:
         if is_internal(session.key):
             return False
         before = session.last_consolidated
+
+        async def shrink() -> bool:
+            if session.last_consolidated > max(before, session.epoch_seq):
+                return True  # by what was at work just now
+            await self._seal(session, "urgent")
+            if count := self._gauge.half(session):
+                await self._consolidate_oldest(session, count, "urgent")
+            return bool(count)
+
         with self._summariser.limited(session.key):
-            return await self._one_by_one(session, lambda: self._shrink(session, before))
+            return await self._one_by_one(session, shrink)
 
     async def compact(self, session: Session) -> str:
         """Consolidate everything before the newest turn, or that if it is the only one; says in one
@@ -204,15 +213,6 @@ class MemoryConsolidator:
                     if not await self._consolidate_oldest(session, count, urgency):
                         break
 
-    async def _shrink(self, session: Session, before: int) -> bool:
-        if session.last_consolidated > max(before, session.epoch_seq):
-            return True  # by what was at work just now
-        await self._seal(session, "urgent")
-        count = self._gauge.half(session)
-        if count:
-            await self._consolidate_oldest(session, count, "urgent")
-        return bool(count)
-
     async def _compact(self, session: Session) -> str:
         done, notice = await self._seal(session, "patient"), ""
         if done:
@@ -222,18 +222,10 @@ class MemoryConsolidator:
             done, notice = await self._archived(session, count, "patient")
         if done or notice:
             return notice or "There was nothing in it to remember."
+        why = "the conversation changed meanwhile. Try again."
         if self._summariser.is_out:
-            return (
-                "Nothing was consolidated: the model cannot be reached at present. Try again later."
-            )
-        return "Nothing was consolidated: the conversation changed meanwhile. Try again."
-
-    async def _rest(self, session: Session) -> bool:
-        """Whether nothing is left to consolidate."""
-        if not await self._seal(session, "patient"):
-            return False
-        count = len(session.messages)
-        return not count or await self._consolidate_oldest(session, count, "patient")
+            why = "the model cannot be reached at present. Try again later."
+        return f"Nothing was consolidated: {why}"
 
     async def _seal(self, session: Session, urgency: Urgency) -> bool:
         """Consolidate what lies before the newest epoch; False where that has to wait."""
@@ -313,8 +305,14 @@ class MemoryConsolidator:
 
         due = await asyncio.to_thread(resting)
 
+        async def rested(session: Session) -> bool:
+            if not await self._seal(session, "patient"):
+                return False
+            count = len(session.messages)
+            return not count or await self._consolidate_oldest(session, count, "patient")
+
         async def rest(session: Session) -> None:
-            if await self._one_by_one(session, lambda: self._rest(session)):
+            if await self._one_by_one(session, lambda: rested(session)):
                 self._rested[session.key] = due[session.key]
 
         await self._for_each(list(due)[:_IDLE_AT_ONCE], rest)

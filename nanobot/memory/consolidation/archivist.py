@@ -148,18 +148,19 @@ class Archivist:
     async def _stands(self, session: Session, chunk: Chunk, memory: Memory) -> bool:
         """Whether nothing of the range was retracted, discarded, erased or consolidated
         meanwhile."""
-        if await asyncio.to_thread(_is_forgotten, memory, chunk):
+        forgotten, key = Forgotten(memory.root), chunk.session
+
+        def is_forgotten() -> bool:  # which `/forget` notes first
+            return any(forgotten.hides_message(key, message) for message in chunk.messages)
+
+        if await asyncio.to_thread(is_forgotten) or session.last_consolidated + 1 != chunk.first:
             return False
         if session.is_being_retracted(chunk.first, chunk.last):
             return False
-        if session.last_consolidated + 1 != chunk.first:
-            return False
+        now: Sequence[Message] = [one for one in session.messages if one.seq <= chunk.last]
         if session.epoch_seq >= chunk.last:  # sealed: only the disk has it
-            now: Sequence[Message] = await asyncio.to_thread(
-                self._sessions.read_window, session.key, chunk.first, chunk.last
-            )
-        else:
-            now = [m for m in session.messages if m.seq <= chunk.last]
+            read = self._sessions.read_window
+            now = await asyncio.to_thread(read, session.key, chunk.first, chunk.last)
         return _said(now) == _said(chunk.messages)
 
     async def _hold(self, chunk: Chunk, memory: Memory, draft: Draft) -> None:
@@ -210,12 +211,6 @@ class Archivist:
             return
         if left:
             logger.info("history {}: {} changes no longer fit", entry.cursor, len(left))
-
-
-def _is_forgotten(memory: Memory, chunk: Chunk) -> bool:
-    """Whether `/forget`, which notes that first, takes a message of the range back. Blocks."""
-    forgotten = Forgotten(memory.root)
-    return any(forgotten.hides_message(chunk.session, message) for message in chunk.messages)
 
 
 def _said(messages: Sequence[Message]) -> list[Message]:

@@ -125,10 +125,9 @@ def conversation(messages: Sequence[Message], room: int) -> str:
             head_and_tail(text, level) if cost > level else text
             for text, cost in zip(texts, costs, strict=True)
         ]
-    return "\n".join(
-        f"{_head(message)} {_indented(text)}".rstrip()
-        for message, text in zip(messages, texts, strict=True)
-    )
+    indented = ("\n  ".join(text.splitlines()) for text in texts)
+    rows = zip(messages, indented, strict=True)
+    return "\n".join(f"{_head(message)} {text}".rstrip() for message, text in rows)
 
 
 def head_and_tail(text: str, tokens: int) -> str:
@@ -185,10 +184,6 @@ def _mark(message: Message) -> str:
             return f"[untrusted content from {name}]"
         case _:
             return f"[untrusted content from {message.origin}]"
-
-
-def _indented(text: str) -> str:
-    return "\n  ".join(text.splitlines())
 
 
 def _limit(message: Message, room: int) -> int:

@@ -102,7 +102,14 @@ class Summariser:
     def limited(self, key: str) -> Iterator[None]:
         """Meanwhile the calls for the conversation `key` have `_TURN_SECONDS` in all; the one that
         runs is among them."""
-        timer = self._background.start(self._end_later(key), name=f"limit for {key}")
+
+        async def end_later() -> None:
+            await self._clock.sleep(_TURN_SECONDS)
+            self._out_of_time.add(key)
+            if (call := self._calls.get(key)) is not None:
+                call.cancel()
+
+        timer = self._background.start(end_later(), name=f"limit for {key}")
         try:
             yield
         finally:
@@ -140,12 +147,6 @@ class Summariser:
             origin=chunk.origins,
         )
         return Draft(entry)
-
-    async def _end_later(self, key: str) -> None:
-        await self._clock.sleep(_TURN_SECONDS)
-        self._out_of_time.add(key)
-        if (call := self._calls.get(key)) is not None:
-            call.cancel()
 
     async def _summarise(self, chunk: Chunk, memory: Memory) -> Draft | None:
         base, shown = await asyncio.to_thread(self._memory_shown, memory, chunk)

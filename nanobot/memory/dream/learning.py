@@ -148,8 +148,15 @@ class Planner:
         reading = partial(read_extraction, count=len(group))
         items, read = await self._ask_until_read(messages, reading)
         rated = "\n".join(line for file in seen.values() for line in file.levels)
-        items = [one for one in items if not one.only_rates or not find_line(one.old, rated)]
-        return [one for one in items if self._is_wanted(one, group, newest)], read
+
+        def is_wanted(item: FactCandidate) -> bool:
+            """Neither forgotten since it was said, nor rated already; what is over may go."""
+            said_at = newest if item.entry is None else group[item.entry].said_at
+            if item.new and self._forgotten.hides_line(item.new, said_at):
+                return False
+            return not item.only_rates or not find_line(item.old, rated)
+
+        return list(filter(is_wanted, items)), read
 
     async def _ask_until_read(
         self, messages: list[PromptMessage], read: Callable[[str], T | None]
@@ -162,13 +169,6 @@ class Planner:
                 return found
             messages += [assistant_message(answer), user_message(_NO_JSON)]
         raise Unintelligible("the model did not answer in JSON, twice")
-
-    def _is_wanted(
-        self, item: FactCandidate, group: Sequence[DreamEntry], newest: datetime
-    ) -> bool:
-        """Whether it was not forgotten since it was said; what is over may go in any case."""
-        said_at = newest if item.entry is None else group[item.entry].said_at
-        return not item.new or not self._forgotten.hides_line(item.new, said_at)
 
     async def _integrate(self, path: str, text: str, wanted: Sequence[Update]) -> Write:
         """Phase 2. Without budget for it, updates go in as phase 1 worded them."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, tzinfo
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from nanobot.memory.digests import (
 from nanobot.memory.dream.state import ScopeState
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.lines import split
+from nanobot.memory.lines import numbered_blocks, split
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store import note_path
 from nanobot.memory.taint import NOTE, is_foreign, is_unconfirmed, origins_of
@@ -105,10 +105,12 @@ def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamE
         return None
     origins = claimed or origins_of(behind)
     raw = entry.type == "raw"
-    lines = _raw(messages) if raw and messages else _summary(entry)
+    lines = _raw_lines(messages)
+    if not raw or not messages:
+        summary = _TITLE.sub("", entry.summary.strip())
+        lines = [*summary.splitlines(), *(f"- {fact}" for fact in entry.key_facts)]
     if not raw:
-        own = _own_lines(messages) if origins else []
-        lines = _fitted([*lines, *_kept_lines(messages), *own])
+        lines += [*_kept_lines(messages), *(_own_lines(messages) if origins else ())]
     times = [one.timestamp for one in messages if one.timestamp is not None]
     stamp = f"[{entry.timestamp:%Y-%m-%d %H:%M}] {entry.session}".rstrip()
     return DreamEntry(
@@ -116,7 +118,7 @@ def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamE
         cursor=entry.cursor,
         said_at=max(times, default=entry.timestamp),
         title=f"{stamp} (raw)" if raw else stamp,
-        lines=lines,
+        lines=_fitted(lines),
         said=tuple(messages),
         origins=origins,
     )
@@ -127,20 +129,23 @@ def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | Non
 
     Notes that are marked as unconfirmed are untrusted.
     """
-    lines = [line for line in split(text) if line.strip() and not line.startswith("# ")]
-    if not lines:
+    notes = (block for _, block in numbered_blocks(text, headings=True))
+    blocks = [block for block in notes if not block.startswith("# ")]
+    if not blocks:
         return None
-    said, origin = list[Message](), ""
-    for line in lines:
-        if not line.startswith(" "):  # what is indented belongs to the note above
-            origin = NOTE if is_unconfirmed(line) else ""
-        said.append(Message("user", _UNCONFIRMED.sub("", line, count=1), origin=origin))
+    said = [
+        Message(
+            *("user", _UNCONFIRMED.sub("", block, count=1)),
+            origin=NOTE if is_unconfirmed(block) else "",
+        )
+        for block in blocks
+    ]
     return DreamEntry(
         key=day.isoformat(),
         cursor=0,
         said_at=datetime.combine(day, time(), zone),
         title=f"[{day.isoformat()}] note",
-        lines=("", *_fitted(lines)),
+        lines=("", *_fitted(line for block in blocks for line in split(block) if line.strip())),
         said=tuple(one for one in said if not one.origin),
         origins=origins_of(said),
     )
@@ -164,11 +169,6 @@ def entry_of_digest(
     )
 
 
-def _summary(entry: HistoryEntry) -> tuple[str, ...]:
-    summary = _TITLE.sub("", entry.summary.strip())
-    return _fitted([*summary.splitlines(), *(f"- {fact}" for fact in entry.key_facts)])
-
-
 def _kept_lines(messages: Iterable[Message]) -> list[str]:
     """What the person marked to keep of what they wrote themselves, whole."""
     kept = [
@@ -184,15 +184,14 @@ def _own_lines(messages: Iterable[Message]) -> list[str]:
     return ["Lines of the person's own:", *lines[-_OWN_LINES:]] if lines else []
 
 
-def _raw(messages: Iterable[Message]) -> tuple[str, ...]:
+def _raw_lines(messages: Iterable[Message]) -> list[str]:
     lines = [""]
     for message in messages:
-        if message.content.strip():
+        if content := " ".join(message.content.split()):
             origin = f" (from {message.origin})" if is_foreign(message) else ""
             kept = " (marked to keep)" if message.kept else ""
-            content = " ".join(message.content.split())
             lines.append(f"{message.role.upper()}{origin}{kept}: {content}")
-    return _fitted(lines)
+    return lines
 
 
 def _fitted(lines: Iterable[str]) -> tuple[str, ...]:
@@ -219,8 +218,8 @@ class Reader:
 
     def unread_keys(self, state: ScopeState) -> list[str]:
         """The keys of what is unread, in the order in which it is read; nothing is opened."""
-        beyond = [*self._cursors(), *self._days(state.note), *self._months(state.digest)]
-        return [key for key in beyond if key not in state.done]
+        kinds = self._cursors(), self._days(state.note), self._months(state.digest)
+        return [key for key in chain(*kinds) if key not in state.done]
 
     def undigested(self, state: ScopeState) -> dict[str, dict[date, str]]:
         """The months that are due and have no digest, each with its notes by their days."""
@@ -256,20 +255,18 @@ class Reader:
 
     def advance_cursors(self, state: ScopeState) -> ScopeState:
         """Move the cursors over what is done without a gap; the state with what is done beyond."""
-        cursors, days = self._cursors(), self._days(state.note)
-        read = list(takewhile(lambda key: key in state.done, cursors))
-        if read:
-            self._memory.history.set_dream_cursor(int(read[-1]))
-        noted = list(takewhile(lambda key: key in state.done, days))
-        months = self._months(state.digest)
-        digested = list(takewhile(lambda key: key in state.done, months))
-        left = {*cursors[len(read) :], *days[len(noted) :], *months[len(digested) :]}
-        note, digest = (
-            done[-1] if done else before
-            for done, before in ((noted, state.note), (digested, state.digest))
+        kinds = self._cursors(), self._days(state.note), self._months(state.digest)
+        entries, days, months = ([*takewhile(state.done.__contains__, keys)] for keys in kinds)
+        if entries:
+            self._memory.history.set_dream_cursor(int(entries[-1]))
+        left = {*chain(*kinds)} - {*entries, *days, *months}
+        return replace(
+            state,
+            note=days[-1] if days else state.note,
+            digest=months[-1] if months else state.digest,
+            condensed=state.condensed & left - state.done,
+            done=state.done & left,
         )
-        done, condensed = state.done & left, state.condensed & left - state.done
-        return replace(state, note=note, digest=digest, condensed=condensed, done=done)
 
     def _cursors(self) -> list[str]:
         history = self._memory.history
@@ -297,8 +294,9 @@ class Reader:
         # A digest retells entries that were read.
         if entry is None or entry.type == "digest" or self.forgotten.hides_entry(entry.cursor):
             return None
-        return entry_of_history(entry, self._unforgotten)
 
-    def _unforgotten(self, session: str, first: int, last: int) -> list[Message]:
-        messages = self._read_messages(session, first, last)
-        return [one for one in messages if not self.forgotten.hides_message(session, one)]
+        def unforgotten(session: str, first: int, last: int) -> list[Message]:
+            messages = self._read_messages(session, first, last)
+            return [one for one in messages if not self.forgotten.hides_message(session, one)]
+
+        return entry_of_history(entry, unforgotten)

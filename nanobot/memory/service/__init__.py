@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import date, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -110,6 +110,22 @@ class _Given(msgspec.Struct):
             limit=min(self.limit, _MOST_HITS),
             skip=self.skip,
         )
+
+
+G = TypeVar("G", bound=msgspec.Struct)
+
+
+def with_json(kind: type[G], answer: Callable[[G], Awaitable[object]]) -> Operation:
+    """The operation that takes and gives JSON. Raises `NanobotError` for what is no `kind`."""
+
+    async def answered(arguments: Mapping[str, object]) -> object:
+        try:
+            given = msgspec.convert(arguments, kind)
+        except msgspec.ValidationError as error:
+            raise NanobotError(f"the operation needs something else: {error}") from None
+        return msgspec.to_builtins(await answer(given))
+
+    return answered
 
 
 _CHANGES = frozenset(
@@ -324,13 +340,15 @@ class MemoryService:
         marked, fact = with_mark(line.text, Importance(level).mark), without_list_mark(line.text)
 
         def edited(now: str) -> str:
-            found = (one.rstrip() == line.text for one in now.split("\n"))
-            lines = zip(now.split("\n"), found, strict=True)
-            return "\n".join(one.replace(line.text, marked) if it else one for one, it in lines)
+            lines = (one.replace(line.text, marked) if one.rstrip() == line.text else one
+                     for one in now.split("\n"))  # fmt: skip
+            return "\n".join(lines)
 
         change = Change("you", f"importance {level}: {fact}")
         number = await memory.store.edit(line.path, edited, change)
-        return views.importance_report(fact, level, number)
+        undo = f"To take that back: `/dream-restore --version {number}`." if number else ""
+        text = f"Importance {level} from now on: {fact}\n{undo}".rstrip()
+        return Report.of(text, fact=fact, level=level, version=number)
 
     async def note(self, text: str, scope: str, origin: str = "") -> Report:
         """Write something into today's notes; `origin` says whose words it is if not the scope's
@@ -420,19 +438,15 @@ class MemoryService:
         return await self.forget(text, given.scope, erase=given.erase, plan_only=plan_only)
 
     def _by_name(self, name: str, operation: Callable[[_Given], Awaitable[Report]]) -> Operation:
-        """An operation that takes and gives JSON: the report's fields, and its text as `text`."""
+        """An operation that gives the report's fields, and its text as `text`."""
 
-        async def answer(arguments: Mapping[str, object]) -> object:
-            try:
-                given = msgspec.convert(arguments, _Given)
-            except msgspec.ValidationError as error:
-                raise NanobotError(f"the operation needs something else: {error}") from None
+        async def answer(given: _Given) -> object:
             changes = name in _CHANGES and is_scope(given.scope)
             async with self._memories.holding(given.scope) if changes else nullcontext():
                 report = await operation(given)
             return {**report.data, "text": report.text}
 
-        return answer
+        return with_json(_Given, answer)
 
     async def _recorded(self, scope: str) -> Memory:
         """The memory of a scope, once what was edited by hand is among its versions."""

@@ -36,8 +36,7 @@ class ContinueCommand:
 
     async def run(self, call: CommandCall) -> Answer:
         """Copy the conversation that the argument names, or list those that there are."""
-        session = call.session
-        scope = call.scope
+        session, scope = call.session, call.scope
         if is_group(scope):
             return Answer("/continue works in a private chat only.")
         others = await asyncio.to_thread(self._linked, scope, session.key)

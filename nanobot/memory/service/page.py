@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import date
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
 from nanobot.channel import Operation
@@ -22,8 +21,10 @@ from nanobot.memory.digests import digest_path, is_month
 from nanobot.memory.documents import ALL_FACTS, FACTS, RETIRED
 from nanobot.memory.guard import (
     fact_lines,
-    list_mark,
+    find_line,
     summary_of_change,
+    with_words,
+    without_bullet,
     without_list_mark,
 )
 from nanobot.memory.history import HistoryLog, encode
@@ -34,8 +35,9 @@ from nanobot.memory.importance import (
     without_importance,
 )
 from nanobot.memory.lines import Operation as LineOperation
-from nanobot.memory.lines import lines_of, split
+from nanobot.memory.lines import find_heading, lines_of, split
 from nanobot.memory.scopes import OWNER, Memory
+from nanobot.memory.service import with_json
 from nanobot.memory.service.views import version_data
 from nanobot.memory.store import note_path
 from nanobot.memory.version import Change
@@ -78,17 +80,11 @@ class MemoryPage:
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
-        operations: dict[str, Callable[[_Given], Awaitable[dict[str, object]]]] = {
-            "facts": self.facts,
-            "fact": self.fact,
-            "edit": self.edit,
-            "timeline": self.timeline,
-            "history": self.history,
-            "notes": self.notes,
-            "scopes": self.scopes,
-            "growth": self.growth,
-        }
-        return {f"memory.{name}": _by_name(call) for name, call in operations.items()}
+        operations = (
+            *(self.facts, self.fact, self.edit, self.timeline),
+            *(self.history, self.notes, self.scopes, self.growth),
+        )
+        return {f"memory.{one.__name__}": with_json(_Given, one) for one in operations}
 
     async def facts(self, given: _Given) -> dict[str, object]:
         """The facts of `scope`, `limit` from `offset` on, in the order of the files; `total` counts
@@ -123,10 +119,12 @@ class MemoryPage:
             raise NanobotError(f"facts stand in {', '.join(FACTS)}")
         async with self._holding(memory.scope):
             await memory.store.record_hand_edits()
-            if given.text:
-                number = await _reword(memory, given.path, given.text, new)
-            else:
-                number = await _add(memory, given.path, new, given.section)
+            step = _edit_of(memory.store.read(given.path), given, new)
+            said = summary_of_change(given.path.rpartition("/")[2], step.old, step.new)
+            change = Change("you", f"by the page: {without_importance(said)}")
+            number, left = await memory.store.apply(given.path, (step,), change)
+        if left:
+            raise _gone()
         done = f"It is version {number} now." if number else "Nothing is different."
         return {"version": number, "fact": new, "text": done}
 
@@ -190,17 +188,6 @@ class MemoryPage:
         return {"months": await asyncio.to_thread(read)}
 
 
-def _by_name(operation: Callable[[_Given], Awaitable[dict[str, object]]]) -> Operation:
-    async def answer(arguments: Mapping[str, object]) -> object:
-        try:
-            given = msgspec.convert(arguments, _Given)
-        except msgspec.ValidationError as error:
-            raise NanobotError(f"the operation needs something else: {error}") from None
-        return msgspec.to_builtins(await operation(given))
-
-    return answer
-
-
 def _facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
     """The facts with their places; `level` is 0 where a retired fact has none. Blocks."""
     for path in ALL_FACTS:
@@ -225,7 +212,7 @@ def _facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
 
 def _words(text: str) -> str:
     """What a person typed as one line. Raises `NanobotError`."""
-    words = without_list_mark(" ".join(text.split()))
+    words = without_bullet(" ".join(text.split()))
     if not any(map(str.isalnum, words)) or not fact_lines(f"- {words}"):
         raise NanobotError("this says nothing", hint="To be rid of a fact, forget it.")
     if len(words) > _LONGEST:
@@ -233,44 +220,20 @@ def _words(text: str) -> str:
     return words
 
 
-async def _reword(memory: Memory, path: str, old: str, new: str) -> int:
-    """Change one line; the number of the version, 0 for none."""
-    before = memory.store.read(path)
-    lines = [line.rstrip() for line in split(before)]
-    line = next((one for one in lines if one == old.rstrip()), "") or next(
-        (one for one in lines if without_list_mark(one) == without_list_mark(old)), ""
-    )
-    if not line or not fact_lines(line):
-        raise NanobotError("this line is not there any more", hint="It was changed meanwhile.")
-    made = f"{list_mark(line) or '- '}{new}{importance_mark(line)}"
-    if made == line:
-        return 0
-
-    def edited(now: str) -> str:
-        found = [one.rstrip() == line for one in now.split("\n")]
-        if not any(found):
-            raise NanobotError("this line is not there any more", hint="It was changed meanwhile.")
-        return "\n".join(
-            one.replace(line, made, 1) if it else one
-            for one, it in zip(now.split("\n"), found, strict=True)
-        )
-
-    said = summary_of_change(path.rpartition("/")[2], line, made)
-    return await memory.store.edit(path, edited, _by_the_page(said))
+def _edit_of(text: str, given: _Given, new: str) -> LineOperation:
+    """What puts the words `new` in place of the line that is meant, or adds them."""
+    if not given.text:
+        section = f"## {given.section}" if given.section else ""
+        return LineOperation(new=f"- {new}", section=find_heading(section, text) or section)
+    old = given.text.rstrip()
+    line = old if old in map(str.rstrip, split(text)) else find_line(old, text)
+    if not fact_lines(line):
+        raise _gone()
+    return LineOperation(line, with_words(line, new) + importance_mark(line))
 
 
-async def _add(memory: Memory, path: str, new: str, section: str) -> int:
-    """Add a line; the number of the version, 0 where it stands there already."""
-    headings = {one for _, one in lines_of(memory.store.read(path)) if one}
-    there = next((one for one in sorted(headings) if one.strip("# ") == section), "")
-    step = LineOperation(new=f"- {new}", section=there or (f"## {section}" if section else ""))
-    said = summary_of_change(path, "", step.new)
-    number, _ = await memory.store.apply(path, (step,), _by_the_page(said))
-    return number
-
-
-def _by_the_page(said: str) -> Change:
-    return Change("you", f"by the page: {without_importance(said)}")
+def _gone() -> NanobotError:
+    return NanobotError("this line is not there any more", hint="It was changed meanwhile.")
 
 
 def _notes_path(name: str) -> str:

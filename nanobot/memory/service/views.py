@@ -142,14 +142,6 @@ def _most_important(lines: Sequence[str]) -> list[str]:
     return shown
 
 
-def importance_report(fact: str, level: int, number: int) -> Report:
-    """What is said once the person gave a fact an importance; `number` is the version, 0 for
-    none."""
-    undo = f"To take that back: `/dream-restore --version {number}`." if number else ""
-    text = f"Importance {level} from now on: {fact}\n{undo}".rstrip()
-    return Report.of(text, fact=fact, level=level, version=number)
-
-
 def _size(file: FileView) -> str:
     by = f" {TAGS[file.author]}" if file.author else ""
     changed = f", changed {format_minute(file.changed)}{by}" if file.changed else ""
@@ -300,7 +292,7 @@ def pending_report(facts: Sequence[PendingFact]) -> Report:
             "",
             "`/memory accept N` remembers one, `/memory drop N` gives it up.",
         ]
-    return Report.of("\n".join(lines), pending=[*map(_fact, facts)])
+    return Report.of("\n".join(lines), pending=[*map(_fact_data, facts)])
 
 
 def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Report:
@@ -310,19 +302,11 @@ def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Repor
         lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
     if left:
         lines.append(f"{counted(left, 'fact waits', 'facts wait')} still: `/memory pending`.")
-    return Report.of("\n".join(lines), facts=[*map(_fact, facts)], left=left)
+    return Report.of("\n".join(lines), facts=[*map(_fact_data, facts)], left=left)
 
 
-def _fact(fact: PendingFact) -> dict[str, object]:
-    return {
-        "number": fact.number,
-        "code": fact.code,
-        "day": fact.day,
-        "from": fact.origins,
-        "path": fact.path,
-        "line": fact.line,
-        "replaces": fact.old,
-    }
+def _fact_data(fact: PendingFact) -> dict[str, object]:
+    return msgspec.to_builtins(fact) | {"code": fact.code}
 
 
 def shown_in_notice(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
