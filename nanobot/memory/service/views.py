@@ -306,7 +306,7 @@ def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Repor
 
 
 def _fact_data(fact: PendingFact) -> dict[str, object]:
-    return msgspec.to_builtins(fact) | {"code": fact.code}
+    return {**msgspec.to_builtins(fact), "code": fact.code}
 
 
 def shown_in_notice(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
