@@ -46,7 +46,7 @@ from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Retention, Retenti
 
 if TYPE_CHECKING:
     from nanobot.upkeep.asked import AskedBackups
-    from nanobot.upkeep.backups import BackupOrder, BackupRoutine
+    from nanobot.upkeep.backups import BackupMaker, BackupOrder, BackupRoutine
     from nanobot.upkeep.snapshot import BackupOperations
 
 MAX_MESSAGE_SHARE = 4
@@ -252,31 +252,23 @@ class Upkeep:
         """Backups that somebody asks for while the gateway runs."""
         from nanobot.upkeep.asked import AskedBackups
 
-        base, settings = self._base, self._base.settings
-        return AskedBackups(
-            settings.home,
-            settings.backup.folder,
-            partial(order_of, settings),
-            self.snapshots,
-            base.background,
-            base.clock,
-        )
+        maker = _backup_maker(self._base.settings, self.snapshots)
+        return AskedBackups(maker, self._base.background, self._base.clock)
 
 
 def _backups(base: Base, operations: BackupOperations) -> BackupRoutine:
-    from nanobot.upkeep.backups import BackupRoutine, backup_folder
+    from nanobot.upkeep.backups import BackupRoutine
 
-    settings = base.settings
-    return BackupRoutine(
-        settings.home,
-        backup_folder(settings.home, settings.backup.folder),
-        parse(settings.backup.schedule),
-        settings.backup.keep,
-        order_of(settings),
-        operations,
-        base.clock,
-        base.notifier.warn,
-    )
+    maker, wanted = _backup_maker(base.settings, operations), base.settings.backup
+    schedule = parse(wanted.schedule)
+    return BackupRoutine(maker, schedule, wanted.keep, base.clock, base.notifier.warn)
+
+
+def _backup_maker(settings: Settings, operations: BackupOperations) -> BackupMaker:
+    from nanobot.upkeep.backups import BackupMaker
+
+    home = settings.home
+    return BackupMaker(home, settings.backup.place(home), order_of(settings), operations)
 
 
 def clear_backup(home: Path) -> None:

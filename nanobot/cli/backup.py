@@ -132,7 +132,7 @@ def _make(options: argparse.Namespace) -> int:
         operate(home, OPERATION)
         with storage_errors(home):
             taken = Snapshot.load(home)
-        folder = backups.backup_folder(home, settings.backup.folder)
+        folder = settings.backup.place(home)
         name = backups.backup_name(taken.made_at, recipient)
         target = path_of(options.what) if options.what else folder / name
         made = backups.make_backup(home, taken, target, order, _progress("packed"))
@@ -159,7 +159,7 @@ def _list(options: argparse.Namespace) -> int:
 
     settings = load_settings(options.home)
     zone = SystemClock(settings.agent.timezone).now().tzinfo
-    folder = backups.backup_folder(options.home, settings.backup.folder)
+    folder = settings.backup.place(options.home)
     stored = [
         {
             "file": str(one.path),

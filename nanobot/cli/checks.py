@@ -427,7 +427,7 @@ _GRACE = timedelta(days=1)
 def check_backups(case: CheckContext) -> Iterator[Finding]:
     """Whether a backup is there that is as new as the schedule promises."""
     from nanobot.cron.schedule import parse
-    from nanobot.upkeep.backups import backup_folder, list_backups
+    from nanobot.upkeep.backups import list_backups
 
     if not case.home.is_dir():
         return
@@ -439,7 +439,7 @@ def check_backups(case: CheckContext) -> Iterator[Finding]:
             yield Finding("ok", text)
         return
     settings = case.settings.backup
-    folder, now = backup_folder(case.home, settings.folder), case.clock.now()
+    folder, now = settings.place(case.home), case.clock.now()
     made = [stored.made_at for stored in list_backups(folder)]
     newest = made[0].astimezone(now.tzinfo) if made else None
     shown = f"the newest is of {newest:%Y-%m-%d %H:%M}" if newest else "there is none"

@@ -242,7 +242,7 @@ def parse_value(path: KeyPath, texts: Sequence[str]) -> object:
     """What a person typed, as the key at `path` takes it; as a text where it does not, so that the
     check says what is wrong. Raises `NanobotError`."""
     from nanobot.config.document import ConfigDocument, ConfigPlace
-    from nanobot.config.keys import kind_of, type_at
+    from nanobot.config.keys import kind_of, schema_at
     from nanobot.config.yamltext import parse_override
 
     if len(texts) > 1:
@@ -251,7 +251,7 @@ def parse_value(path: KeyPath, texts: Sequence[str]) -> object:
     document = ConfigDocument(place.file)
     value = parse_override(texts[0], place, path, document)
     document.raise_if_any()
-    return _typed(kind_of(type_at(path)), value) if isinstance(value, str) else value or ""
+    return _typed(kind_of(schema_at(path)), value) if isinstance(value, str) else value or ""
 
 
 def _typed(kind: str, text: str) -> object:
@@ -271,11 +271,11 @@ def _typed(kind: str, text: str) -> object:
 
 def expect_no_secret(path: KeyPath, value: object) -> None:
     """Raise `NanobotError` where a secret would stand in config.yaml."""
-    from nanobot.config.keys import is_hidden, type_at
+    from nanobot.config.keys import is_hidden, kind_of, schema_at
     from nanobot.security.redaction import keys_in
 
     for at, text in _texts(path, value):
-        if keys_in(text) or (type_at(at) and is_hidden(at, text)):
+        if keys_in(text) or (kind_of(schema_at(at)) == "secret" and is_hidden(at, text)):
             key = ".".join(map(str, at))
             hint = f"`nanobot config set --secret {key}` asks for it and keeps it in secrets.env."
             if any(isinstance(step, int) for step in at):
@@ -299,13 +299,12 @@ def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdi
     from getpass import getpass
 
     from nanobot.config.changing import ConfigEdit
-    from nanobot.config.keys import kind_of, type_at
+    from nanobot.config.keys import kind_of, schema_at
     from nanobot.config.operations import change_of
     from nanobot.config.yamltext import ConfigChange
 
     path = change_of(key, None).path
-    kind = type_at(path)
-    if kind is None or kind_of(kind) != "secret":
+    if kind_of(schema_at(path)) != "secret":
         hint = "`nanobot config get` lists what there is."
         raise NanobotError(f"{key} takes no secret", hint=hint)
     asked = sys.stdin.isatty()

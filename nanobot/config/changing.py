@@ -1,7 +1,7 @@
 """Changing config.yaml and secrets.env: what would change, whether it can be, and writing it.
 
-Everything is checked in a folder of its own before anything of the person's is touched; then each
-file is replaced as a whole, the secrets first, as the configuration names them.
+Everything is checked before anything of the person's is touched; then each file is replaced as a
+whole, the secrets first, as the configuration names them.
 
 Some settings decide what the agent may do, whom it listens to and where data goes. These are
 changed in the terminal alone: a page in a browser, or whoever has taken its session over, changes
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from itertools import chain, count, islice
@@ -206,24 +205,8 @@ def _new_warnings(home: Path, before: ExistingFiles, new: Settings) -> list[str]
 
 
 def load_changed(home: Path, before: ExistingFiles, edit: ConfigEdit) -> Settings:
-    """The settings as they would be. Raises `ConfigError` for what cannot be, with the files of
-    `home` as its places."""
-    with tempfile.TemporaryDirectory(prefix="nanobot-") as folder:  # only we may look into it
-        for name, text in before.changed_texts(edit).items():
-            replace_file(Path(folder, name), text.encode(), durable=False)
-        try:
-            settings = load_settings(home, before.environ, source=Path(folder))
-        except ConfigErrors as several:
-            raise ConfigErrors([_moved(one, folder, home) for one in several.problems]) from None
-        except ConfigError as one:
-            raise _moved(one, folder, home) from None
-        warnings = tuple(one.replace(folder, str(home)) for one in settings.warnings)
-        return replace(settings, warnings=warnings)
-
-
-def _moved(error: ConfigError, folder: str, home: Path) -> ConfigError:
-    hint, file = (text.replace(folder, str(home)) for text in (error.hint, error.file))
-    return ConfigError(error.message, file=file, line=error.line, key=error.key, hint=hint)
+    """The settings as they would be. Raises `ConfigError` for what cannot be."""
+    return load_settings(home, before.environ, texts=before.changed_texts(edit))
 
 
 def write(home: Path, before: ExistingFiles, edit: ConfigEdit) -> None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -97,14 +96,6 @@ def options_of(channels: Mapping[str, ChannelSettings], name: str) -> Checked:
             f"the channel {name} has to be set up first",
             hint=f"Write what it needs under channels.{name} in config.yaml.",
         ) from None
-
-
-def webhook_hosts(channels: Mapping[str, ChannelSettings]) -> tuple[str, ...]:
-    """The public host names under which platforms call channels, by the `webhook_url` that such a
-    channel's own settings have."""
-    running = [channel.options for channel in channels.values() if channel.enabled]
-    urls = [str(getattr(options, "webhook_url", "")) for options in running]
-    return tuple(host for url in urls if (host := urlsplit(url).hostname))
 
 
 def check_owner(document: ConfigDocument) -> Mapping[str, tuple[str, ...]]:

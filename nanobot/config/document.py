@@ -62,10 +62,12 @@ class ConfigErrors(ConfigError):
 class ConfigDocument:
     """The values of a configuration, by their paths the places of its keys, and what is wrong with
     it: problems, which keep nanobot from starting, and warnings, which do not. `home` is nanobot's
-    own folder."""
+    own folder; `texts` stand for the files in it, by name, where any are given."""
 
-    def __init__(self, file: str, home: Path = Path()) -> None:
-        self.home = home
+    def __init__(
+        self, file: str, home: Path = Path(), texts: Mapping[str, str] | None = None
+    ) -> None:
+        self.home, self.texts = home, texts
         self.values: dict[str, Value] = {}
         self.places: dict[KeyPath, ConfigPlace] = {(): ConfigPlace(file)}
         self.from_variables: set[KeyPath] = set()
@@ -206,14 +208,18 @@ _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | None:
     """What the file says and whether others than its owner may read it; None where it is absent or,
     as a problem then says, unusable."""
-    file, line, raw = str(path), 0, None
+    file, line, raw, exposed = str(path), 0, None, False
     message, hint = "is not a plain file of at most 1 MiB", "Move it away."
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as opened:
-            status = os.fstat(opened.fileno())
-            raw = opened.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
-    except FileNotFoundError:
+        if document.texts is not None:
+            raw = document.texts[path.name].encode("utf-8", "surrogatepass")
+        else:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as opened:
+                status = os.fstat(opened.fileno())
+                raw = opened.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
+                exposed = bool(status.st_mode & 0o077)
+    except (FileNotFoundError, KeyError):
         return None
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
@@ -225,7 +231,7 @@ def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | No
         text = raw.decode("utf-8-sig", "surrogateescape")
         wrong = _UNFIT.search(text)
         if wrong is None:
-            return text, bool(status.st_mode & 0o077)
+            return text, exposed
         line = text.count("\n", 0, wrong.start()) + 1
         message, hint = "is not UTF-8 text", "Type the line again; save the file as UTF-8."
     document.broken(ConfigPlace(file, line), message, hint)

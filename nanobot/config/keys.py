@@ -1,25 +1,25 @@
 """Every key of the configuration by name: what it may hold, what it holds now, and who said so.
+What there is to know of a key is in the JSON Schema.
 
 Invariant: what is given for showing holds no secret, only whether there is one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from nanobot.config.channels import BrokenAdapter, installed_channels, options_model
 from nanobot.config.document import ENVIRONMENT, ConfigDocument
-from nanobot.config.schema import descriptions
-from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings, Settings
+from nanobot.config.schema import Json, config_schema, section_schema
+from nanobot.config.settings import SECTIONS, ChannelSettings, Settings
 from nanobot.config.values import looks_plain
-from nanobot.validation import Checked, KeyPath, SecretStr, default_of, fields_of
+from nanobot.validation import KeyPath, SecretStr
 
 HIDDEN = "…"
 """In place of a secret."""
@@ -27,10 +27,7 @@ HIDDEN = "…"
 _REFERENCE = re.compile(r"(?:[A-Za-z]{1,12} )?\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 """What stands for a secret, such as `Bearer ${TOKEN}`."""
 
-_KINDS: Mapping[object, str] = {
-    bool: "boolean", int: "integer", float: "number", str: "text", SecretStr: "secret",
-    tuple: "list", list: "list", Mapping: "mapping", dict: "mapping",
-}  # fmt: skip
+_KINDS: Mapping[str, str] = {"string": "text", "array": "list", "object": "mapping"}
 
 
 class KeyInfo(Struct, frozen=True):
@@ -54,21 +51,28 @@ class KeyInfo(Struct, frozen=True):
         return ".".join(self.path)
 
 
-def type_at(path: KeyPath) -> Any:
-    """The type of the value at `path`; None where there is no such key, or where the channel that
+def schema_at(path: KeyPath) -> Json | None:
+    """The schema of the value at `path`; None where there is no such key, or where the channel that
     would know is not installed."""
-    match path:
-        case ("owner", _, *rest):
-            kind: Any = get_args(_bare(fields_of(OwnerSettings)["owner"].type))[1]
-        case ("channels", str(name), str(key), *rest):
-            kind = _channel_keys(name).get(key)
-        case (str(section), *rest):
-            kind = SECTIONS.get(section)
-        case _:
+    found = _schema_on(tuple(sys.path))
+    for step in path:
+        found = found.get("anyOf", [found])[-1]
+        inner = found.get("items")
+        if isinstance(step, str):
+            inner = found.get("properties", {}).get(step) or found.get("additionalProperties")
+        if not isinstance(inner, dict):
             return None
-    for step in rest:
-        kind = _within(_bare(kind), step)
-    return kind
+        found = inner
+    return found
+
+
+@cache
+def _schema_on(_: tuple[str, ...]) -> Json:
+    """The whole schema, for where Python looks for channels. Of one that is not installed the
+    common keys are known."""
+    schema = config_schema()
+    schema["properties"]["channels"]["additionalProperties"] = section_schema(ChannelSettings)
+    return schema
 
 
 def is_hidden(path: KeyPath, text: str) -> bool:
@@ -76,116 +80,68 @@ def is_hidden(path: KeyPath, text: str) -> bool:
     and also what nobody knows the meaning of."""
     if not text or _REFERENCE.fullmatch(text):
         return False
-    kind = type_at(path)
-    if _bare(kind) is not SecretStr:
-        return kind is None
+    schema = schema_at(path)
+    if schema is None or schema.get("type") == "object":
+        return True
     is_variable = len(path) > 1 and path[-2] in ("env", "environment")
-    return not (is_variable and looks_plain(str(path[-1]), text))
+    return kind_of(schema) == "secret" and not (is_variable and looks_plain(str(path[-1]), text))
 
 
-def kind_of(kind: Any) -> str:
+def kind_of(schema: Json | None) -> str:
     """What a value is, in a word; `section` for what has keys of its own."""
-    bare = _bare(kind)
-    if get_origin(bare) is Literal:
+    if schema is None or "properties" in schema:
+        return "section"
+    if "enum" in schema:
         return "choice"
-    return _KINDS.get(get_origin(bare) or bare, "section")
-
-
-def choices_of(kind: Any) -> tuple[str, ...]:
-    """What a choice is made from; empty for anything else."""
-    bare = _bare(kind)
-    return get_args(bare) if get_origin(bare) is Literal else ()
-
-
-def _bare(kind: Any) -> Any:
-    """A type without its limits and checks, and without None beside it."""
-    while get_origin(kind) in (Annotated, Union, UnionType):
-        if get_origin(kind) is Annotated:
-            kind = kind.__origin__
-        else:
-            kind = next(one for one in get_args(kind) if one is not NoneType)
-    return kind
-
-
-def _within(kind: Any, step: str | int) -> Any:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if isinstance(kind, type) and issubclass(kind, Checked):
-        found = fields_of(kind).get(str(step))
-        return found.type if found else None
-    if origin in (Mapping, dict) and isinstance(step, str):
-        return arguments[1]
-    return arguments[0] if origin in (tuple, list) and isinstance(step, int) else None
-
-
-def _channel_keys(name: str) -> dict[str, Any]:
-    """The keys of a channel with their types; the common ones alone where its adapter is not
-    there."""
-    models: list[type[Checked]] = [ChannelSettings]
-    installed = installed_channels()
-    if name in installed:
-        with contextlib.suppress(BrokenAdapter):
-            models.append(options_model(installed[name]))
-    found = {key: one.type for model in models for key, one in fields_of(model).items()}
-    del found["options"]
-    return found
+    kind = schema.get("type", "section")
+    return "secret" if schema.get("format") == "password" else _KINDS.get(kind, kind)
 
 
 def list_keys(settings: Settings, document: ConfigDocument) -> Iterator[KeyInfo]:
     """Every key there is, in the order of the sections. `document` is what the settings came
     from."""
-    for section, model in SECTIONS.items():
-        yield from _keys(model, (section,), getattr(settings, section), document)
-    for name in sorted({*installed_channels(), *settings.owner}):
-        path, own = ("owner", name), settings.owner.get(name, ())
-        about = descriptions(OwnerSettings)["owner"]
-        yield _info(path, type_at(path), own, (), about, document)
-    for name, point in installed_channels().items():
-        channel = settings.channels.get(name)
-        path = ("channels", name)
-        yield from _keys(ChannelSettings, path, channel, document)
-        try:
-            options = options_model(point)
-        except BrokenAdapter:
-            continue
-        yield from _keys(options, path, channel.options if channel else None, document)
+    known = _schema_on(tuple(sys.path))["properties"]
+    for section in SECTIONS:
+        present = asdict(getattr(settings, section))
+        yield from _keys((section,), known[section], present, document)
+    installed = known["channels"]["properties"]
+    of_owner = {**known["owner"]["additionalProperties"], "default": []}
+    of_owner["description"] = known["owner"]["description"]
+    for name in sorted({*installed, *settings.owner}):
+        yield _info(("owner", name), of_owner, settings.owner.get(name, ()), document)
+    for name, schema in installed.items():
+        present = {}
+        if channel := settings.channels.get(name):  # its adapter's settings stand beside the common
+            present = asdict(channel) | (asdict(channel.options) if channel.options else {})
+        yield from _keys(("channels", name), schema, present, document)
 
 
 def _keys(
-    model: type[Checked], path: tuple[str, ...], present: object, document: ConfigDocument
+    path: tuple[str, ...], schema: Json, present: Mapping[str, object], document: ConfigDocument
 ) -> Iterator[KeyInfo]:
-    """The keys of a section; `present` is it, None where it is left out and may not be."""
-    meanings = descriptions(model)
-    for name, one in fields_of(model).items():
-        default = default_of(one)
-        value = default if present is None else getattr(present, name)
-        bare, here = _bare(one.type), (*path, name)
-        of_values = get_args(bare)[1] if get_origin(bare) in (Mapping, dict) else None
-        if isinstance(bare, type) and issubclass(bare, Checked):
-            if name != "options":  # what a channel has beyond all others stands beside it
-                yield from _keys(bare, here, value, document)
-        elif isinstance(of_values, type) and issubclass(of_values, Checked) and value:
-            for inner, entry in value.items():
-                yield from _keys(of_values, (*here, inner), entry, document)
+    """The keys of a section; `present` are the values that it has, the others are the defaults."""
+    for name, one in schema["properties"].items():
+        value, here = present.get(name, one.get("default")), (*path, name)
+        of_values = one.get("additionalProperties") or {}
+        if "properties" in one:
+            inner = asdict(value) if isinstance(value, Struct) else {}
+            yield from _keys(here, one, inner, document)
+        elif "properties" in of_values and isinstance(value, Mapping) and value:
+            for entry, settings in value.items():
+                yield from _keys((*here, entry), of_values, asdict(settings), document)
         else:
-            yield _info(here, one.type, value, default, meanings.get(name, ""), document)
+            yield _info(here, one, value, document)
 
 
-def _info(
-    path: tuple[str, ...],
-    kind: Any,
-    value: object,
-    default: object,
-    description: str,
-    document: ConfigDocument,
-) -> KeyInfo:
+def _info(path: tuple[str, ...], schema: Json, value: object, document: ConfigDocument) -> KeyInfo:
     source, line, variable = "default", 0, ""
     if document.get(path) is not None:
         place = document.place(path)
         source = ENVIRONMENT if place.file == ENVIRONMENT else Path(place.file).name
         line, variable = place.line, place.variable
     return KeyInfo(
-        path, kind_of(kind), shown(value), shown(default), source, line, variable,
-        description, choices_of(kind),
+        path, kind_of(schema), shown(value), schema.get("default"), source, line, variable,
+        schema.get("description", ""), tuple(schema.get("enum", ())),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -28,29 +29,34 @@ SECRETS_FILE = "secrets.env"
 
 
 def load_settings(
-    home: Path | None = None, environ: Mapping[str, str] = os.environ, *, source: Path | None = None
+    home: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    texts: Mapping[str, str] | None = None,
 ) -> Settings:
     """The settings of `home`, which is that of `home_folder(environ)` where none is given.
 
-    The files are read from there, or from `source`; none has to exist. Raises `ConfigError`, one
-    for all problems together.
+    The files are those in there, or `texts` in place of them, by name; none has to exist. Raises
+    `ConfigError`, one for all problems together.
     """
-    return load_with_places(home, environ, source=source)[0]
+    return load_with_places(home, environ, texts=texts)[0]
 
 
 def load_with_places(
-    home: Path | None = None, environ: Mapping[str, str] = os.environ, *, source: Path | None = None
+    home: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    texts: Mapping[str, str] | None = None,
 ) -> tuple[Settings, ConfigDocument]:
     """As `load_settings`, with the document that says where each value was written."""
     home = (home or home_folder(environ)).absolute()
-    source = source or home
-    document = ConfigDocument(str(source / CONFIG_FILE), home)
-    variables = _read_secrets(source / SECRETS_FILE, document)
+    document = ConfigDocument(str(home / CONFIG_FILE), home, texts)
+    variables = _read_secrets(home / SECRETS_FILE, document)
     for name, value in environ.items():
         variables[name] = Variable(value, ConfigPlace(ENVIRONMENT, variable=name))
-    exposed = _read(source / CONFIG_FILE, document)
+    exposed = _read(home / CONFIG_FILE, document)
     document.raise_if_broken()
-    referred = _expand(document, variables, source / SECRETS_FILE)
+    referred = _expand(document, variables, home / SECRETS_FILE)
     _override(document, {name: one for name, one in variables.items() if name not in referred})
     settings = _checked(document)
     if exposed:
@@ -267,21 +273,16 @@ def _completed(settings: Settings) -> Settings:
     """The settings with what sections take from each other."""
     model, memory, http = settings.model, settings.memory, settings.http
     embeddings = completed(memory.embeddings, model.base_url, model.api_key)
-    hosts = (*http.public_hosts, *_webhook_hosts(settings))
+    # Under which platforms call channels.
+    running = [channel.options for channel in settings.channels.values() if channel.enabled]
+    urls = [urlsplit(str(getattr(options, "webhook_url", ""))) for options in running]
+    hosts = (*http.public_hosts, *(url.hostname for url in urls if url.hostname))
     return replace(
         settings,
         model=model.completed(),
         memory=replace(memory, embeddings=embeddings),
         http=replace(http, public_hosts=tuple(dict.fromkeys(hosts))),
     )
-
-
-def _webhook_hosts(settings: Settings) -> tuple[str, ...]:
-    if not settings.channels:
-        return ()
-    from nanobot.config.channels import webhook_hosts
-
-    return webhook_hosts(settings.channels)
 
 
 def _warn_of_literal_secrets(document: ConfigDocument, settings: Settings) -> None:

@@ -1,8 +1,7 @@
 """The configuration for a page in a browser: what there is, what a change would do, and doing it.
 
 Invariants: no secret is sent; what is written is what the plan was made for (its `hash` goes
-along), can be loaded, and widens nothing: such changes are made in the terminal. What all this
-takes is loaded when it is asked for the first time.
+along), can be loaded, and widens nothing: such changes are made in the terminal.
 """
 
 from __future__ import annotations
@@ -10,20 +9,26 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from inspect import cleandoc
 
 from msgspec.structs import replace
 
 from nanobot.channel import Operation
 from nanobot.commands import text_argument
+from nanobot.config.changing import (
+    ConfigEdit,
+    ConfigPlan,
+    ExistingFiles,
+    plan,
+    widens_security,
+    write,
+)
+from nanobot.config.keys import KeyInfo, list_keys
 from nanobot.config.load import load_with_places
 from nanobot.config.settings import SECTIONS, Settings
+from nanobot.config.yamltext import ConfigChange, Setting
 from nanobot.errors import ConfigError, NanobotError
-
-if TYPE_CHECKING:
-    from nanobot.config.changing import ConfigEdit, ConfigPlan
-    from nanobot.config.keys import KeyInfo
-    from nanobot.config.yamltext import ConfigChange, Setting
 
 Request = Mapping[str, object]
 Answered = dict[str, object]
@@ -38,67 +43,45 @@ class ConfigOperations:
         self._home, self._running, self._environ = running.home, running, environ
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
-        return {"config.show": self.show, "config.plan": self.plan, "config.apply": self.apply}
+        """By name, as they are called over the socket; each works in a thread."""
+        work = {"config.show": self._show, "config.plan": self._plan, "config.apply": self._apply}
+        return {name: partial(asyncio.to_thread, operation) for name, operation in work.items()}
 
-    async def show(self, _: Request) -> Answered:
+    def _show(self, _: Request) -> Answered:
         """No arguments. `keys` are all of them, `sections` what they are about; with
         `restart_needed` the files say something else than what runs."""
-        return await asyncio.to_thread(self._show)
-
-    def _show(self) -> Answered:
-        from inspect import cleandoc
-
-        from nanobot.config.changing import ExistingFiles
-        from nanobot.config.keys import list_keys
-
         before = ExistingFiles.read(self._home, self._environ)
         settings, document = load_with_places(self._home, self._environ)
         return {
             "keys": [key_data(one) for one in list_keys(settings, document)],
             "sections": {name: cleandoc(model.__doc__ or "") for name, model in SECTIONS.items()},
             "warnings": list(settings.warnings),
-            "restart_needed": not _same(settings, self._running),
+            "restart_needed": replace(settings, warnings=()) != replace(self._running, warnings=()),
             "hash": before.digest,
         }
 
-    async def plan(self, arguments: Request) -> Answered:
+    def _plan(self, arguments: Request) -> Answered:
         """`changes`: values by key such as `{"agent.on_busy": "queue"}`; null takes a key out.
         What they would do to the files: the `diff` as lines, `errors` that keep them from being
         written, `warnings`, and under `widens_security` the keys that `apply` refuses."""
-        edit = _edit(arguments)
-        planned, digest = await asyncio.to_thread(self._plan, edit)
+        planned, before = self._planned(arguments)
         return {
             "diff": list(planned.lines),
             "errors": [_error(one) for one in planned.errors],
             "warnings": list(planned.warnings),
             "widens_security": list(planned.widening),
-            "hash": digest,
+            "hash": before.digest,
         }
 
-    def _plan(self, edit: ConfigEdit) -> tuple[ConfigPlan, str]:
-        from nanobot.config.changing import ExistingFiles, plan
-
-        before = ExistingFiles.read(self._home, self._environ)
-        return plan(self._home, before, edit), before.digest
-
-    async def apply(self, arguments: Request) -> Answered:
+    def _apply(self, arguments: Request) -> Answered:
         """`changes` as for `plan`, and `expected`, the `hash` that it gave. They count once
         nanobot is started again."""
-        edit = _edit(arguments)
-        planned = await asyncio.to_thread(self._apply, edit, text_argument(arguments, "expected"))
-        changed = [".".join(one.path) for one in planned.edit.changes]
-        return {"changed": changed, "diff": list(planned.lines), "restart_needed": bool(changed)}
-
-    def _apply(self, edit: ConfigEdit, expected: str) -> ConfigPlan:
-        from nanobot.config.changing import ExistingFiles, plan, write
-
-        before = ExistingFiles.read(self._home, self._environ)
+        expected = text_argument(arguments, "expected")
+        planned, before = self._planned(arguments)
         if before.digest != expected:
             raise NanobotError(
                 "the configuration was changed meanwhile", hint="Look at it again, and once more."
             )
-        planned = plan(self._home, before, edit)
         if planned.widening:
             key = planned.widening[0]
             raise NanobotError(
@@ -110,17 +93,20 @@ class ConfigOperations:
             raise NanobotError(f"the configuration would be wrong:\n{said}")
         if planned.edit.changes:
             write(self._home, before, planned.edit)
-        return planned
+        changed = [".".join(one.path) for one in planned.edit.changes]
+        return {"changed": changed, "diff": list(planned.lines), "restart_needed": bool(changed)}
 
-
-def _same(one: Settings, other: Settings) -> bool:
-    return replace(one, warnings=()) == replace(other, warnings=())
+    def _planned(self, arguments: Request) -> tuple[ConfigPlan, ExistingFiles]:
+        changes = arguments.get("changes")
+        if not isinstance(changes, Mapping) or not changes:
+            raise NanobotError("the operation needs values by key in 'changes'")
+        edit = ConfigEdit(tuple(change_of(str(key), value) for key, value in changes.items()))
+        before = ExistingFiles.read(self._home, self._environ)
+        return plan(self._home, before, edit), before
 
 
 def key_data(info: KeyInfo) -> Answered:
     """A key for machines."""
-    from nanobot.config.changing import widens_security
-
     return {
         "key": info.name,
         "type": info.kind,
@@ -139,20 +125,8 @@ def _error(error: ConfigError) -> Answered:
     return {"key": error.key, "line": error.line, "message": error.message, "hint": error.hint}
 
 
-def _edit(arguments: Request) -> ConfigEdit:
-    """Raises `NanobotError`."""
-    from nanobot.config.changing import ConfigEdit
-
-    changes = arguments.get("changes")
-    if not isinstance(changes, Mapping) or not changes:
-        raise NanobotError("the operation needs values by key in 'changes'")
-    return ConfigEdit(tuple(change_of(str(key), value) for key, value in changes.items()))
-
-
 def change_of(key: str, value: object) -> ConfigChange:
     """The change of a dotted key to a value as JSON has it. Raises `NanobotError`."""
-    from nanobot.config.yamltext import ConfigChange
-
     path = tuple(key.split("."))
     if not all(path) or len(path) < 2:
         raise NanobotError(f"{key!r} is not the name of a key", hint="Write it like agent.on_busy.")

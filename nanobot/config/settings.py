@@ -39,12 +39,12 @@ WholeFrom0 = Annotated[int, Meta(ge=0)]
 
 
 def _known_zone(name: str) -> str:
-    from zoneinfo import ZoneInfo, available_timezones  # only where one is set
+    from zoneinfo import available_timezones  # only where one is set
+
+    from nanobot.clock import find_zone
 
     name = name.strip()
-    with suppress(KeyError, OSError, ValueError):
-        if name:
-            ZoneInfo(name)
+    if not name or find_zone(name):
         return name
     near = nearest(name, sorted(available_timezones()))
     hint = f"Did you mean '{near}'?" if near else "Write it like Europe/Berlin."

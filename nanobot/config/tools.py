@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 from urllib.parse import urlsplit
 
 from msgspec import Meta, field
+from msgspec.structs import asdict
 
 from nanobot.config.values import (
     AbsolutePath,
@@ -55,14 +56,7 @@ class ApprovalSettings(Checked, frozen=True):
 
     def by_kind(self) -> Mapping[RiskKind, Approval]:
         """The settings as the gate takes them (`nanobot.tooling.OwnersPolicy`)."""
-        return {
-            "send": self.send,
-            "fetch": self.fetch,
-            "exec": self.exec,
-            "persist": self.persist,
-            "schedule": self.schedule,
-            "mcp": self.mcp,
-        }
+        return cast("Mapping[RiskKind, Approval]", asdict(self))
 
 
 class ExecSettings(Checked, frozen=True):

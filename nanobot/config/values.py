@@ -5,7 +5,7 @@ addresses, keys, counts, durations, variables of programs, folders.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,10 +24,11 @@ class PlainValue(SecretStr):
     """A value among secrets that plainly is none."""
 
 
-def values_within(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
-    """A validated value and every value within, adapters' settings included, each with the way to
-    it from `path`, which is where the value stands."""
-    yield path, value
+def secrets_in(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, SecretStr]]:
+    """Every secret within a validated value, adapters' settings included, each with the way to it
+    from `path`, which is where the value stands."""
+    if isinstance(value, SecretStr) and not isinstance(value, PlainValue):
+        yield path, value
     inner: Iterable[tuple[str | int, object]] = ()
     if isinstance(value, Struct):
         inner = ((name, getattr(value, name)) for name in value.__struct_fields__)
@@ -36,14 +37,7 @@ def values_within(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, 
     elif isinstance(value, tuple | list | set | frozenset):
         inner = enumerate(value)
     for step, item in inner:
-        yield from values_within(item, (*path, step))
-
-
-def secrets_in(value: object) -> Iterator[tuple[KeyPath, SecretStr]]:
-    """Every secret within a validated value, with the way to it."""
-    for path, found in values_within(value):
-        if isinstance(found, SecretStr) and not isinstance(found, PlainValue):
-            yield path, found
+        yield from secrets_in(item, (*path, step))
 
 
 OFFICIAL_API = "https://api.openai.com/v1"
@@ -105,42 +99,40 @@ def _checked_key(secret: SecretStr) -> SecretStr:
     return SecretStr(key)
 
 
-def _parsed_by(parse: Callable[[str], str], message: str, hint: str) -> Check:
-    """A text as `parse` gives it, which is loaded where it is needed and raises `ValueError` or
-    `ToolError` for what is none."""
-
-    def check(text: str) -> str:
-        try:
-            return parse(text.strip())
-        except (ValueError, ToolError) as error:
-            if isinstance(error, InvalidValue):
-                raise
-            raise InvalidValue(message, hint) from None
-
-    return Check(check)
-
-
 def _host(text: str) -> str:
-    from nanobot.security.egress.urls import parse_host
+    from nanobot.security.egress.urls import parse_host  # only where one is set, as below
 
-    return parse_host(text)
+    try:
+        return parse_host(text.strip())
+    except (ValueError, ToolError):
+        hint = "Write it like bot.example.org or 127.0.0.1, without http:// and port."
+        raise InvalidValue("must be a host name or an address alone", hint) from None
 
 
 def _rule(text: str) -> str:
     from nanobot.security.egress.dialling import parse_exceptions
 
-    rule = text.lower()
-    if any(network.prefixlen == 0 for network, _ in parse_exceptions([rule]).networks):
-        raise InvalidValue(
-            "must not allow every address", "Name the hosts or networks that you mean."
-        )
+    rule = text.strip().lower()
+    try:
+        networks = parse_exceptions([rule]).networks
+    except ValueError:
+        message = "must be a host name, an address or a network, perhaps with a port"
+        hint = "Write it like nas.lan, 127.0.0.1:8000, [::1]:8000 or 192.168.1.0/24."
+        raise InvalidValue(message, hint) from None
+    if any(network.prefixlen == 0 for network, _ in networks):
+        hint = "Name the hosts or networks that you mean."
+        raise InvalidValue("must not allow every address", hint)
     return rule
 
 
 def _domain(text: str) -> str:
     from nanobot.security.egress.dialling import parse_domains
 
-    return parse_domains([text])[0]
+    try:
+        return parse_domains([text])[0]
+    except ValueError:
+        hint = "Write it like example.org, which stands for all names below it as well."
+        raise InvalidValue("is not a domain", hint) from None
 
 
 def checked_id(text: str) -> str:
@@ -161,36 +153,15 @@ Url = Annotated[str, Check(_checked_url)]
 ApiKey = Annotated[SecretStr, Check(_checked_key)]
 Name = Annotated[str, Meta(min_length=1)]
 PersonId = Annotated[str, Check(checked_id)]
-HostName = Annotated[
-    str,
-    _parsed_by(
-        _host,
-        "must be a host name or an address alone",
-        "Write it like bot.example.org or 127.0.0.1, without http:// and port.",
-    ),
-]
+HostName = Annotated[str, Check(_host)]
 Count = Annotated[int, Meta(ge=1)]
 Duration = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Megabytes = Annotated[int, Meta(ge=1, le=1_024)]
 ServerUrl = Annotated[str, Check(_checked_server)]
 ProxyUrl = Annotated[SecretStr, Check(_checked_proxy)]
-Domain = Annotated[
-    str,
-    _parsed_by(
-        _domain,
-        "is not a domain",
-        "Write it like example.org, which stands for all names below it as well.",
-    ),
-]
-HostRule = Annotated[
-    str,
-    _parsed_by(
-        _rule,
-        "must be a host name, an address or a network, perhaps with a port",
-        "Write it like nas.lan, 127.0.0.1:8000, [::1]:8000 or 192.168.1.0/24.",
-    ),
-]
+Domain = Annotated[str, Check(_domain)]
+HostRule = Annotated[str, Check(_rule)]
 
 
 def is_official(base_url: str) -> bool:

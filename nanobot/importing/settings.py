@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,11 +18,10 @@ import yaml
 from msgspec import Struct
 
 from nanobot.config.document import ConfigErrors
-from nanobot.config.load import load_settings
+from nanobot.config.load import CONFIG_FILE, SECRETS_FILE, load_settings
 from nanobot.errors import ConfigError, how_to_install
 from nanobot.importing.files import ImportReport
 from nanobot.importing.foreign import OURS, Fields, People, Secrets
-from nanobot.io import write_new
 from nanobot.text import escape_invisible
 
 _SERVERS: Mapping[str, str] = {
@@ -331,7 +329,7 @@ def usable(tree: Tree, secrets: Secrets, report: ImportReport) -> str:
     tree = {name: _legible(value) for name, value in tree.items()}
     while True:
         text = _HEAD + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
-        problems = _problems(text, secrets)
+        problems = _problems(text, secrets, Path(report.target))
         left_out = {path: error for error in problems if (path := _without(tree, error.key))}
         for path, error in left_out.items():
             report.add_change(f"{path} was left out: {_reason(error)}.")
@@ -354,18 +352,15 @@ def _legible(value: object) -> object:
     return value
 
 
-def _problems(text: str, secrets: Secrets) -> tuple[ConfigError, ...]:
+def _problems(text: str, secrets: Secrets, home: Path) -> tuple[ConfigError, ...]:
     """What is wrong with it. Of variables that are set somewhere else, all is well."""
     elsewhere = {name: os.environ.get(name, _ANYTHING) for name in secrets.awaited}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in (("config.yaml", text), ("secrets.env", secrets.as_text())):
-            write_new(Path(folder, name), [content.encode()])
-        try:
-            load_settings(Path(folder), elsewhere)
-        except ConfigErrors as errors:
-            return errors.problems
-        except ConfigError as error:
-            return (error,)
+    try:
+        load_settings(home, elsewhere, texts={CONFIG_FILE: text, SECRETS_FILE: secrets.as_text()})
+    except ConfigErrors as errors:
+        return errors.problems
+    except ConfigError as error:
+        return (error,)
     return ()
 
 

@@ -39,6 +39,7 @@ from nanobot.security.pairing import (
     Key,
     Kind,
     PairingRequest,
+    Peer,
     access_document,
     address,
     age,
@@ -388,15 +389,15 @@ def _key(channel: str, sender: Sender, chat: Chat) -> Key:
     return (channel, "group", chat.id) if chat.is_group else (channel, "person", sender.id)
 
 
-def _by_address(text: str, ones: Collection[PairingRequest | Grant]) -> Key | None:
+def _by_address(text: str, ones: Collection[Peer]) -> Key | None:
     """The one whose address `text` is, exactly or as it is shown."""
     exact = (one.key for one in ones if f"{one.channel}:{one.id}" == text)
     shown = (one.key for one in ones if address(one) == text)
     return next(exact, None) or next(shown, None)
 
 
-def _namesakes(state: AccessState, one: PairingRequest | Grant) -> Iterator[str]:
-    others: dict[Key, PairingRequest | Grant] = {**state.requests, **state.grants}
+def _namesakes(state: AccessState, one: Peer) -> Iterator[str]:
+    others: dict[Key, Peer] = {**state.requests, **state.grants}
     name = lookalike_key(one.name)
     for key, other in others.items():
         if name and key != one.key and lookalike_key(other.name) == name:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 from loguru import logger
@@ -98,13 +99,7 @@ def expire(path: Path, horizon: datetime) -> int:
 def newest_records(path: Path, wanted: Callable[[Record], bool], limit: int) -> tuple[Record, ...]:
     """The last `limit` records of the log at `path` that are `wanted`, the oldest first. Lines that
     cannot be read are left out. Raises `OSError`."""
-    found: list[Record] = []
-    for record in _backwards(path):
-        if len(found) >= limit:
-            break
-        if wanted(record):
-            found.append(record)
-    return tuple(reversed(found))
+    return tuple(islice(filter(wanted, _backwards(path)), limit))[::-1]
 
 
 def _backwards(path: Path) -> Iterator[Record]:

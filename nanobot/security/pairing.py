@@ -38,44 +38,40 @@ _MOST_NAME, _MOST_ID = 40, 200
 _Moment = Annotated[datetime, Meta(tz=True)]
 
 
-class PairingRequest(Struct, frozen=True):
-    """A request to be let in: `code` is what its owner has to be told, empty where none is valid.
-    `chat_id` and `thread_id` are where it was made."""
+class Peer(Struct, frozen=True):
+    """A person or a group."""
 
     channel: str
     kind: Kind
     id: str
     name: str
+
+    @property
+    def key(self) -> Key:
+        """What it is found by."""
+        return self.channel, self.kind, self.id
+
+
+class PairingRequest(Peer, frozen=True):
+    """A request to be let in: `code` is what its owner has to be told, empty where none is valid.
+    `chat_id` and `thread_id` are where it was made."""
+
     chat_id: str
     code: str
     at: _Moment
     thread_id: str = ""
     used: bool = False
 
-    @property
-    def key(self) -> Key:
-        """What it is found by."""
-        return self.channel, self.kind, self.id
-
     def code_seconds(self, now: datetime) -> float:
         """Seconds for which the code still holds; 0 where it does not."""
         return 0.0 if self.used or not self.code else max(0.0, CODE_SECONDS - age(self.at, now))
 
 
-class Grant(Struct, frozen=True):
-    """A person or a group that was let in, and when. An owner is a person."""
+class Grant(Peer, frozen=True):
+    """Somebody who was let in, and when. An owner is a person."""
 
-    channel: str
-    kind: Kind
-    id: str
-    name: str
     since: _Moment
     owner: bool = False
-
-    @property
-    def key(self) -> Key:
-        """What it is found by."""
-        return self.channel, self.kind, self.id
 
 
 class AccessState(Struct, frozen=True):
@@ -128,17 +124,17 @@ def lookalike_key(name: str) -> str:
     return "".join(c for c in letters if c.isalnum())
 
 
-def address(one: PairingRequest | Grant) -> str:
+def address(one: Peer) -> str:
     """What somebody is called in commands: `telegram:7`, on one line whatever the id is."""
     return printable(f"{one.channel}:{one.id}").replace("`", "'")
 
 
-def shell_argument(one: PairingRequest | Grant) -> str:
+def shell_argument(one: Peer) -> str:
     """The address as it is typed into a shell, so that a strange id is nothing but an id there."""
     return shlex.quote(address(one))
 
 
-def label(one: PairingRequest | Grant) -> str:
+def label(one: Peer) -> str:
     """Name and address, for people. Neither can end its code span, so a name cannot pretend to be
     more than a name, and is no Markdown."""
     return f"`{one.name}` (`{address(one)}`)" if one.name else f"`{address(one)}`"

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from nanobot.channel import Operation
@@ -92,7 +94,7 @@ class SkillsService:
 
     def __init__(self, loader: SkillsLoader, clock: Clock) -> None:
         self.loader, self._clock = loader, clock
-        self._changing = asyncio.Lock()
+        self._changing = threading.Lock()
 
     def register(self, registry: CommandRegistry) -> None:
         """Add `/skills [NAME]` to `registry`."""
@@ -101,8 +103,9 @@ class SkillsService:
         )
 
     def table(self) -> Mapping[str, Operation]:
-        """The operations by name, as they are called over the socket: JSON in, JSON out."""
-        return {
+        """The operations by name, as they are called over the socket: JSON in, JSON out; each works
+        in a thread."""
+        work = {
             "skills.list": self._list,
             "skills.show": self._show,
             "skills.file": self._file,
@@ -111,33 +114,31 @@ class SkillsService:
             "skills.package": self._package,
             "skills.install": self._install,
         }
+        return {name: partial(asyncio.to_thread, operation) for name, operation in work.items()}
 
-    async def _all(self) -> tuple[Skill, ...]:
-        return await asyncio.to_thread(self.loader.list)
-
-    async def _find(self, name: str) -> Skill:
-        skill = await asyncio.to_thread(self.loader.find, name)
+    def _find(self, name: str) -> Skill:
+        skill = self.loader.find(name)
         if skill is None:
-            known = ", ".join(dict.fromkeys(one.name for one in await self._all()))
+            known = ", ".join(dict.fromkeys(one.name for one in self.loader.list()))
             raise NanobotError(f"no skill {printable(name)!r}", hint=f"There are: {known}.")
         return skill
 
-    async def _list(self, _: Arguments) -> Data:
+    def _list(self, _: Arguments) -> Data:
         """No arguments."""
-        skills = [line_fields(skill) for skill in await self._all()]
+        skills = [line_fields(skill) for skill in self.loader.list()]
         return {"skills": skills, "trouble": self.loader.state.problem}
 
-    async def _show(self, arguments: Arguments) -> Data:
+    def _show(self, arguments: Arguments) -> Data:
         """`name`."""
-        return fields(await self._find(text_argument(arguments, "name")))
+        return fields(self._find(text_argument(arguments, "name")))
 
-    async def _file(self, arguments: Arguments) -> Data:
+    def _file(self, arguments: Arguments) -> Data:
         """`name`, `file`: of a skill that is enabled or not, for the owner to judge. What cannot be
         seen is written as escapes."""
-        skill = await self._find(text_argument(arguments, "name"))
+        skill = self._find(text_argument(arguments, "name"))
         path = text_argument(arguments, "file")
         try:
-            contents = await asyncio.to_thread(self.loader.contents, skill)
+            contents = self.loader.contents(skill)
         except NotASkill as error:
             raise NanobotError(f"the skill {skill.name} cannot be read: {error}") from error
         if path not in contents:
@@ -153,51 +154,49 @@ class SkillsService:
             "text": escape_invisible(content.decode("utf-8", "replace"))[:MOST_SHOWN],
         }
 
-    async def _enable(self, arguments: Arguments) -> Data:
+    def _enable(self, arguments: Arguments) -> Data:
         """`name`, `digest` of what was shown: let the model have the skill in that form; with
         `everyone` also when it answers others than the owner."""
-        async with self._changing:
-            return await self._enabled(text_argument(arguments, "name"), arguments)
+        with self._changing:
+            return self._enabled(text_argument(arguments, "name"), arguments)
 
-    async def _disable(self, arguments: Arguments) -> Data:
+    def _disable(self, arguments: Arguments) -> Data:
         """`name`: keep the skill from the model."""
-        async with self._changing:
-            name = (await self._find(text_argument(arguments, "name"))).name
-            await asyncio.to_thread(self.loader.change, lambda record: record.disabling(name))
-            return fields(await self._find(name))
+        with self._changing:
+            name = self._find(text_argument(arguments, "name")).name
+            self.loader.change(lambda record: record.disabling(name))
+            return fields(self._find(name))
 
-    async def _package(self, arguments: Arguments) -> Data:
+    def _package(self, arguments: Arguments) -> Data:
         """`path`, absolute: what would be installed, and what is different in it from the skill
         that it would replace."""
-        package, _ = await asyncio.to_thread(package_at, Path(text_argument(arguments, "path")))
-        present = await asyncio.to_thread(self.loader.find, package.name)
-        replaces = present is not None and present.source == "workspace"
-        against = _against(present, package) if present and replaces else []
-        return {**fields(package), "replaces": replaces, "against": against}
+        package, _ = package_at(Path(text_argument(arguments, "path")))
+        present = self._in_workspace(package.name)
+        against = _against(present, package) if present else []
+        return {**fields(package), "replaces": present is not None, "against": against}
 
-    async def _install(self, arguments: Arguments) -> Data:
+    def _install(self, arguments: Arguments) -> Data:
         """`path`, `digest` of what was shown: copy the skill into the workspace, with `replace` in
         the place of another one, and enable it; `everyone` as in `_enable`."""
         path = Path(text_argument(arguments, "path"))
-        async with self._changing:
-            package, contents = await asyncio.to_thread(package_at, path)
+        with self._changing:
+            package, contents = package_at(path)
             if package.digest != text_argument(arguments, "digest"):
                 raise _changed(package.name)
-            if not arguments.get("replace") and await self._is_in_workspace(package.name):
+            if not arguments.get("replace") and self._in_workspace(package.name):
                 raise NanobotError(
                     f"there is a skill {package.name} in the workspace already",
                     hint="Add --replace to put this one in its place.",
                 )
-            target = self.loader.place_of(package.name)
-            await asyncio.to_thread(_install, package, contents, target)
-            return await self._enabled(package.name, arguments)
+            _install(package, contents, self.loader.place_of(package.name))
+            return self._enabled(package.name, arguments)
 
-    async def _is_in_workspace(self, name: str) -> bool:
-        found = await asyncio.to_thread(self.loader.find, name)
-        return found is not None and found.source == "workspace"
+    def _in_workspace(self, name: str) -> Skill | None:
+        found = self.loader.find(name)
+        return found if found and found.source == "workspace" else None
 
-    async def _enabled(self, name: str, arguments: Arguments) -> Data:
-        skill, enabled = await self._find(name), None
+    def _enabled(self, name: str, arguments: Arguments) -> Data:
+        skill, enabled = self._find(name), None
         if skill.status == "broken":
             raise NanobotError(f"the skill {name} cannot be used: {skill.problem}")
         if skill.digest != text_argument(arguments, "digest"):
@@ -206,8 +205,8 @@ class SkillsService:
             files = {file.path: file.digest for file in skill.files}
             now = self._clock.now().isoformat(timespec="seconds")
             enabled = Enabled(files, arguments.get("everyone") is True, now)
-        await asyncio.to_thread(self.loader.change, lambda record: record.enabling(name, enabled))
-        skill = await self._find(name)
+        self.loader.change(lambda record: record.enabling(name, enabled))
+        skill = self._find(name)
         if not skill.enabled:
             raise NanobotError(
                 f"the skill {name} stays off: config.yaml names it under skills.disabled"
@@ -217,12 +216,13 @@ class SkillsService:
     async def _run(self, call: CommandCall) -> Answer:
         words = call.arguments.split()
         if not words or words == ["list"]:
-            return Answer(listing(await self._all(), self.loader.state.problem))
+            skills = await asyncio.to_thread(self.loader.list)
+            return Answer(listing(skills, self.loader.state.problem))
         if words[0] in {"enable", "disable", "install"}:
             return Answer(
                 "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."
             )
-        return Answer(details(await self._find(words[-1])))
+        return Answer(details(await asyncio.to_thread(self._find, words[-1])))
 
 
 def _against(present: Skill, package: Skill) -> list[str]:

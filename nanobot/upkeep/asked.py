@@ -1,15 +1,13 @@
 """The operations `backup.list` and `backup.make`: backups that somebody asks a running nanobot for.
 
 Making one takes as long as the home is large, so it goes on in the background, and `backup.list`
-says how it stands. What packs a home is loaded when it is first needed.
+says how it stands.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from loguru import logger
 
@@ -17,26 +15,14 @@ from nanobot.channel import Operation
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.tasks import Background
-from nanobot.upkeep.snapshot import BackupOperations
-
-if TYPE_CHECKING:
-    from nanobot.upkeep.backups import BackupOrder, MadeBackup
+from nanobot.upkeep.backups import BackupMaker, list_backups
 
 
 class AskedBackups:
-    """Those of `home` in the `configured` folder; `order` says what to make."""
+    """Those that `maker` makes."""
 
-    def __init__(
-        self,
-        home: Path,
-        configured: str,
-        order: Callable[[], BackupOrder],
-        operations: BackupOperations,
-        background: Background,
-        clock: Clock,
-    ) -> None:
-        self._home, self._configured, self._order = home, configured, order
-        self._operations, self._background, self._clock = operations, background, clock
+    def __init__(self, maker: BackupMaker, background: Background, clock: Clock) -> None:
+        self._maker, self._background, self._clock = maker, background, clock
         self._making: asyncio.Task[None] | None = None
         self._problem = ""
 
@@ -47,10 +33,8 @@ class AskedBackups:
     async def listed(self, _: Mapping[str, object]) -> dict[str, object]:
         """The backups in `folder`, the newest first; `making` while one that was asked for is being
         made, `problem` why the last one was not. Raises `NanobotError`."""
-        from nanobot.upkeep.backups import backup_folder, list_backups
-
-        folder = backup_folder(self._home, self._configured)
-        stored, zone = await asyncio.to_thread(list_backups, folder), self._clock.now().tzinfo
+        folder, zone = self._maker.folder, self._clock.now().tzinfo
+        stored = await asyncio.to_thread(list_backups, folder)
         return {
             "folder": str(folder),
             "backups": [
@@ -80,25 +64,7 @@ class AskedBackups:
 
     async def _attempt(self) -> None:
         try:
-            made = await self._make()
-            logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
+            await self._maker.make()
         except NanobotError as error:
             self._problem = f"{error} {error.hint}".strip()
             logger.error("the backup that was asked for could not be made: {}", self._problem)
-
-    async def _make(self) -> MadeBackup:
-        from nanobot.upkeep.backups import (
-            backup_folder,
-            backup_name,
-            exclusive_backup,
-            make_backup,
-        )
-
-        order = self._order()
-        with exclusive_backup(self._home):
-            taken = await self._operations.take()
-            folder = backup_folder(self._home, self._configured)
-            target = folder / backup_name(taken.made_at, order.recipient)
-            return await asyncio.to_thread(
-                make_backup, self._home, taken, target, order, lambda _more, _total: None
-            )

@@ -33,7 +33,6 @@ from nanobot.cron.schedule import Schedule
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked, storage_errors, sync_folder
 from nanobot.tasks import Periodic
-from nanobot.text import expanduser
 from nanobot.upkeep import SNAPSHOT
 from nanobot.upkeep.archive import Progress, encrypting, pack, public_key
 from nanobot.upkeep.contents import (
@@ -91,12 +90,6 @@ class BackupOrder(Struct, frozen=True):
     media: bool = True
     recipient: str = ""
     reserve: int = 0
-
-
-def backup_folder(home: Path, configured: str) -> Path:
-    """Where backups of a home go: the `configured` folder, relative to it, or its own. Raises
-    `NanobotError` for the folder of a user who is not known here."""
-    return home / (expanduser(configured) if configured else BACKUPS)
 
 
 def list_backups(folder: Path) -> list[StoredBackup]:
@@ -228,6 +221,26 @@ def _atomic_target(target: Path) -> Iterator[BinaryIO]:
     sync_folder(target.parent)
 
 
+class BackupMaker(Struct, frozen=True):
+    """Makes backups of `home` in `folder` as `order` says; `operations` take the snapshots."""
+
+    home: Path
+    folder: Path
+    order: BackupOrder
+    operations: BackupOperations
+
+    async def make(self, progress: Progress = lambda *_: None) -> MadeBackup:
+        """Make one. Raises `BackupUnderWay` and other `NanobotError`s."""
+        with exclusive_backup(self.home):
+            taken = await self.operations.take()
+            target = self.folder / backup_name(taken.made_at, self.order.recipient)
+            made = await asyncio.to_thread(
+                make_backup, self.home, taken, target, self.order, progress
+            )
+        logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
+        return made
+
+
 SETTLED = timedelta(minutes=2)
 """How long after a start one that was missed waits: what is in hand goes first."""
 AGAIN = timedelta(hours=1)
@@ -238,25 +251,21 @@ _NOT_REMOVED = "older backups cannot be removed"
 
 
 class BackupRoutine(Periodic):
-    """Makes backups of `home` in `folder` by the `schedule`, and keeps the newest `keep`.
+    """Has `maker` make backups by the `schedule`, and keeps the newest `keep`.
 
     `tell` says something to the owner.
     """
 
     def __init__(
         self,
-        home: Path,
-        folder: Path,
+        maker: BackupMaker,
         schedule: Schedule,
         keep: int,
-        order: BackupOrder,
-        operations: BackupOperations,
         clock: Clock,
         tell: Callable[[str], Awaitable[None]],
     ) -> None:
         super().__init__(clock, _LOOK_SECONDS)
-        self._home, self._folder, self._schedule, self._keep = home, folder, schedule, keep
-        self._order, self._operations, self._tell = order, operations, tell
+        self._maker, self._schedule, self._keep, self._tell = maker, schedule, keep, tell
         self._stopping = threading.Event()
         self._started = clock.now()
         self._not_before = self._started + SETTLED
@@ -282,7 +291,7 @@ class BackupRoutine(Periodic):
         """When the newest one was made, or the first could have been. One from the future was made
         by a clock that was wrong."""
         try:
-            stored = await asyncio.to_thread(list_backups, self._folder)
+            stored = await asyncio.to_thread(list_backups, self._maker.folder)
         except NanobotError:  # making one says what is wrong
             stored = []
         made = (one.made_at for one in stored if one.made_at <= now)
@@ -291,10 +300,9 @@ class BackupRoutine(Periodic):
     async def _attempt(self) -> None:
         what = _NOT_MADE
         try:
-            made = await self._make()
-            logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
+            made = await self._maker.make(self._go_on)
             what = _NOT_REMOVED
-            await asyncio.to_thread(prune_backups, self._folder, self._keep, made.path)
+            await asyncio.to_thread(prune_backups, self._maker.folder, self._keep, made.path)
             self.problem = ""
         except BackupUnderWay:  # by a person: it may be all that is wanted
             self._not_before = self._clock.now() + SETTLED
@@ -306,14 +314,6 @@ class BackupRoutine(Periodic):
             if is_new:
                 await self._tell(f"{self.problem[:1].upper()}{self.problem[1:]}")
 
-    async def _make(self) -> MadeBackup:
-        def go_on(_more: int, _total: int) -> None:
-            if self._stopping.is_set():
-                raise NanobotError("nanobot is stopping")
-
-        with exclusive_backup(self._home):
-            taken = await self._operations.take()
-            target = self._folder / backup_name(taken.made_at, self._order.recipient)
-            return await asyncio.to_thread(
-                make_backup, self._home, taken, target, self._order, go_on
-            )
+    def _go_on(self, _more: int, _total: int) -> None:
+        if self._stopping.is_set():
+            raise NanobotError("nanobot is stopping")

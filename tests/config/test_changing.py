@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nanobot.config.changing import ELSEWHERE, ExistingFiles, widens_security
-from nanobot.config.keys import type_at
+from nanobot.config.keys import schema_at
 from nanobot.config.load import load_settings
 from nanobot.config.operations import ConfigOperations
 from nanobot.errors import NanobotError
@@ -193,7 +193,7 @@ def test_a_whole_section_is_no_way_around_that(page: Page, change: dict[str, obj
 
 
 def test_what_a_page_may_change_are_keys_or_sections_that_exist() -> None:
-    assert [key for key in ELSEWHERE if type_at(key) is None] == []
+    assert [key for key in ELSEWHERE if schema_at(key) is None] == []
     assert not widens_security(("agent", "on_busy"))
     assert widens_security(("model",))
 

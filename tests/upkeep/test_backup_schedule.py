@@ -14,7 +14,13 @@ import pytest
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.cron.schedule import parse
 from nanobot.testing import FakeClock
-from nanobot.upkeep.backups import BackupOrder, BackupRoutine, exclusive_backup, list_backups
+from nanobot.upkeep.backups import (
+    BackupMaker,
+    BackupOrder,
+    BackupRoutine,
+    exclusive_backup,
+    list_backups,
+)
 from nanobot.upkeep.snapshot import BackupOperations, Snapshot
 from tests.upkeep.homes import made_home, write
 
@@ -52,7 +58,8 @@ async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[Ho
 
     operations = BackupOperations(home, journal, clock, live=True)
     schedule = parse("30 * * * *")
-    routine = BackupRoutine(home, folder, schedule, 2, BackupOrder(), operations, clock, tell)
+    maker = BackupMaker(home, folder, BackupOrder(), operations)
+    routine = BackupRoutine(maker, schedule, 2, clock, tell)
     running = asyncio.ensure_future(routine.run_forever())
     try:
         yield Hours(clock, folder, routine, told)
