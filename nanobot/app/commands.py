@@ -23,7 +23,7 @@ from nanobot.app.base import Base, Models, model_name
 from nanobot.app.looking import Looking
 from nanobot.app.memory import MemoryParts
 from nanobot.app.recording import recorded
-from nanobot.app.services import Agent, Platforms, Upkeep, heartbeat_operations
+from nanobot.app.services import Agent, Platforms, Upkeep, heartbeat_operation
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.channel import Operation
@@ -62,7 +62,7 @@ def build_operations(
         **pairing.table(),
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
-        **heartbeat_operations(base, memory).table(),
+        "heartbeat.show": heartbeat_operation(base, memory),
         **toolbox.helpers.table(),
         **toolbox.mcp.table(),
         **toolbox.approving.table(),

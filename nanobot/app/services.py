@@ -21,8 +21,9 @@ from nanobot.agent.turn_state import AgentParts
 from nanobot.app.base import Base, Models, about, prices
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
+from nanobot.channel import Operation
 from nanobot.config.settings import Settings
-from nanobot.cron.heartbeat import ActiveHours, Heartbeat, HeartbeatOperations
+from nanobot.cron.heartbeat import ActiveHours, Heartbeat, show_heartbeat
 from nanobot.cron.schedule import parse
 from nanobot.errors import StorageError
 from nanobot.gateway.channels import HostParts, SenderRateLimit, Supervisor
@@ -208,11 +209,12 @@ def build_schedules(base: Base, memory: MemoryParts, toolbox: Toolbox) -> Iterat
         )
 
 
-def heartbeat_operations(base: Base, memory: MemoryParts) -> HeartbeatOperations:
+def heartbeat_operation(base: Base, memory: MemoryParts) -> Operation:
     """What the owner sees of the heartbeat, whether it beats or not."""
     wanted = base.settings.heartbeat
+    read, template = _heartbeat_text(memory)
     hours = ActiveHours(*wanted.hours)
-    return HeartbeatOperations(*_heartbeat_text(memory), base.clock, wanted.interval, hours)
+    return partial(show_heartbeat, read, template, base.clock, wanted.interval, hours)
 
 
 def _heartbeat_text(memory: MemoryParts) -> tuple[Callable[[], str], str]:

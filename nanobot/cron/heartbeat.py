@@ -16,7 +16,6 @@ from datetime import UTC, datetime, time, timedelta
 from msgspec import Struct
 
 from nanobot.bus.events import NANOBOT, InboundMessage
-from nanobot.channel import Operation
 from nanobot.clock import Clock
 from nanobot.cron.job import SMALL_STEP, address_of, moment_text
 from nanobot.messages import SILENT
@@ -128,45 +127,35 @@ class Heartbeat(Periodic):
         )
 
 
-class HeartbeatOperations:
-    """The operation `heartbeat.show`; the arguments are as in `Heartbeat`, `every` is None where it
-    is off."""
+async def show_heartbeat(
+    read: Callable[[], str],
+    template: str,
+    clock: Clock,
+    every: timedelta | None,
+    hours: ActiveHours,
+    _: Mapping[str, object],
+) -> dict[str, object]:
+    """The operation `heartbeat.show`; `every` is None where it is off, and the rest as in
+    `Heartbeat`.
 
-    def __init__(
-        self,
-        read: Callable[[], str],
-        template: str,
-        clock: Clock,
-        every: timedelta | None,
-        hours: ActiveHours,
-    ) -> None:
-        self._read, self._template, self._clock = read, template, clock
-        self._every, self._hours = every, hours
-
-    def table(self) -> Mapping[str, Operation]:
-        """By name, as it is called over the socket."""
-        return {"heartbeat.show": self.show}
-
-    async def show(self, _: Mapping[str, object]) -> dict[str, object]:
-        """Whether it is `on`, every how many `seconds`, when the `next` beat is due within the
-        hours `start` to `end`, the `text` of HEARTBEAT.md and whether that `asks` for anything.
-        What was done stands in the conversation `session`."""
-        text, now = await asyncio.to_thread(self._read), self._clock.now()
-        following = None
-        if self._every is not None:
-            following = last_beat(now, self._every).astimezone(now.tzinfo) + self._every
-            if not self._hours.cover(following):
-                start = following.replace(
-                    hour=self._hours.start.hour, minute=self._hours.start.minute, second=0
-                )
-                following = start if start >= following else start + timedelta(days=1)
-        return {
-            "on": self._every is not None,
-            "seconds": int(self._every.total_seconds()) if self._every else 0,
-            "start": self._hours.start.isoformat("minutes"),
-            "end": self._hours.end.isoformat("minutes"),
-            "next": following.isoformat(timespec="minutes") if following else None,
-            "text": text[:MOST_TEXT],
-            "asks": has_tasks(text, self._template),
-            "session": SESSION,
-        }
+    Whether it is `on`, every how many `seconds`, when the `next` beat is due within the hours
+    `start` to `end`, the `text` of HEARTBEAT.md and whether that `asks` for anything. What was done
+    stands in the conversation `session`.
+    """
+    text, now = await asyncio.to_thread(read), clock.now()
+    following = None
+    if every is not None:
+        following = last_beat(now, every).astimezone(now.tzinfo) + every
+        if not hours.cover(following):
+            start = following.replace(hour=hours.start.hour, minute=hours.start.minute, second=0)
+            following = start if start >= following else start + timedelta(days=1)
+    return {
+        "on": every is not None,
+        "seconds": int(every.total_seconds()) if every else 0,
+        "start": hours.start.isoformat("minutes"),
+        "end": hours.end.isoformat("minutes"),
+        "next": following.isoformat(timespec="minutes") if following else None,
+        "text": text[:MOST_TEXT],
+        "asks": has_tasks(text, template),
+        "session": SESSION,
+    }
