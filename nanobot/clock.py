@@ -7,7 +7,7 @@ import asyncio
 import os
 import time
 from collections.abc import Coroutine, Mapping
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from zoneinfo import ZoneInfo
@@ -64,35 +64,21 @@ class Clock(Protocol):
         ...
 
 
-_QUARTER = 900.0
-"""Seconds for which a zone's offset holds at least: offsets change at quarters of an hour."""
-
-
 class SystemClock:
     """The real one. `zone` is an IANA name; empty means the system's zone, as it is now."""
 
     def __init__(self, zone: str = "") -> None:
         self._zone = ZoneInfo(zone) if zone else system_zone(os.environ)
-        self._local: tuple[float, tzinfo] = (-1.0, UTC)
 
     def now(self) -> datetime:
-        stamp = time.time()
-        return datetime.fromtimestamp(stamp, self._zone or self._local_zone(stamp))
+        moment = datetime.fromtimestamp(time.time(), self._zone or UTC)
+        return moment if self._zone else moment.astimezone()  # as the C library has it
 
     def monotonic(self) -> float:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-    def _local_zone(self, stamp: float) -> tzinfo:
-        """The system's offset now, where its rules are not to be had; asking the C library each
-        time is slow."""
-        quarter = stamp // _QUARTER
-        if self._local[0] != quarter:
-            offset = timedelta(seconds=time.localtime(stamp).tm_gmtoff)
-            self._local = (quarter, timezone(offset))
-        return self._local[1]
 
 
 def pause_after(failures: int, first: float, longest: float) -> float:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from loguru import logger
-from msgspec import Struct
+from msgspec import Struct, ValidationError
 
 from nanobot.errors import StorageError, WriteConflict
 
@@ -83,8 +83,8 @@ class Document(Generic[T]):
     """The document `name`, which need not be stored: then it is `empty`.
 
     Invariant: a document that cannot be read in every detail is not used. It is set aside, never
-    written over, and one error says so. `decode` raises `InvalidDocument`. `advice` tells the owner
-    what to do then.
+    written over, and one error says so. `decode` raises `InvalidDocument` or `ValidationError`.
+    `advice` tells the owner what to do then.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Document(Generic[T]):
             try:
                 self._value = self._decode(stored.content) if stored else self._empty
                 self._revision = revision
-            except (InvalidDocument, RecursionError) as error:
+            except (InvalidDocument, ValidationError, RecursionError) as error:
                 self._revision = revision
                 self._set_aside(str(error) or "it is nested too deeply")
             return self._value

@@ -180,10 +180,8 @@ def plan(home: Path, before: ExistingFiles, edit: ConfigEdit) -> ConfigPlan:
     widening = [".".join(one.path) for one in edit.changes if widens_security(one.path)]
     try:
         new = load_changed(home, before, edit)
-    except ConfigErrors as several:
-        return ConfigPlan(edit, lines, several.problems, widening=widening)
-    except ConfigError as one:
-        return ConfigPlan(edit, lines, (one,), widening=widening)
+    except ConfigErrors as errors:
+        return ConfigPlan(edit, lines, errors.problems, widening=widening)
     warnings = [*_overridden(edit, before), *_new_warnings(home, before, new)]
     return ConfigPlan(edit, lines, (), warnings, widening)
 

@@ -44,7 +44,7 @@ class ConfigPlace(Struct, frozen=True):
 
 
 class ConfigErrors(ConfigError):
-    """Several problems. File, line, key and hint are the first one's; the text lists them all."""
+    """All that is wrong. File, line, key and hint are the first one's; the text lists it all."""
 
     def __init__(self, problems: Sequence[ConfigError]) -> None:
         first = problems[0]
@@ -168,11 +168,8 @@ class ConfigDocument:
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
-        """Raise `ConfigError` for all problems, those of files first, if there are any."""
-        problems = sorted(self._problems.values(), key=_reading_order)
-        if len(problems) == 1:
-            raise problems[0]
-        if problems:
+        """Raise `ConfigErrors` for all problems, those of files first, if there are any."""
+        if problems := sorted(self._problems.values(), key=_reading_order):
             raise ConfigErrors(problems)
 
 

@@ -197,15 +197,12 @@ def edited(text: str, changes: Iterable[ConfigChange]) -> str:
     `CannotEdit` is raised. Only block style is written."""
     for change in changes:
         wanted = _document(text)
-        if change.value is None:
-            if not _took_out(wanted.values, change.path):
-                continue
-            text = _removed(text, change)
-        else:
-            wanted.override(change.path, change.as_read(), ConfigPlace("config.yaml"))
-            text = _changed(text, change)
+        if change.value is None and wanted.get(change.path) is None:
+            continue
+        wanted.override(change.path, change.as_read(), ConfigPlace("config.yaml"))
+        text = _removed(text, change) if change.value is None else _changed(text, change)
         try:
-            is_so = _document(text).values == wanted.values
+            is_so = _said(_document(text).values) == _said(wanted.values)
         except ConfigError:  # of our making: the text was valid before
             is_so = False
         if not is_so:
@@ -273,22 +270,12 @@ def _changed(text: str, change: ConfigChange) -> str:
     return _replaced(text, name, node, change)
 
 
-def _took_out(values: dict[str, Value], path: Sequence[str]) -> bool:
-    """Whether there was something at `path`. It is gone; a section that held nothing else is a key
-    without a value."""
-    for key in path[:-2]:
-        inner = values.get(key)
-        if not isinstance(inner, dict):
-            return False
-        values = inner
-    *outer, last = path[-2:]
-    section = values.get(outer[0]) if outer else values
-    if not isinstance(section, dict) or last not in section:
-        return False
-    del section[last]
-    if outer and not section:
-        values[outer[0]] = None
-    return True
+def _said(value: Value) -> Value:
+    """A value less what says nothing in it: keys without a value, and sections of such keys."""
+    if not isinstance(value, dict):
+        return value
+    inner = {key: said for key, item in value.items() if (said := _said(item)) is not None}
+    return inner or None
 
 
 def _removed(text: str, change: ConfigChange) -> str:

@@ -83,8 +83,7 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """The texts and whole numbers in a list."""
-        value = self.get(name)
-        items = value if isinstance(value, list) else []
+        items = self.items(name)
         kept = (i for i in items if isinstance(i, str | int) and not isinstance(i, bool))
         return tuple(text for item in kept if (text := str(item).strip()))
 

@@ -359,8 +359,6 @@ def _problems(text: str, secrets: Secrets, home: Path) -> tuple[ConfigError, ...
         load_settings(home, elsewhere, texts={CONFIG_FILE: text, SECRETS_FILE: secrets.as_text()})
     except ConfigErrors as errors:
         return errors.problems
-    except ConfigError as error:
-        return (error,)
     return ()
 
 

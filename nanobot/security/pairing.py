@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, ValidationError, convert, field
+from msgspec import Meta, Struct, convert, field
 from msgspec.structs import asdict, replace
 
 from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
@@ -189,11 +189,8 @@ def _encoded(state: AccessState) -> bytes:
 
 
 def _decoded(content: bytes) -> AccessState:
-    """Raises `InvalidDocument`."""
-    try:
-        file = convert(versioned_object(content, VERSION), _File)
-    except ValidationError as error:
-        raise InvalidDocument(str(error)) from error
+    """Raises `InvalidDocument` and `ValidationError`."""
+    file = convert(versioned_object(content, VERSION), _File)
     ids = [one.id for one in file.approved] + [one.id for one in file.requests]
     if not all(map(usable_id, ids)):
         raise InvalidDocument("an entry has an id that nobody can have")

@@ -22,7 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from loguru import logger
-from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
@@ -115,11 +115,8 @@ def _encoded(record: SkillRecord) -> bytes:
 
 
 def _decoded(content: bytes) -> SkillRecord:
-    """Raises `InvalidDocument`."""
-    try:
-        record = convert(versioned_object(content, _VERSION), SkillRecord)
-    except ValidationError as error:
-        raise InvalidDocument(f"it is not as it was written: {error}") from error
+    """Raises `InvalidDocument` and `ValidationError`."""
+    record = convert(versioned_object(content, _VERSION), SkillRecord)
     for name in (*record.enabled, *record.disabled):
         if not is_skill_name(name):
             raise InvalidDocument(f"{name!r:.40} is not a name for a skill")

@@ -247,17 +247,13 @@ def _changed(name: str) -> NanobotError:
 
 def line_fields(skill: Skill) -> Data:
     """What a list shows of a skill, as data for machines."""
-    header = skill.header
+    header, same = skill.header, ("name", "source", "status", "available", "everyone")
     return {
-        "name": skill.name,
-        "source": skill.source,
-        "status": skill.status,
+        **{name: getattr(skill, name) for name in same},
         "description": escape_invisible(header.description),
-        "available": skill.available,
         "missing": list(skill.missing),
         "install": list(header.install[:1]) if skill.missing else [],
         "always": header.always,
-        "everyone": skill.everyone,
         "triggers": list(header.triggers),
         "note": note(skill),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -36,10 +37,11 @@ _NUMBERS = {
 """Calls as new as these have one number on every machine."""
 
 
-def call(name: str, *arguments: int | bytes | ctypes.Structure | None) -> int:
-    """Make a system call. Structures are passed by their address. Raises `OSError`."""
+def call(name: str, *arguments: int | bytes | None) -> int:
+    """Make a system call. Texts and structures are bytes, passed by their address. Raises
+    `OSError`."""
     number = _CAPSET[os.uname().machine] if name == "capset" else _NUMBERS[name]
-    passed = [_passed(argument) for argument in arguments]
+    passed = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
     return _checked(_libc.syscall(ctypes.c_long(number), *passed), name)
 
 
@@ -81,18 +83,6 @@ def _checked(result: int, what: str) -> int:
     return result
 
 
-def _passed(argument: int | bytes | ctypes.Structure | None) -> object:
-    if isinstance(argument, int):
-        return ctypes.c_long(argument)
-    if isinstance(argument, bytes):
-        return ctypes.c_char_p(argument)
-    return ctypes.c_void_p(None) if argument is None else ctypes.byref(argument)
-
-
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
 _NO_LINKS, _BENEATH = 0x04, 0x08
 _NAMES_AT_ONCE = 15
 """So many names of the greatest length are one path that the kernel takes."""
@@ -105,10 +95,10 @@ def opened(root: int, path: str, flags: int = os.O_PATH) -> int:
     for start in range(0, len(names), _NAMES_AT_ONCE):
         is_last = start + _NAMES_AT_ONCE >= len(names)
         wanted = (flags if is_last else os.O_PATH) | os.O_NOFOLLOW | os.O_CLOEXEC
-        how = _How(flags=wanted, resolve=_NO_LINKS | _BENEATH)
+        how = struct.pack("=3Q", wanted, 0, _NO_LINKS | _BENEATH)  # open_how
         piece = os.fsencode("/".join(names[start : start + _NAMES_AT_ONCE]))
         try:
-            inner = call("openat2", descriptor, piece, how, ctypes.sizeof(how))
+            inner = call("openat2", descriptor, piece, how, len(how))
         finally:
             os.close(descriptor)
         descriptor = inner

@@ -10,12 +10,12 @@ left out: folders above it are granted entry by entry, and can take no new ones.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import resource
 import signal
 import stat
+import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
@@ -125,15 +125,6 @@ _READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS = 0x1, 0x2, 0x4, 0x8
 _HERE = -100
 
 
-class _Attributes(ctypes.Structure):
-    _fields_ = (
-        ("set", ctypes.c_uint64),
-        ("clear", ctypes.c_uint64),
-        ("propagation", ctypes.c_uint64),
-        ("user_namespace", ctypes.c_uint64),
-    )
-
-
 def _hold(tree: str, layout: Layout) -> None:
     """Hold fast what the layout says. Raises `ConfineRefused` and `OSError`."""
     with closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
@@ -177,9 +168,9 @@ def _clone_onto(source: int, target: int, attributes: int) -> None:
 
 def _restrict(folder: int, path: bytes, attributes: int) -> None:
     """Set these attributes of what is mounted there, and of all that is mounted below."""
-    wanted = _Attributes(set=attributes)
+    wanted = struct.pack("=4Q", attributes, 0, 0, 0)  # mount_attr
     flags = _EMPTY_PATH | _RECURSIVE
-    kernel.call("mount_setattr", folder, path, flags, wanted, ctypes.sizeof(wanted))
+    kernel.call("mount_setattr", folder, path, flags, wanted, len(wanted))
 
 
 def _move(tree: int, target: int) -> None:
@@ -191,14 +182,6 @@ _OPEN_FILES = 4_096
 _CAPABILITY_VERSION = 0x20080522
 _HIGHEST_CAPABILITY = 63
 _NICE = 5
-
-
-class _CapabilityHeader(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int32))
-
-
-class _CapabilitySets(ctypes.Structure):
-    _fields_ = (("words", ctypes.c_uint32 * 6),)
 
 
 def _give_up_capabilities() -> None:
@@ -214,7 +197,8 @@ def _give_up_capabilities() -> None:
         except OSError:
             if os.geteuid() == 0 and _bounded_by(capability):
                 raise ConfineRefused("capabilities cannot be given up here") from None
-    kernel.call("capset", _CapabilityHeader(version=_CAPABILITY_VERSION), _CapabilitySets())
+    header, nothing = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
+    kernel.call("capset", header, nothing)
 
 
 def _bounded_by(capability: int) -> bool:
@@ -274,19 +258,6 @@ _RIGHTS = {3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _LOOK = _EXECUTE | _READ | _LIST
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _USE_DEVICES
 _NETWORK, _SCOPES = 0b11, 0b11
-
-
-class _Ruleset(ctypes.Structure):
-    _fields_ = (
-        ("files", ctypes.c_uint64),
-        ("network", ctypes.c_uint64),
-        ("scopes", ctypes.c_uint64),
-    )
-
-
-class _Beneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("rights", ctypes.c_uint64), ("folder", ctypes.c_int32))
 
 
 def landlock_version() -> int:
@@ -349,13 +320,9 @@ class Grants:
         if problem := landlock_lack(self.version):
             raise ConfineRefused(problem)
         self._all = _RIGHTS[max(known for known in _RIGHTS if known <= self.version)]
-        ruleset = _Ruleset(
-            files=self._all,
-            network=_NETWORK if self.version >= 4 else 0,
-            scopes=_SCOPES if self.version >= 6 else 0,
-        )
-        size = 8 if self.version < 4 else 16 if self.version < 6 else 24
-        self._ruleset = kernel.call("landlock_create_ruleset", ruleset, size, 0)
+        words = 1 if self.version < 4 else 2 if self.version < 6 else 3
+        ruleset = struct.pack(f"={words}Q", *(self._all, _NETWORK, _SCOPES)[:words])
+        self._ruleset = kernel.call("landlock_create_ruleset", ruleset, len(ruleset), 0)
 
     def readable(self, paths: Iterable[str]) -> None:
         """Grant to read and to execute these and all below them, as far as they exist."""
@@ -410,7 +377,7 @@ class Grants:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _OF_FILES
         try:
-            beneath = _Beneath(rights=rights & self._all, folder=descriptor)
+            beneath = struct.pack("=Qi", rights & self._all, descriptor)
             kernel.call("landlock_add_rule", self._ruleset, 1, beneath, 0)
         except OSError as error:
             if error.errno != errno.EBADFD:
