@@ -7,16 +7,29 @@ overtaken by commands, except by those that are `ordered`, because they change i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct
 
 from nanobot.bus.events import Button, InboundMessage
+from nanobot.channel import Operation
 from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED
 from nanobot.session.session import Session
 from nanobot.text import close_matches
+
+
+def in_threads(
+    work: Mapping[str, Callable[[Mapping[str, object]], object]],
+) -> dict[str, Operation]:
+    """Operations by name, each of which is done in a thread because it blocks."""
+
+    def operation(work: Callable[[Mapping[str, object]], object]) -> Operation:
+        return lambda arguments: asyncio.to_thread(work, arguments)
+
+    return {name: operation(one) for name, one in work.items()}
 
 
 def text_argument(arguments: Mapping[str, object], key: str) -> str:

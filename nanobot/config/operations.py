@@ -6,16 +6,14 @@ along), can be loaded, and widens nothing: such changes are made in the terminal
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
-from functools import partial
 from inspect import cleandoc
 
 from msgspec.structs import replace
 
 from nanobot.channel import Operation
-from nanobot.commands import text_argument
+from nanobot.commands import in_threads, text_argument
 from nanobot.config.changing import (
     ConfigEdit,
     ConfigPlan,
@@ -44,8 +42,9 @@ class ConfigOperations:
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket; each works in a thread."""
-        work = {"config.show": self._show, "config.plan": self._plan, "config.apply": self._apply}
-        return {name: partial(asyncio.to_thread, operation) for name, operation in work.items()}
+        return in_threads(
+            {"config.show": self._show, "config.plan": self._plan, "config.apply": self._apply}
+        )
 
     def _show(self, _: Request) -> Answered:
         """No arguments. `keys` are all of them, `sections` what they are about; with

@@ -197,7 +197,7 @@ def edited(text: str, changes: Iterable[ConfigChange]) -> str:
     `CannotEdit` is raised. Only block style is written."""
     for change in changes:
         wanted = _document(text)
-        if change.value is None and wanted.get(change.path) is None:
+        if change.value is None and change.path not in wanted.places:
             continue
         wanted.override(change.path, change.as_read(), ConfigPlace("config.yaml"))
         text = _removed(text, change) if change.value is None else _changed(text, change)
@@ -274,8 +274,8 @@ def _said(value: Value) -> Value:
     """A value less what says nothing in it: keys without a value, and sections of such keys."""
     if not isinstance(value, dict):
         return value
-    inner = {key: said for key, item in value.items() if (said := _said(item)) is not None}
-    return inner or None
+    inner: dict[str, Value] = {key: _said(item) for key, item in value.items()}
+    return {key: said for key, said in inner.items() if said is not None} or None
 
 
 def _removed(text: str, change: ConfigChange) -> str:

@@ -14,12 +14,18 @@ import asyncio
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from nanobot.channel import Operation
 from nanobot.clock import Clock
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
+from nanobot.commands import (
+    Answer,
+    Command,
+    CommandCall,
+    CommandRegistry,
+    in_threads,
+    text_argument,
+)
 from nanobot.errors import NanobotError
 from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (
@@ -105,16 +111,17 @@ class SkillsService:
     def table(self) -> Mapping[str, Operation]:
         """The operations by name, as they are called over the socket: JSON in, JSON out; each works
         in a thread."""
-        work = {
-            "skills.list": self._list,
-            "skills.show": self._show,
-            "skills.file": self._file,
-            "skills.enable": self._enable,
-            "skills.disable": self._disable,
-            "skills.package": self._package,
-            "skills.install": self._install,
-        }
-        return {name: partial(asyncio.to_thread, operation) for name, operation in work.items()}
+        return in_threads(
+            {
+                "skills.list": self._list,
+                "skills.show": self._show,
+                "skills.file": self._file,
+                "skills.enable": self._enable,
+                "skills.disable": self._disable,
+                "skills.package": self._package,
+                "skills.install": self._install,
+            }
+        )
 
     def _find(self, name: str) -> Skill:
         skill = self.loader.find(name)
