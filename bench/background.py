@@ -124,9 +124,7 @@ class Work:
         environ = {"NANOBOT_MEMORY__WINDOW": "100"}
         self._base = base = Base(load_settings(home, environ), None, (), admit_everyone=True)
         models = Models(base, Instant(), Learner())
-        self._memory = memory = MemoryParts(
-            base.settings, base.stores, models.learner, base.clock, base.scopes
-        )
+        self._memory = memory = MemoryParts(base, models.learner)
         self._owner = memory.memories.of(OWNER)
         toolbox = Toolbox(base, models, memory, ())
         self._agent = Agent(base, models, memory, toolbox, Hooks(base.screen, ()))

@@ -11,13 +11,12 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from random import Random
 
 from dulwich.object_store import iter_tree_contents
 from dulwich.objects import Commit
 from dulwich.repo import Repo
 
-from nanobot.app.base import Stores, build_access, build_provider, build_scopes
+from nanobot.app.base import Base, Models
 from nanobot.app.memory import MemoryParts
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
@@ -27,6 +26,7 @@ from nanobot.memory.version import CommitMessage
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.records import Mark, Metadata, decode
+from nanobot.testing.channel import FakeChannel
 
 KEY = "wire:1"
 OLD = 2010
@@ -186,11 +186,8 @@ def _of_the_versions(home: Path) -> Iterator[str]:
 
 async def _of_the_index(home: Path) -> list[str]:
     """The index as it grew holds what one made anew holds."""
-    settings, clock = load_settings(home, {}), SystemClock()
-    stores = Stores(settings, clock)
-    provider = build_provider(settings.model, clock, Random(1))
-    access = build_access(settings, stores.journal.state, clock, ("wire",))
-    memory = MemoryParts(settings, stores, provider, clock, build_scopes(settings, access))
+    base = Base(load_settings(home, {}), None, (FakeChannel("wire"),), admit_everyone=True)
+    memory = MemoryParts(base, Models(base, None, None).learner)
     try:
         await memory.index.refresh()
         grown = _passages(home)

@@ -4,7 +4,9 @@ channels and who may talk on them."""
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Protocol
@@ -15,8 +17,8 @@ import nanobot
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
 from nanobot.agent.session_queue import Lanes, Screen
-from nanobot.app.voice import Voice
-from nanobot.bus.events import API, PULLED
+from nanobot.app.voice import Voice, endpoint_of
+from nanobot.bus.events import API, PULLED, InboundMessage
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.state import StateStore
@@ -59,7 +61,6 @@ from nanobot_web.channel import WebChannel
 from nanobot_web.settings import WebSettings
 
 if TYPE_CHECKING:
-    from nanobot.app.team import Team
     from nanobot.team.journal import PostgresJournal
     from nanobot.validation import SecretStr
 
@@ -166,11 +167,8 @@ def build_embedder(settings: Settings, clock: Clock, worker: VectorWorker) -> Em
     if not chosen.model:
         return None
     from nanobot.providers.embeddings import OpenAIEmbedder
-    from nanobot.providers.endpoint import Endpoint
 
-    key = chosen.api_key.get_secret_value().strip()
-    endpoint = Endpoint(chosen.base_url, chosen.model, key, settings="memory.embeddings")
-    return OpenAIEmbedder(endpoint, clock)
+    return OpenAIEmbedder(endpoint_of(chosen, "memory.embeddings"), clock)
 
 
 def model_name(model: ModelSettings) -> str:
@@ -247,10 +245,19 @@ def build_scopes(settings: Settings, access: Access) -> Scopes:
     return Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
 
 
+def scope_of(scopes: Scopes, sessions: SessionManager, message: InboundMessage) -> str:
+    """Whose memory a message is answered with. Blocks for a file of the conversation, where it
+    depends on that."""
+    key = message.session_key
+    metadata = sessions.metadata_of(key) if message.session_override else {}
+    return scopes.of_message(message, key, metadata)
+
+
 class Base:
     """What all else is built on. `outlets` are the channels by name, the terminal (`cli`) among
     them; `known` are the chats in which the agent can speak up at any time, `processes` the
-    commands that run. `awaited_background` owns what is finished before a command that hosts the
+    commands that run; `worker` is the name of this worker, empty without a team.
+    `awaited_background` owns what is finished before a command that hosts the
     gateway ends: mostly what memory is given. Without `has_channels` those of the settings are not
     loaded. Raises `NanobotError` where the home or a channel cannot be used."""
 
@@ -275,10 +282,13 @@ class Base:
         everyone = tuple(self.outlets) if admit_everyone else (cli.name,)
         self.access = build_access(settings, stores.journal.state, clock, everyone)
         self.scopes = scopes = build_scopes(settings, self.access)
+        self.worker = ""
+        if not isinstance(stores.journal, SqliteJournal):
+            self.worker = settings.team.name or socket.gethostname()
+            stores.journal.scope_of = partial(scope_of, scopes, stores.sessions)
         self.commands = CommandRegistry(is_owner=scopes.is_owner)
         self.bus = MessageBus(stores.journal)
         self.lanes = Lanes(settings.agent.max_concurrent_turns)
-        self.team = build_team(self)
         self.screen = Screen(self.outlets)
         self.splitter = MessageSplitter(self.outlets, stores.media)
         configured = [name for name, one in settings.channels.items() if one.enabled]
@@ -288,24 +298,6 @@ class Base:
             self.bus, self.screen, self.splitter, self.known_chats, clock, self.background
         )
         self.processes = Processes(clock)
-
-
-def build_team(base: Base) -> Team | None:
-    """What makes a gateway one of several workers; None for one alone."""
-    if isinstance(base.stores.journal, SqliteJournal):
-        return None
-    from nanobot.app.team import Team
-
-    return Team(
-        base.settings,
-        base.stores.journal,
-        base.access,
-        base.scopes,
-        base.stores.sessions,
-        base.bus,
-        base.clock,
-        base.lanes,
-    )
 
 
 class Models:
@@ -329,7 +321,7 @@ class Models:
             clock,
             base.background,
             warn=base.notifier.warn,
-            known_seconds=_SHARED_SECONDS if base.team else math.inf,
+            known_seconds=_SHARED_SECONDS if base.worker else math.inf,
         )
 
         self.provider = BudgetedProvider(provider, budget)

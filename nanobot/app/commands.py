@@ -19,12 +19,9 @@ from loguru import logger
 from nanobot.agent.commands import ConversationCommands, Restartable
 from nanobot.agent.messaging import SendCommand
 from nanobot.agent.runner import TurnEvent
-from nanobot.app.base import Base, Models, model_name
+from nanobot.app.base import Base, model_name
 from nanobot.app.looking import Looking
-from nanobot.app.memory import MemoryParts
-from nanobot.app.recording import recorded
-from nanobot.app.services import Agent, Platforms, Upkeep, heartbeat_operation
-from nanobot.app.tools import Toolbox
+from nanobot.app.services import Parts, heartbeat_operation
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.channel import Operation
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
@@ -32,7 +29,6 @@ from nanobot.config.load import SECRETS_FILE, parse_env_file, update_env_file
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.pairing import Pairing
-from nanobot.gateway.status import Status
 from nanobot.io import replace_file
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.service import MemoryService
@@ -45,53 +41,37 @@ from nanobot.session.session import Session
 from nanobot.tooling import TurnContext
 
 
-def build_operations(
-    base: Base,
-    models: Models,
-    memory: MemoryParts,
-    toolbox: Toolbox,
-    platforms: Platforms,
-    upkeep: Upkeep,
-    status: Status,
-    pairing: Pairing,
-) -> dict[str, Operation]:
+def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
     """All of them, each from the capability that owns it."""
-    operations: dict[str, Operation] = {
-        **status.table(),
-        **memory.service.table(),
+    base, toolbox = parts.base, parts.toolbox
+    return {
+        **parts.monitoring.status.table(),
+        **parts.memory.service.table(),
         **pairing.table(),
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
-        "heartbeat.show": heartbeat_operation(base, memory),
+        "heartbeat.show": heartbeat_operation(base, parts.memory),
         **toolbox.helpers.table(),
         **toolbox.mcp.table(),
         **toolbox.approving.table(),
-        **platforms.supervisor.table(),
-        **Looking(base, models, memory, platforms, upkeep).table(),
+        **parts.platforms.supervisor.table(),
+        **Looking(parts).table(),
     }
-    return recorded(operations, toolbox.audit)
 
 
-def register_commands(
-    base: Base,
-    models: Models,
-    memory: MemoryParts,
-    toolbox: Toolbox,
-    agent: Agent,
-    status: Status,
-    process: Restartable,
-) -> ConversationCommands:
+def register_commands(parts: Parts, process: Restartable) -> ConversationCommands:
     """Register those that a capability does not register itself."""
+    base, memory, toolbox, agent = parts.base, parts.memory, parts.toolbox, parts.agent
     commands, stores, scopes = base.commands, base.stores, base.scopes
     conversation = ConversationCommands(
         agent.parts,
         agent.loop,
         stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
         undo=stores.undo,
-        status=status.text,
+        status=parts.monitoring.status.text,
         process=process,
         default_model=model_name(base.settings.model),
-        served=models.served,
+        served=parts.models.served,
     )
     conversation.register(commands)
     MemoryCommands(
@@ -106,7 +86,7 @@ def register_commands(
             Root(stores.shared_state).place("questions"),
             base.clock,
             lambda: f"{secrets.randbelow(10_000):04}",
-            shared=base.team is not None,
+            shared=bool(base.worker),
         ),
         keeping=Keeping(stores.sessions, stores.journal),
     ).register(commands)
@@ -190,8 +170,7 @@ class TypedKeys:
             assert isinstance(still, list)
             left += [str(one) for one in still if not str(one).startswith(SECRETS_FILE)]
         lines = [_MOVED.format(names=", ".join(names), first=names[0])]
-        if (team := self._base.team) is not None:
-            worker = team.membership.name
+        if worker := self._base.worker:
             lines.append(_MOVED_HERE.format(worker=worker, path=self._path, first=names[0]))
         if left:
             lines += ["It is still in:", *(f"- {one}" for one in dict.fromkeys(left))]

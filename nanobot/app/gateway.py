@@ -14,8 +14,9 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from loguru import logger
 
@@ -27,6 +28,7 @@ from nanobot.app.recording import recorded
 from nanobot.app.services import (
     Agent,
     Monitoring,
+    Parts,
     Platforms,
     Upkeep,
     build_routines,
@@ -35,18 +37,20 @@ from nanobot.app.services import (
 )
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import ApprovalAsked, ApprovalClosed
-from nanobot.bus.journal import InboxEntry
 from nanobot.channel import Channel, Overseeing
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
+from nanobot.errors import NanobotError
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.feed import Feed
 from nanobot.gateway.lock import home_lock
 from nanobot.gateway.pairing import Pairing
-from nanobot.gateway.restarting import Restarting
 from nanobot.providers.port import Provider
 from nanobot.tasks import SWITCH_SECONDS, Routine
 from nanobot.tooling import Tool
+
+if TYPE_CHECKING:
+    from nanobot.app.team import Team
 
 _SECOND_SIGNAL_SECONDS = 0.8
 _SETTLING_SECONDS = 25.0
@@ -78,47 +82,37 @@ class Gateway:
         admit_everyone: bool = False,
         chores: bool = True,
     ) -> None:
-        self._base = base = Base(settings, clock, channels, admit_everyone=admit_everyone)
-        self._models = models = Models(base, provider, learner)
-        self._memory = memory = MemoryParts(
-            settings,
-            base.stores,
-            models.learner,
-            base.clock,
-            base.scopes,
-            notifier=base.notifier,
-            quiesce=base.processes.quiesce,
-        )
+        base = Base(settings, clock, channels, admit_everyone=admit_everyone)
+        models = Models(base, provider, learner)
+        memory = MemoryParts(base, models.learner, notifies=True)
         typed_keys, turn_metrics = TypedKeys(base, memory.service), TurnMetrics()
         hook = Hooks(base.screen, (turn_metrics, typed_keys, *hooks))
         self._feed = feed = Feed(hook)
-        self._toolbox = toolbox = Toolbox(base, models, memory, extra_tools, self._announce)
-        self._agent = agent = Agent(base, models, memory, toolbox, hook)
-        self._platforms = platforms = Platforms(base, toolbox)
-        if base.team is not None:
-            base.team.share_questions(toolbox.approvals, platforms.dispatcher)
-            base.team.share_erasures(memory.eraser, base.background)
-            base.team.reread.append(toolbox.skills.loader.state.load)
+        toolbox = Toolbox(base, models, memory, extra_tools, self._announce)
+        agent = Agent(base, models, memory, toolbox, hook)
+        platforms = Platforms(base, toolbox)
         upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.send)
-        self._monitoring = monitoring = Monitoring(
-            base, memory, agent, platforms, upkeep, turn_metrics
+        monitoring = Monitoring(base, memory, agent, platforms, upkeep, turn_metrics)
+        self._parts = parts = Parts(
+            base, models, memory, toolbox, agent, platforms, upkeep, monitoring
         )
-        status = monitoring.status
-        operations = build_operations(
-            base, models, memory, toolbox, platforms, upkeep, status, pairing
-        )
-        restarting = Restarting(self, agent.turns)
-        operations |= recorded(restarting.table(), toolbox.audit)
+        operations = {**build_operations(parts, pairing), "restart": self._restart}
         for channel in base.outlets.values():
             if isinstance(channel, Overseeing):
-                operations |= recorded(channel.oversee(feed), toolbox.audit)
-        feed.operations = operations
+                operations |= channel.oversee(feed)
+        feed.operations = operations = recorded(operations, toolbox.audit)
         self._control = ControlServer(base.stores.state, operations, base.cli.chat)
         watching = (*monitoring.routines, upkeep.room, *build_routines(base, memory, agent))
         schedules = (*upkeep.schedules, *build_schedules(base, memory, toolbox), *routines)
-        self._schedules, self._routines = schedules, (*watching, *schedules)
-        self._chores = chores
-        self._conversation = register_commands(base, models, memory, toolbox, agent, status, self)
+        self._routines = (*watching, *schedules)
+        self._own_routines = () if not chores else watching if base.worker else self._routines
+        """What runs here in any case; in a team the schedules run at one worker."""
+        conversation = register_commands(parts, self)
+        self._team: Team | None = None
+        if base.worker:
+            from nanobot.app.team import Team
+
+            self._team = Team(parts, conversation, schedules if chores else ())
         for part in (pairing, toolbox.skills, typed_keys):
             part.register(base.commands)
         self._grace = settings.agent.shutdown_grace_seconds
@@ -134,11 +128,11 @@ class Gateway:
         sys.setswitchinterval(SWITCH_SECONDS)
         if self._stop_requested:
             return 0
-        with home_lock(self._base.stores.state):
+        with home_lock(self._parts.base.stores.state):
             try:
                 await self._startup(signals)
                 logger.info("ready")
-                self._monitoring.systemd.send("READY=1")
+                self._parts.monitoring.systemd.send("READY=1")
                 if on_ready is not None:
                     on_ready()
                 await self._stop.wait()
@@ -165,104 +159,105 @@ class Gateway:
     async def _finish(self) -> None:
         for routine in self._routines:
             routine.stop()
-        await self._base.lanes.wait(self._grace)
-        await self._base.awaited_background.wait(math.inf)
+        await self._parts.base.lanes.wait(self._grace)
+        await self._parts.base.awaited_background.wait(math.inf)
 
     def request_restart(self) -> None:
         """Ask for an orderly end after which the program that runs this gateway starts it again."""
         self.restart_requested = True
         self.request_stop()
 
+    async def _restart(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """The operation `restart`. Raises `NanobotError`, which tells what is under way, unless
+        `sure` is true."""
+        running = len(self._parts.agent.turns.running)
+        if arguments.get("sure") is not True:
+            hint = "Each gets a moment to end, and goes on afterwards. Say `sure: true`."
+            raise NanobotError(
+                f"a restart interrupts what is under way: {running} turns", hint=hint
+            )
+        self.request_restart()
+        return {"restarting": True, "turns_running": running}
+
     def _announce(self, session_key: str, event: ApprovalAsked | ApprovalClosed) -> None:
         """A question to the owner came, or is closed."""
         self._feed.publish(session_key, event)
         if isinstance(event, ApprovalClosed):
-            if self._base.team is not None:
-                self._base.team.note_closed(event)
-            self._platforms.dispatcher.close_question(event)
+            if self._team is not None:
+                self._team.note_closed(event)
+            self._parts.platforms.dispatcher.close_question(event)
 
     async def _startup(self, signals: bool) -> None:
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
-        base, toolbox, platforms = self._base, self._toolbox, self._platforms
+        parts, base, team = self._parts, self._parts.base, self._team
+        toolbox, supervisor = parts.toolbox, parts.platforms.supervisor
         await base.stores.journal.open()
-        if base.team is not None:
-            await base.team.join()
+        if team is not None:
+            await team.join()
         base.access.load()
         toolbox.mcp.load()
-        self._models.counter.load()
-        if base.team is not None:
-            await base.team.start(
-                self._agent.loop,
-                self._memory.memories,
-                platforms.dispatcher,
-                platforms.supervisor,
-                toolbox.helpers.recover,
-                self._conversation.stop,
-                self._schedules if self._chores else (),
-                base.awaited_background,
-            )
+        parts.models.counter.load()
+        if team is not None:
+            await team.start()
         else:
             await self._take_up()
-        platforms.supervisor.start(platforms.supervisor.exclusive if base.team else ())
+        supervisor.start(supervisor.exclusive if team else ())
         await self._control.start()
-        base.awaited_background.start(self._agent.consolidator.recover(), name="recover memory")
-        if self._chores:
-            in_team = self._schedules if base.team else ()
-            for routine in (one for one in self._routines if one not in in_team):
-                base.awaited_background.start(routine.run_forever(), name=type(routine).__name__)
-        if base.team is None:
+        base.awaited_background.start(parts.agent.consolidator.recover(), name="recover memory")
+        for routine in self._own_routines:
+            base.awaited_background.start(routine.run_forever(), name=type(routine).__name__)
+        if team is None:
             base.background.start(toolbox.helpers.recover(), name="recover helpers")
-        self._monitoring.counted.begin()
+        parts.monitoring.counted.begin()
         clear_backup(base.settings.home)
         toolbox.mcp.start()
 
     async def _take_up(self) -> None:
         """Go on where the process before this one stopped."""
-        base, dispatcher = self._base, self._platforms.dispatcher
+        base, loop = self._parts.base, self._parts.agent.loop
+        dispatcher = self._parts.platforms.dispatcher
         journal = base.stores.journal
-        base.bus.connect(self._agent.loop.accept, dispatcher.submit)
+        base.bus.connect(loop.accept, dispatcher.submit)
         leftovers = await journal.leftovers()
         for unfiled in leftovers.unfiled:
             await base.stores.sessions.restore(unfiled.session_key, unfiled.lines)
         journal.mark_filed([unfiled.id for unfiled in leftovers.unfiled])
-        await self._memory.recover()
+        await self._parts.memory.recover()
         dispatcher.submit(leftovers.parts)
-        base.background.start(self._resume(leftovers.entries), name="resume")
+        if leftovers.entries:
+            logger.info("resuming {} unfinished messages", len(leftovers.entries))
+            base.bus.count_open(leftovers.entries)
+        base.background.start(loop.resume(leftovers.entries), name="resume")
         withdrawing = dispatcher.withdraw_questions(leftovers.parts)
         base.background.start(withdrawing, name="withdraw questions")
-
-    async def _resume(self, entries: Sequence[InboxEntry]) -> None:
-        if entries:
-            logger.info("resuming {} unfinished messages", len(entries))
-        self._base.bus.count_open(entries)
-        await self._agent.loop.resume(entries)
 
     async def _shutdown(self) -> None:
         """Intake stops at once; turns get their grace; what is left resumes at the next start."""
         logger.info("stopping")
-        base, platforms, grace = self._base, self._platforms, self._grace
-        systemd, journal = self._monitoring.systemd, base.stores.journal
+        parts, base, team, grace = self._parts, self._parts.base, self._team, self._grace
+        platforms, monitoring, journal = parts.platforms, parts.monitoring, base.stores.journal
+        systemd = monitoring.systemd
         systemd.send("RELOADING=1" if self.restart_requested else "STOPPING=1")
         systemd.send(f"EXTEND_TIMEOUT_USEC={round((grace + _SETTLING_SECONDS) * 1e6)}")
-        if base.team is None:
+        if team is None:
             base.bus.stop_intake()
         else:  # it goes on storing what others will handle
-            await base.team.hand_over(self._agent.parts.queue)
+            await team.worker.hand_over()
         for routine in self._routines:
             routine.stop()
         closables: tuple[Closable, ...] = (
-            base.stores.sessions, self._memory, base.screen, *self._models.closables,
-            platforms.web, self._monitoring.counted, *self._toolbox.closables, self._control,
+            base.stores.sessions, parts.memory, base.screen, *parts.models.closables,
+            platforms.web, monitoring.counted, *parts.toolbox.closables, self._control,
         )  # fmt: skip
         async with contextlib.AsyncExitStack() as stack:  # the last first; one failing stops none
             stack.push_async_callback(journal.close)
-            stack.push_async_callback(base.team.close if base.team else journal.release)
+            stack.push_async_callback(team.close if team else journal.release)
             for closable in closables:
                 stack.push_async_callback(closable.close)
-            if base.team is not None:
-                stack.callback(base.team.membership.end_waits)
+            if team is not None:
+                stack.callback(team.membership.end_waits)
             stack.push_async_callback(base.background.drain, 0.5)
             stack.push_async_callback(base.awaited_background.drain, 0.5)
             stack.push_async_callback(platforms.dispatcher.drain, min(grace, 2.0))
@@ -275,6 +270,6 @@ class Gateway:
             # The person means it. Everything that matters is on disk already.
             loop = asyncio.get_running_loop()
             loop.call_later(_SECOND_SIGNAL_SECONDS, os._exit, 0)
-            self._base.lanes.cancel()
+            self._parts.base.lanes.cancel()
             return
         self.request_stop()

@@ -7,15 +7,22 @@ not hold it in memory, and is ready sooner.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 
-from nanobot.app.base import Base, Models, model_name, prices
-from nanobot.app.memory import MemoryParts
-from nanobot.app.services import Platforms, Upkeep
+from nanobot.app.base import model_name, prices
+from nanobot.app.services import Parts
 from nanobot.channel import Operation
+from nanobot.errors import NanobotError
 
 Table = Mapping[str, Operation]
+
+_DOCTOR_SECONDS = 120.0
 
 
 def at_first_call(build: Callable[[], Table], *names: str) -> Table:
@@ -40,17 +47,11 @@ def at_first_call(build: Callable[[], Table], *names: str) -> Table:
 class Looking:
     """Those operations of one gateway."""
 
-    def __init__(
-        self,
-        base: Base,
-        models: Models,
-        memory: MemoryParts,
-        platforms: Platforms,
-        upkeep: Upkeep,
-    ) -> None:
-        self._base, self._models, self._memory = base, models, memory
-        self._platforms, self._upkeep = platforms, upkeep
-        self._model, self._prices = model_name(base.settings.model), prices(base.settings)
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._base = parts, parts.base
+        settings = parts.base.settings
+        self._model, self._prices = model_name(settings.model), prices(settings)
+        self._examining = asyncio.Lock()
 
     def table(self) -> dict[str, Operation]:
         """All of them by name."""
@@ -72,8 +73,8 @@ class Looking:
             **at_first_call(self._config, "config.show", "config.plan", "config.apply"),
             **at_first_call(self._snapshots, "backup.snapshot"),
             **at_first_call(self._backups, "backup.list", "backup.make"),
-            **at_first_call(self._doctor, "doctor"),
             **at_first_call(self._sign_ins, "channels.sign_in", "channels.signing_in"),
+            "doctor": self._doctor,
             "commands": self._commands,
             "models": self._served,
         }  # fmt: skip
@@ -102,38 +103,53 @@ class Looking:
     def _memory_page(self) -> Table:
         from nanobot.memory.service.page import MemoryPage
 
-        memory = self._memory
-        memories = memory.memories
-        return MemoryPage(memory.service.memory, memories.existing_scopes, memories.holding).table()
+        service, memories = self._parts.memory.service, self._parts.memory.memories
+        return MemoryPage(service.memory, memories.existing_scopes, memories.holding).table()
 
     def _config(self) -> Table:
         from nanobot.config.operations import ConfigOperations
 
         return ConfigOperations(self._base.settings).table()
 
-    def _snapshots(self) -> Table:
-        return self._upkeep.snapshots.table()
-
-    def _backups(self) -> Table:
-        return self._upkeep.asked_backups().table()
-
-    def _doctor(self) -> Table:
-        from nanobot.app.doctoring import Doctoring
-
-        return Doctoring(self._base.settings.home).table()
-
     def _sign_ins(self) -> Table:
         from nanobot.app.signing_in import SignIns
 
-        base = self._base
-        supervisor = self._platforms.supervisor
+        base, supervisor = self._base, self._parts.platforms.supervisor
         return SignIns(base.settings, supervisor, base.clock, base.background).table()
+
+    def _snapshots(self) -> Table:
+        return self._parts.upkeep.snapshots.table()
+
+    def _backups(self) -> Table:
+        return self._parts.upkeep.asked_backups().table()
+
+    async def _doctor(self, _: Mapping[str, object]) -> dict[str, object]:
+        """What the checks of `nanobot doctor` find, in order. They take seconds, block, and load
+        what a gateway does not need, so they run in a process of their own, one at a time. Raises
+        `NanobotError` where they do not end."""
+        home = str(self._base.settings.home)
+        command = (sys.executable, "-m", "nanobot", "--home", home, "doctor", "--json")
+        async with self._examining:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+            )
+            try:
+                async with asyncio.timeout(_DOCTOR_SECONDS):
+                    output = (await process.communicate())[0]
+                return {"findings": json.loads(output)}
+            except (TimeoutError, ValueError) as error:
+                hint = "Run `nanobot doctor` in a terminal."
+                raise NanobotError("the checks did not end as they should", hint=hint) from error
+            finally:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
 
     async def _commands(self, _: Mapping[str, object]) -> list[dict[str, str]]:
         found = self._base.commands
         return [{"name": command.name, "summary": command.summary} for command in found]
 
     async def _served(self, _: Mapping[str, object]) -> dict[str, object]:
-        served = self._models.served
+        served = self._parts.models.served
         names = await served.names() if served else ()
         return {"models": list(names), "default": self._model}

@@ -4,16 +4,11 @@ operations on all of it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from loguru import logger
 
-from nanobot.agent.notifier import Notifier
-from nanobot.app.base import Stores, build_embedder
-from nanobot.clock import Clock
-from nanobot.config.settings import Settings
+from nanobot.app.base import Base, build_embedder
 from nanobot.cron.schedule import parse
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import load_template, template_folder
@@ -21,7 +16,7 @@ from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
 from nanobot.memory.recall import FactUses
-from nanobot.memory.scopes import Memories, Memory, Scopes
+from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.vectors import VectorWorker
@@ -32,32 +27,22 @@ from nanobot.session.session import Session
 
 
 class MemoryParts:
-    """What remembers. `scopes` says who is who; `notifier` tells people what waits for them and
-    what Dream did; `quiesce` is entered, with a scope, while one of its rule files is replaced.
-    `schedule` is None where Dream runs only when it is asked to."""
+    """What remembers. `provider` condenses and dreams; with `notifies`, people are told what waits
+    for them and what Dream did. `schedule` is None where Dream runs only when it is asked to."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        stores: Stores,
-        provider: Provider,
-        clock: Clock,
-        scopes: Scopes,
-        *,
-        notifier: Notifier | None = None,
-        quiesce: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
-    ) -> None:
+    def __init__(self, base: Base, provider: Provider, *, notifies: bool = False) -> None:
+        settings, stores, clock, scopes = base.settings, base.stores, base.clock, base.scopes
         wanted, dreaming, sessions = settings.memory, settings.dream, stores.sessions
         self.scopes = scopes
         template = load_template(template_folder())
-        notify_held = notifier.notify_held if notifier else None
+        notifier = base.notifier if notifies else None
         self.memories = memories = Memories(
             stores.workspace,
             stores.shared_state,
             clock,
             template,
-            quiesce,
-            notify_held,
+            base.processes.quiesce,
+            notifier.notify_held if notifier else None,
             budget=settings.model.prompt_tokens,
             uses=FactUses(stores.journal.state),
         )

@@ -26,8 +26,7 @@ import psycopg
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.app.base import build_access, build_scopes, enabled_channels, make_home
-from nanobot.app.team import scope_of
+from nanobot.app.base import build_access, build_scopes, enabled_channels, make_home, scope_of
 from nanobot.bus.events import API, TERMINAL
 from nanobot.bus.journal_file import COPY, SCHEMA, SqliteState
 from nanobot.bus.sqlite import open_file

@@ -8,7 +8,6 @@ forgotten or erased does not stay in the log; what was changed is named by numbe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError
@@ -48,33 +47,33 @@ RECORDED: Mapping[str, Sequence[str]] = {
 
 def recorded(operations: Mapping[str, Operation], audit: AuditLog) -> dict[str, Operation]:
     """The operations, those of `RECORDED` with a line in the log for each call."""
-    return {
-        name: _Recorded(name, operation, audit) if name in RECORDED else operation
-        for name, operation in operations.items()
-    }
+
+    def recording(name: str, operation: Operation) -> Operation:
+        async def call(arguments: Mapping[str, object]) -> object:
+            try:
+                result = await operation(arguments)
+            except NanobotError:
+                audit.write(_record(name, "failed", arguments, {}))
+                raise
+            known = result if isinstance(result, dict) else {}
+            audit.write(_record(name, "done", arguments, known))
+            return result
+
+        return call if name in RECORDED else operation
+
+    return {name: recording(name, operation) for name, operation in operations.items()}
 
 
-class _Recorded:
-    def __init__(self, name: str, operation: Operation, audit: AuditLog) -> None:
-        self._name, self._operation, self._audit = name, operation, audit
-
-    async def __call__(self, arguments: Mapping[str, object]) -> object:
-        try:
-            result = await self._operation(arguments)
-        except NanobotError:
-            self._write("failed", arguments, {})
-            raise
-        self._write("done", arguments, result if isinstance(result, dict) else {})
-        return result
-
-    def _write(self, outcome: str, arguments: Mapping[str, object], result: dict[str, Any]) -> None:
-        kept = ((key, result.get(key, arguments.get(key))) for key in RECORDED[self._name])
-        changed = ", ".join(f"{key} {_shown(value)}" for key, value in kept if _says(value))
-        by, scope = arguments.get("by"), arguments.get("scope", result.get("scope"))
-        record = {"event": "changed", "outcome": outcome, "tool": self._name}
-        record |= {"by": one_line(by, _LONGEST) if isinstance(by, str) and by else "terminal"}
-        record |= {"scope": one_line(scope, _LONGEST)} if isinstance(scope, str) and scope else {}
-        self._audit.write(record | ({"changed": changed} if changed else {}))
+def _record(
+    name: str, outcome: str, arguments: Mapping[str, object], result: Mapping[str, object]
+) -> dict[str, str]:
+    kept = ((key, result.get(key, arguments.get(key))) for key in RECORDED[name])
+    changed = ", ".join(f"{key} {_shown(value)}" for key, value in kept if _says(value))
+    by, scope = arguments.get("by"), arguments.get("scope", result.get("scope"))
+    record = {"event": "changed", "outcome": outcome, "tool": name}
+    record |= {"by": one_line(by, _LONGEST) if isinstance(by, str) and by else "terminal"}
+    record |= {"scope": one_line(scope, _LONGEST)} if isinstance(scope, str) and scope else {}
+    return record | ({"changed": changed} if changed else {})
 
 
 def _says(value: object) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.agent.intake import Intake
 from nanobot.agent.loop import AgentLoop
@@ -152,9 +153,8 @@ class Platforms:
             base.rng,
             toolbox.speaking.voiced if toolbox.speaking else None,
         )
-        rate = SenderRateLimit(settings.limits.messages_per_minute, clock, base.commands.is_owner)
-        if base.team is not None:
-            base.team.share_limits(rate)
+        per_minute = settings.limits.messages_per_minute
+        self.rate = SenderRateLimit(per_minute, clock, base.commands.is_owner)
         parts = HostParts(
             base.bus,
             journal,
@@ -164,11 +164,11 @@ class Platforms:
             clock,
             base.background,
             base.commands,
-            rate=rate,
+            rate=self.rate,
             redactor=base.redactor,
             show=base.screen.show_progress,
             warn=base.notifier.warn_of_channel,
-            own_home=settings.home if base.team else None,
+            own_home=settings.home if base.worker else None,
         )
         self.supervisor = Supervisor(base.outlets, parts, base.rng)
 
@@ -337,3 +337,16 @@ class Monitoring:
                 web, monitor, self.status, metrics=health.metrics, token=token
             )
             self.routines.append(endpoint)
+
+
+class Parts(Struct, frozen=True):
+    """What a nanobot is made of."""
+
+    base: Base
+    models: Models
+    memory: MemoryParts
+    toolbox: Toolbox
+    agent: Agent
+    platforms: Platforms
+    upkeep: Upkeep
+    monitoring: Monitoring

@@ -203,8 +203,10 @@ class Toolbox:
                 self._files.received,
             )
         )
-        self.speaking = _build_speaking(base, models)
-        if self.speaking is not None:
+        self.speaking: Speaking | None = None
+        if (speech := models.voice.speech) is not None:
+            when = settings.model.speech.when
+            self.speaking = Speaking(speech, stores.media, base.splitter, when)
             tools.register(VoiceTool(self.speaking))
             self.speaking.register(base.commands)
         self.helpers = _build_helpers(base, models, tools, memory)
@@ -317,14 +319,6 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry, memory: Memo
         at_once=wanted.max_concurrent,
         minutes=wanted.timeout_minutes,
     )
-
-
-def _build_speaking(base: Base, models: Models) -> Speaking | None:
-    """What reads replies aloud, if that is set up."""
-    speech, stores = models.voice.speech, base.stores
-    if speech is None:
-        return None
-    return Speaking(speech, stores.media, base.splitter, base.settings.model.speech.when)
 
 
 def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:

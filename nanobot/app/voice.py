@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nanobot.clock import Clock
-from nanobot.config.model import SpeechSettings, TranscriptionSettings, VoiceProgram
+from nanobot.config.model import SideModel, SpeechSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
 
 if TYPE_CHECKING:
-    from nanobot.voice.engines import Speech
+    from nanobot.providers.endpoint import Endpoint
+    from nanobot.providers.speech import SpeechServer
+    from nanobot.providers.transcription import Transcriber
+    from nanobot.voice.engines import ProgramSpeaker, ProgramTranscriber, Speech
     from nanobot.voice.programs import Program, Programs
 
 FOLDER = "voice"
@@ -19,28 +22,12 @@ FOLDER = "voice"
 _MEBIBYTE = 1024 * 1024
 
 
-class Listener(Protocol):
-    """What turns sound into text."""
+def endpoint_of(wanted: SideModel, section: str) -> Endpoint:
+    """The model on a server that a `section` of the settings names."""
+    from nanobot.providers.endpoint import Endpoint
 
-    async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
-        """What is said; empty where nobody speaks. Raises `NanobotError`."""
-        ...
-
-    async def close(self) -> None:
-        """Release what it holds."""
-        ...
-
-
-class Speaker(Protocol):
-    """What turns text into sound."""
-
-    async def speak(self, text: str) -> bytes:
-        """Sound in whatever format. Raises `NanobotError`."""
-        ...
-
-    async def close(self) -> None:
-        """Release what it holds."""
-        ...
+    key = wanted.api_key.get_secret_value().strip()
+    return Endpoint(wanted.base_url, wanted.model, key, settings=section)
 
 
 class Voice:
@@ -49,23 +36,29 @@ class Voice:
 
     def __init__(self, settings: Settings, clock: Clock, folder: Path | None = None) -> None:
         listening, speaking = settings.model.transcription, settings.model.speech
-        programs = None
+        self.listener: ProgramTranscriber | Transcriber | None = None
+        self.speech: Speech | None = None
+        speaker: ProgramSpeaker | SpeechServer | None = None
         if speaking.is_on or listening.command:
             programs = _programs(settings, folder or settings.home / "state" / FOLDER)
-        self.listener = _listener(listening, clock, programs)
-        speaker = _speaker(speaking, clock, programs)
-        self.speech: Speech | None = None
-        if speaker is not None and programs is not None:
-            from nanobot.voice.engines import Speech, SpeechLimits
+        if listening.command:
+            self.listener = _program_transcriber(programs, listening)
+        elif listening.model:
+            self.listener = _transcriber(listening, clock)
+        if speaking.is_on:
+            from nanobot.voice.engines import ProgramSpeaker, Speech, SpeechLimits
 
+            if speaking.command:
+                speaker = ProgramSpeaker(programs, _program(speaking))
+            else:
+                speaker = _speech_server(speaking, clock)
             limits = SpeechLimits(
                 speaking.max_characters,
                 float(speaking.max_seconds),
                 speaking.max_megabytes * _MEBIBYTE,
             )
             self.speech = Speech(speaker.speak, programs, limits)
-        found = (self.listener, speaker)
-        self.closables: tuple[Listener | Speaker, ...] = tuple(one for one in found if one)
+        self.closables = tuple(one for one in (self.listener, speaker) if one)
 
 
 def _programs(settings: Settings, folder: Path) -> Programs:
@@ -78,50 +71,37 @@ def _programs(settings: Settings, folder: Path) -> Programs:
     return Programs(finder, folder)
 
 
-def _program(wanted: VoiceProgram, seconds: float) -> Program:
+def _program(wanted: TranscriptionSettings | SpeechSettings) -> Program:
     from nanobot.voice.programs import Program
 
-    read = tuple(map(Path, wanted.read))
+    read, seconds = tuple(map(Path, wanted.read)), wanted.timeout_seconds
     return Program(wanted.command, read, seconds, wanted.memory_megabytes, wanted.sandbox)
 
 
-def _listener(
-    wanted: TranscriptionSettings, clock: Clock, programs: Programs | None
-) -> Listener | None:
-    most = wanted.max_megabytes * _MEBIBYTE
-    if wanted.command and programs is not None:
-        from nanobot.voice.engines import ProgramTranscriber
+def _program_transcriber(programs: Programs, wanted: TranscriptionSettings) -> ProgramTranscriber:
+    from nanobot.voice.engines import ProgramTranscriber
 
-        program = _program(wanted, wanted.timeout_seconds)
-        return ProgramTranscriber(programs, program, max_bytes=most)
-    if not wanted.model:
-        return None
-    from nanobot.providers.endpoint import Endpoint
+    most = wanted.max_megabytes * _MEBIBYTE
+    return ProgramTranscriber(programs, _program(wanted), max_bytes=most)
+
+
+def _transcriber(wanted: TranscriptionSettings, clock: Clock) -> Transcriber:
     from nanobot.providers.transcription import Transcriber
 
-    key = wanted.api_key.get_secret_value().strip()
     return Transcriber(
-        Endpoint(wanted.base_url, wanted.model, key, settings="model.transcription"),
+        endpoint_of(wanted, "model.transcription"),
         clock,
         language=wanted.language,
         timeout_seconds=wanted.timeout_seconds,
-        max_bytes=most,
+        max_bytes=wanted.max_megabytes * _MEBIBYTE,
     )
 
 
-def _speaker(wanted: SpeechSettings, clock: Clock, programs: Programs | None) -> Speaker | None:
-    if wanted.command and programs is not None:
-        from nanobot.voice.engines import ProgramSpeaker
-
-        return ProgramSpeaker(programs, _program(wanted, wanted.timeout_seconds))
-    if not wanted.model:
-        return None
-    from nanobot.providers.endpoint import Endpoint
+def _speech_server(wanted: SpeechSettings, clock: Clock) -> SpeechServer:
     from nanobot.providers.speech import SpeechServer
 
-    key = wanted.api_key.get_secret_value().strip()
     return SpeechServer(
-        Endpoint(wanted.base_url, wanted.model, key, settings="model.speech"),
+        endpoint_of(wanted, "model.speech"),
         clock,
         voice=wanted.voice,
         timeout_seconds=wanted.timeout_seconds,

@@ -75,7 +75,7 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
     base = Base(settings, None, (), admit_everyone=False, has_channels=False)
     stores, clock, journal = base.stores, base.clock, base.stores.journal
     models = Models(base, None, None)
-    memory = MemoryParts(settings, stores, models.learner, clock, base.scopes)
+    memory = MemoryParts(base, models.learner)
     toolbox, model, cost = (
         Toolbox(base, models, memory, ()),
         model_name(settings.model),

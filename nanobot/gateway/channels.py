@@ -86,6 +86,9 @@ class ChannelState(Struct):
 CountAll = Callable[[str, int, str], Awaitable[int]]
 """Counts an event of a sender in a minute, once; how many there are by now, at all workers."""
 
+Verdict = Literal["accept", "notify", "drop"]
+"""Whether a message is accepted or dropped, and whether its sender is notified of that."""
+
 
 class SenderRateLimit:
     """How many messages a minute each person may send, by when they were sent; the owner any
@@ -103,21 +106,23 @@ class SenderRateLimit:
         self.count_all: CountAll | None = None
         """In a team, where all workers count."""
 
-    async def surplus(self, inbound: InboundMessage) -> int:
-        """Count a message that was accepted here with those at other workers; how many its minute
-        has beyond what it may, by now. Raises `StorageError`."""
-        if not self.count_all or not self._per_minute or self._is_owner(inbound):
-            return 0
-        if inbound.initiator != "person":
-            return 0
+    async def check_all(self, inbound: InboundMessage) -> Verdict:
+        """As `check`, with what other workers of a team took. Raises `StorageError`."""
+        verdict = self.check(inbound)
+        if verdict != "accept" or self.count_all is None or not self._is_limited(inbound):
+            return verdict
         minute = int(inbound.timestamp.timestamp() // _MINUTE)
         sender = f"{inbound.channel}:{inbound.sender_id}"
-        return max(0, await self.count_all(sender, minute, inbound.event_id) - self._per_minute)
+        surplus = await self.count_all(sender, minute, inbound.event_id) - self._per_minute
+        return "accept" if surplus <= 0 else "notify" if surplus == 1 else "drop"
 
-    def check(self, inbound: InboundMessage) -> Literal["accept", "notify", "drop"]:
-        """Whether to accept a message or drop it, and whether its sender is notified (`notice`):
-        not again within a minute."""
-        if not self._per_minute or inbound.initiator != "person" or self._is_owner(inbound):
+    def _is_limited(self, inbound: InboundMessage) -> bool:
+        is_person = inbound.initiator == "person" and not self._is_owner(inbound)
+        return bool(self._per_minute) and is_person
+
+    def check(self, inbound: InboundMessage) -> Verdict:
+        """Whether to accept a message; its sender is not notified again within a minute."""
+        if not self._is_limited(inbound):
             return "accept"
         key, event = (inbound.channel, inbound.sender_id), (inbound.chat_id, inbound.event_id)
         recent = self._senders[key] = self._senders.pop(key, _Recent())
@@ -205,9 +210,7 @@ class Host:
         held = self._parts.bus.held
         if held is not None and self._channel in (TERMINAL, API):
             raise held.with_traceback(None)
-        taken = [m for m in messages if self._is_taken(m)]
-        if self._parts.rate.count_all:
-            taken = [m for m in taken if not await self._exceeds_all(m)]
+        taken = [m for m in messages if await self._is_taken(m)]
         if held is not None:
             self._tell_of_disk(taken, held)
         # While it waits for room it is silent with good reason, and no longer than that: what it
@@ -297,22 +300,13 @@ class Host:
         self._state.heard_at = now
         self._state.due = now + within if math.isfinite(within) else None
 
-    async def _exceeds_all(self, message: InboundMessage) -> bool:
-        """Whether it is too much with what other workers took; its sender is notified of the first
-        that is."""
-        surplus = await self._parts.rate.surplus(message)
-        if surplus == 1:
-            telling = self._turn_away(message)
-            self._parts.background.start(telling, name="too many messages")
-        return surplus > 0
-
-    def _is_taken(self, message: InboundMessage) -> bool:
+    async def _is_taken(self, message: InboundMessage) -> bool:
         """Whether its sender may talk here, and may send so much."""
         if (message.sender_id, message.chat_id) not in self._admitted:
             chat = Chat(message.chat_id, message.is_group, thread_id=message.thread_id)
             if not self._parts.access.permits(self._channel, Sender(message.sender_id), chat):
                 return False
-        verdict = self._parts.rate.check(message)
+        verdict = await self._parts.rate.check_all(message)
         if verdict == "notify":
             logger.warning("{}: {} exceeds the message limit", self._channel, message.chat_key)
             telling = self._turn_away(message)

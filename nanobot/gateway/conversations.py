@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import Literal
 
 from nanobot.bus.events import Address
 from nanobot.channel import Operation
@@ -53,27 +54,26 @@ class Conversations:
         return await asyncio.to_thread(self._list, scope, query, offset, min(limit, _MOST))
 
     async def show(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """The newest `limit` messages of the conversation `key`, of those `after` or `before` a seq
-        where one is given; or the oldest from the seq `first` on. `last` is the seq of the newest
-        of all, `more` whether older ones are left, `new` whether nothing was said in it yet."""
+        """The newest `limit` messages of the conversation `key`, of those `before` a seq where one
+        is given; or the oldest from the seq `first` on. `last` is the seq of the newest of all,
+        `more` whether older ones are left, `new` whether nothing was said in it yet."""
         key = text_argument(arguments, "key")
         limit = min(number_argument(arguments, "limit", 50), _MOST)
         metadata = await asyncio.to_thread(self._sessions.metadata_of, key)
         session = await self._sessions.get_or_create(key)
         last = session.messages[-1].seq if session.messages else session.last_consolidated
-        after = number_argument(arguments, "after")
         before = number_argument(arguments, "before", last + 1)
         messages, more = list[Message](), False
         if first := number_argument(arguments, "first"):
             messages, more = await asyncio.to_thread(self._from, key, first, limit), first > 1
         elif last:
-            found = await asyncio.to_thread(self._window, key, after, before, limit + 1)
+            found = await asyncio.to_thread(self._window, key, before, limit + 1)
             messages, more = found[-limit:], len(found) > limit
         return {
             "key": key,
             "scope": self._scopes.of_session(key, metadata),
             "new": not metadata and not last,
-            "title": _titled(metadata),
+            "title": _text(metadata, "title"),
             "model": session.metadata.get("model") or "",
             "last": last,
             "more": more,
@@ -119,11 +119,12 @@ class Conversations:
         return found, len(places)
 
     def _owned(self, scope: str, infos: Sequence[SessionInfo]) -> dict[str, object]:
+        names = (_text(info.metadata, "name") for info in infos)
         return {
             "scope": scope,
             "conversations": len(infos),
             "chats": [info.key for info in infos[:_NAMED]],
-            "names": list(dict.fromkeys(filter(None, map(_name, infos))))[:_NAMED],
+            "names": list(dict.fromkeys(name for name in names if name))[:_NAMED],
             "linked": list(self._scopes.linked.get(scope, ())),
             "updated_at": infos[0].updated_at.isoformat() if infos else "",
         }
@@ -146,14 +147,14 @@ class Conversations:
             total += 1
         return {"total": total, "conversations": chosen}
 
-    def _window(self, key: str, after: int, before: int, limit: int) -> list[Message]:
-        """The newest of those between two numbers. Some may have been taken back, so it looks
-        further where there are not enough."""
+    def _window(self, key: str, before: int, limit: int) -> list[Message]:
+        """The newest before a number. Some may have been taken back, so it looks further where
+        there are not enough."""
         span = 2 * limit
         while True:
-            first = max(after + 1, before - span)
+            first = max(1, before - span)
             found = self._sessions.read_window(key, first, before - 1) if first < before else []
-            if len(found) >= limit or first == after + 1:
+            if len(found) >= limit or first == 1:
                 return found[-limit:]
             span *= 4
 
@@ -172,18 +173,13 @@ class Conversations:
         return spoken[: -_MOST - 1 : -1]
 
 
-def _titled(metadata: Mapping[str, object]) -> str:
-    title = metadata.get("title")
-    return title if isinstance(title, str) else ""
+def _text(metadata: Mapping[str, object], key: Literal["title", "name"]) -> str:
+    value = metadata.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def _searched(info: SessionInfo) -> str:
-    return f"{_titled(info.metadata)}\n{info.key}\n{info.preview}".casefold()
-
-
-def _name(info: SessionInfo) -> str:
-    name = info.metadata.get("name")
-    return name if isinstance(name, str) else ""
+    return f"{_text(info.metadata, 'title')}\n{info.key}\n{info.preview}".casefold()
 
 
 def _listed(info: SessionInfo, scope: str) -> dict[str, object]:
@@ -192,8 +188,8 @@ def _listed(info: SessionInfo, scope: str) -> dict[str, object]:
         "channel": Address.of(info.key).channel,
         "chat": chat_of(info.key, info.metadata),
         "scope": scope,
-        "title": _titled(info.metadata),
-        "name": _name(info),
+        "title": _text(info.metadata, "title"),
+        "name": _text(info.metadata, "name"),
         "preview": info.preview,
         "updated_at": info.updated_at.isoformat(),
     }

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from msgspec import Struct
-
 from nanobot.agent.runner import Hooks, TurnEvent
 from nanobot.bus.events import (
     Address,
@@ -33,9 +31,21 @@ class Feed:
     @contextmanager
     def watch(self, watcher: Callable[[Happening], None]) -> Iterator[None]:
         """See `Overview`."""
+
+        def pass_on(event: TurnEvent, caller: TurnContext | None = None) -> None:
+            if caller is not None:
+                key = caller.session_key
+            elif isinstance(event, InboundMessage):
+                key = event.session_key
+            elif isinstance(event, ToolFinished):
+                return
+            else:
+                key = Address(event.channel, event.chat_id, event.thread_id).key
+            watcher(Happening(key, event))
+
         self._watchers.append(watcher)
         try:
-            with self._hooks.following(_Turns(watcher)):
+            with self._hooks.following(pass_on):
                 yield
         finally:
             self._watchers.remove(watcher)
@@ -44,20 +54,3 @@ class Feed:
         """Pass on what is no event of a turn's own: a question, and its end."""
         for watcher in tuple(self._watchers):
             watcher(Happening(session_key, event))
-
-
-class _Turns(Struct, frozen=True):
-    """Passes what happens in turns on to one who watches."""
-
-    watcher: Callable[[Happening], None]
-
-    def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
-        if caller is not None:
-            key = caller.session_key
-        elif isinstance(event, InboundMessage):
-            key = event.session_key
-        elif isinstance(event, ToolFinished):
-            return
-        else:
-            key = Address(event.channel, event.chat_id, event.thread_id).key
-        self.watcher(Happening(key, event))

@@ -5,6 +5,7 @@ Days without a turn are there with zeros, so that what is drawn of them is true 
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 
@@ -21,8 +22,6 @@ SPANS = (30, 90, 365)
 _MOST_BARS = 92
 _MOST_CHATS = 20
 _KINDS = ("turns", "prompt", "cached", "completion")
-
-Sums = dict[str, int]
 
 
 class Figures:
@@ -47,18 +46,17 @@ class Figures:
         since = today - timedelta(days=days - 1)
         used = await self._journal.used_by_day(since)
         chats = sorted(_sums(used, lambda one: one.session_key).items(), key=_most)
-        learned = await self._journal.learning_usage(since)
-        memory = {**asdict(learned), "turns": 0}
+        learned = asdict(await self._journal.learning_usage(since))
         times = await self._journal.times_by_day(max(since, today - timedelta(days=KEEP_DAYS - 1)))
         return {
             "days": days,
             "by": "day" if days <= _MOST_BARS else "week",
             "periods": self._periods(used, since, today, days),
             "chats": [{"session": key, **self._priced(sums)} for key, sums in chats[:_MOST_CHATS]],
-            "others": self._priced(_total(sums for _, sums in chats[_MOST_CHATS:])),
+            "others": self._priced(_total(chats[_MOST_CHATS:])),
             "more_chats": max(0, len(chats) - _MOST_CHATS),
-            "total": self._priced(_total(sums for _, sums in chats)),
-            "memory": self._priced(memory),
+            "total": self._priced(_total(chats)),
+            "memory": self._priced(Counter({**learned, "turns": 0})),
             "times": [asdict(one) for one in times],
             "queue": asdict(await self._journal.counts()),
         }
@@ -75,29 +73,23 @@ class Figures:
         sums = _sums(used, lambda one: begins(one.day))
         span = ((since + timedelta(days=at)).isoformat() for at in range((today - since).days + 1))
         starts = dict.fromkeys(map(begins, span))
-        return [{"day": day, **self._priced(sums.get(day, _total(())))} for day in starts]
+        return [{"day": day, **self._priced(sums[day])} for day in starts]
 
-    def _priced(self, sums: Mapping[str, int]) -> dict[str, object]:
+    def _priced(self, sums: Counter[str]) -> dict[str, object]:
         tokens = {kind: sums[kind] for kind in _KINDS[1:]}
         return {"turns": sums["turns"], **tokens, "cost": self._prices.cost(**tokens)}
 
 
-def _sums(used: Iterable[DayUsage], key: Callable[[DayUsage], str]) -> dict[str, Sums]:
-    found: dict[str, Sums] = {}
+def _sums(used: Iterable[DayUsage], key: Callable[[DayUsage], str]) -> dict[str, Counter[str]]:
+    found = defaultdict[str, Counter[str]](Counter)
     for one in used:
-        at = found.setdefault(key(one), _total(()))
-        for kind in _KINDS:
-            at[kind] += getattr(one, kind)
+        found[key(one)].update({kind: getattr(one, kind) for kind in _KINDS})
     return found
 
 
-def _total(several: Iterable[Sums]) -> Sums:
-    total = dict.fromkeys(_KINDS, 0)
-    for one in several:
-        for kind in _KINDS:
-            total[kind] += one[kind]
-    return total
+def _total(chats: Iterable[tuple[str, Counter[str]]]) -> Counter[str]:
+    return sum((sums for _, sums in chats), Counter[str]())
 
 
-def _most(chat: tuple[str, Sums]) -> tuple[int, str]:
+def _most(chat: tuple[str, Counter[str]]) -> tuple[int, str]:
     return -chat[1]["prompt"] - chat[1]["completion"], chat[0]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from nanobot.bus.journal import Committed, InboxEntry, Journal, QueueRow, TurnRow
@@ -16,7 +18,6 @@ from nanobot.bus.queue import MessageBus
 from nanobot.channel import Operation
 from nanobot.commands import number_argument, optional_text, text_argument
 from nanobot.errors import UnknownSession
-from nanobot.gateway.waterfall import waterfall
 from nanobot.messages import Message
 from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
@@ -24,6 +25,16 @@ from nanobot.session.manager import SessionManager
 _MOST_SHOWN = 2_000
 _TURNS = 50
 _MOST_TURNS = 200
+
+
+class TurnStep(Struct, frozen=True):
+    """What a turn spent time on: `kind` is `waiting`, `model` or `tool`; `start` and `took` are in
+    milliseconds, from when the message was sent."""
+
+    kind: str
+    name: str
+    start: int
+    took: int
 
 
 class Operations:
@@ -99,21 +110,15 @@ class Operations:
             stored = []
         own = [message for message in stored if message.turn_id == turn_id]
         before = [m for m in stored if own and m.seq < own[0].seq][-_MOST_SHOWN:]
-        prompt, cached = _number(report, "prompt_tokens"), _number(report, "cached_tokens")
-        completion = _number(report, "completion_tokens")
-        took = report.get("tool_milliseconds")
-        times = took if isinstance(took, dict) else {}
+        used = ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens")
+        took, model = [_number(report, key) for key in used], str(report.get("model") or "")
+        row = TurnRow(turn.id, turn.session_key, turn.state, turn.started_at, model, *took)
+        about = self._listed(row)
+        tools = report.get("tool_milliseconds")
+        times = tools if isinstance(tools, dict) else {}
         return {
-            "id": turn.id,
-            "session": turn.session_key,
-            "state": turn.state,
-            "started_at": turn.started_at,
-            "model": report.get("model") or self._model,
-            "milliseconds": _number(report, "milliseconds"),
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "cached_tokens": cached,
-            "cost": self._prices.cost(prompt=prompt, cached=cached, completion=completion),
+            "state": about.pop("outcome"),
+            **about,
             "tools": _tools(own, times),
             "steps": [asdict(step) for step in waterfall(own, turn.started_at, times)],
             "memory": _memory(report.get("memory")),
@@ -147,6 +152,41 @@ class Operations:
             **{f"{name}_tokens": number for name, number in used.items()},
             "cost": self._prices.cost(**used),
         }
+
+
+def waterfall(
+    messages: Sequence[Message], started_at: str, tool_milliseconds: Mapping[str, int]
+) -> list[TurnStep]:
+    """The steps of the turn that `messages` are of, in order; empty where its start is unknown.
+
+    They are worked out from when messages came: a reply of the model is stamped when it is whole, a
+    tool's result when the tool ends, and how long each tool took is in the turn's report. The rest
+    is the model's, with the little that nanobot itself does in between."""
+    try:
+        started = datetime.fromisoformat(started_at)
+    except ValueError:
+        return []
+    stamps = [(message, message.timestamp) for message in messages if message.timestamp]
+    sent = next((at for message, at in stamps if message.role == "user"), started)
+    begin = min(sent, started)
+    steps = [TurnStep("waiting", "", 0, _ms(started - begin))] if begin < started else []
+    reached = started
+    for message, at in stamps:
+        if message.role == "tool":
+            took = tool_milliseconds.get(message.tool_call_id, 0)
+            start = max(0, _ms(at - begin) - took)
+            steps.append(TurnStep("tool", message.name, start, took))
+        elif message.role == "assistant":
+            start = _ms(reached - begin)
+            steps.append(TurnStep("model", "", start, max(0, _ms(at - begin) - start)))
+        else:
+            continue
+        reached = max(reached, at)
+    return steps
+
+
+def _ms(span: timedelta) -> int:
+    return round(span.total_seconds() * 1000)
 
 
 def _row(row: QueueRow) -> dict[str, object]:

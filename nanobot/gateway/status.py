@@ -208,7 +208,7 @@ def exposition(status: Mapping[str, Any]) -> bytes:
     try:
         from prometheus_client import generate_latest  # only where somebody asks for it
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-        from prometheus_client.registry import Collector, CollectorRegistry
+        from prometheus_client.registry import Collector
     except ImportError:
         raise ExtraMissing("/metrics", "metrics") from None
 
@@ -222,9 +222,7 @@ def exposition(status: Mapping[str, Any]) -> bytes:
                         family.add_metric((key,) if label else (), value)
                 yield family
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Once())
-    return generate_latest(registry)
+    return generate_latest(Once())
 
 
 _COUNTERS = {"turns", "tokens", "logged"}

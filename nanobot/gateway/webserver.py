@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from loguru import logger
@@ -45,9 +45,6 @@ _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
 _NAMED = 8
 """So many refused host names are logged, one line each; the rest would be noise."""
-
-
-T = TypeVar("T")
 
 
 class WebServer:
@@ -77,9 +74,8 @@ class WebServer:
             if public_hosts is None
             else f"if that is its name, add it to {section}.public_hosts"
         )
-        self._handlers: dict[str, WebhookHandler] = {}
-        self._whole: dict[str, HttpHandler] = {}
-        self._served: set[str] = set()
+        self._handlers: dict[str, HttpHandler | None] = {}
+        """By path; None where one was served before."""
         self._refused: set[str] = set()
         self._held = 0
         self._reading: dict[asyncio.Timeout, int] = {}
@@ -94,26 +90,30 @@ class WebServer:
         Raises `ChannelOff` for a path that is served already, `NanobotError` where the server
         cannot listen.
         """
-        async with self._serving(path, handler, self._handlers) as address:
+        at = _normal(path)
+
+        async def answer(http: web.Request) -> web.StreamResponse:
+            body = _refusal(http) or await self._body(http)
+            if isinstance(body, WebhookReply):
+                return _response(body)
+            if self._handlers[at] is not answer:  # the channel went meanwhile
+                return _response(_BUSY)
+            return _response(await self._passed_on(http, at, body, handler))
+
+        async with self.serve_http(path, answer) as address:
             yield address
 
     @asynccontextmanager
     async def serve_http(self, path: str, handler: HttpHandler) -> AsyncIterator[str]:
         """As `serve`, for a handler of whole requests."""
-        async with self._serving(path, handler, self._whole) as address:
-            yield address
-
-    @asynccontextmanager
-    async def _serving(self, path: str, handler: T, handlers: dict[str, T]) -> AsyncIterator[str]:
         path = _normal(path)
-        if path in self._handlers or path in self._whole:
+        if self._handlers.get(path) is not None:
             raise ChannelOff(f"two channels want the same path {path or '/'} on the HTTP server")
-        handlers[path] = handler
-        self._served.add(path)
+        self._handlers[path] = handler
         try:
             yield f"{await self._start()}{path}"
         finally:
-            del handlers[path]
+            self._handlers[path] = None
 
     async def close(self) -> None:
         """Stop listening; requests under way may end within two seconds."""
@@ -158,42 +158,24 @@ class WebServer:
         """One request. Whatever happens, it ends in a status."""
         from aiohttp import web
 
-        handler = self._whole.get(_served_at(http.path, self._served) or "")
-        if handler is not None and self._is_ours(http.headers.get("Host", "")):
-            return await self._given(handler, http)
-        reply = self._refusal(http) or await self._handled(http)
-        headers = {"Server": "nanobot", **reply.headers}
-        return web.Response(status=reply.status, body=reply.body or None, headers=headers)
-
-    async def _given(self, handler: HttpHandler, http: web.Request) -> web.StreamResponse:
-        from aiohttp import web
-
+        if not self._is_ours(http.headers.get("Host", "")):
+            return _response(WebhookReply(421))
+        path = _served_at(http.path, self._handlers)
+        if path is None:
+            return _response(WebhookReply(404))
+        handler, status = self._handlers[path], 500
         try:
-            return await handler(http)
+            return await handler(http) if handler else _response(_BUSY)
         except web.HTTPException as error:
             return error
-        except ConnectionError:  # who asked is gone
-            return web.Response(status=499)
         except NanobotError as error:
             logger.warning("a request at {} failed: {}", http.path, error)
         except Exception as error:  # noqa: BLE001 - the boundary: one request fails
-            logger.opt(exception=error).error("a request at {} failed", http.path)
-        return web.Response(status=500)
-
-    def _refusal(self, http: web.Request) -> WebhookReply | None:
-        """What is refused before the body is read."""
-        if not self._is_ours(http.headers.get("Host", "")):
-            return WebhookReply(421)
-        if "Origin" in http.headers:
-            return WebhookReply(403)
-        path = _served_at(http.path, self._served)
-        if path is None:
-            return WebhookReply(404)
-        if http.method not in _METHODS:
-            return WebhookReply(405, headers={"Allow": ", ".join(_METHODS)})
-        if (http.content_length or 0) > MAX_BODY:
-            return WebhookReply(413)
-        return None if path in self._handlers else _BUSY  # served before, and soon again
+            if isinstance(error, ConnectionError) and _is_gone(http):
+                status = 499
+            else:
+                logger.opt(exception=error).error("a request at {} failed", http.path)
+        return _response(WebhookReply(status))
 
     def _is_ours(self, host: str) -> bool:
         name = _name_of(host)
@@ -205,19 +187,6 @@ class WebServer:
                 "the HTTP server refused a request for the host {!r}; {}", name[:100], self._advice
             )
         return False
-
-    async def _handled(self, http: web.Request) -> WebhookReply:
-        body = await self._body(http)
-        if isinstance(body, WebhookReply):
-            return body
-        path, size = _served_at(http.path, self._handlers), max(len(body), _LEAST_SIZE)
-        if path is None or self._held + size > _MAX_HELD:  # None: the channel went meanwhile
-            return _BUSY
-        self._held += size
-        try:
-            return await self._passed_on(http, path, body)
-        finally:
-            self._held -= size
 
     async def _body(self, http: web.Request) -> bytes | WebhookReply:
         from aiohttp import web
@@ -249,22 +218,48 @@ class WebServer:
         finally:
             self._reading.pop(time, None)
 
-    async def _passed_on(self, http: web.Request, path: str, body: bytes) -> WebhookReply:
+    async def _passed_on(
+        self, http: web.Request, path: str, body: bytes, handler: WebhookHandler
+    ) -> WebhookReply:
+        # What stands there twice is joined, as HTTP has it: no second signature goes unseen.
+        headers = {name.lower(): ", ".join(http.headers.getall(name)) for name in http.headers}
         request = WebhookRequest(
             method=http.method,
             path=http.path.removeprefix(path).removeprefix("/"),
-            headers=_joined(http.headers.items()),
+            headers=headers,
             query=dict(http.query.items()),
             body=body,
         )
+        size = max(len(body), _LEAST_SIZE)
+        if self._held + size > _MAX_HELD:
+            return _BUSY
+        self._held += size
         try:
             async with asyncio.timeout(self._handler_seconds):
-                return await self._handlers[path](request)
-        except NanobotError as error:
-            logger.warning("a request at {} failed: {}", path or "/", error)
-        except Exception as error:  # noqa: BLE001 - the boundary: the platform tries again
-            logger.opt(exception=error).error("a request at {} failed", path or "/")
-        return WebhookReply(500)
+                return await handler(request)
+        finally:
+            self._held -= size
+
+
+def _refusal(http: web.Request) -> WebhookReply | None:
+    """What is refused of a platform's before the body is read."""
+    if "Origin" in http.headers:
+        return WebhookReply(403)
+    if http.method not in _METHODS:
+        return WebhookReply(405, headers={"Allow": ", ".join(_METHODS)})
+    return WebhookReply(413) if (http.content_length or 0) > MAX_BODY else None
+
+
+def _response(reply: WebhookReply) -> web.Response:
+    from aiohttp import web
+
+    headers = {"Server": "nanobot", **reply.headers}
+    return web.Response(status=reply.status, body=reply.body or None, headers=headers)
+
+
+def _is_gone(http: web.Request) -> bool:
+    """Whether nobody waits for the answer any more."""
+    return http.transport is None or http.transport.is_closing()
 
 
 def _normal(path: str) -> str:
@@ -288,16 +283,6 @@ def _served_at(path: str, served: Container[str]) -> str | None:
             return None
         path = path.rpartition("/")[0]
     return path
-
-
-def _joined(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """With lower-case names; what stands there twice is joined, as HTTP has it, so that no
-    second signature goes unseen."""
-    joined: dict[str, str] = {}
-    for written, value in headers:
-        name = written.lower()
-        joined[name] = f"{joined[name]}, {value}" if name in joined else value
-    return joined
 
 
 def _name_of(host: str) -> str:

@@ -26,7 +26,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Coroutine,
     Iterable,
     Mapping,
     Sequence,
@@ -40,15 +39,15 @@ from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nanobot.agent.commands import ConversationCommands
+from nanobot.agent.helpers import Helpers
 from nanobot.agent.loop import AgentLoop
-from nanobot.agent.session_queue import Lanes
+from nanobot.agent.turn_state import AgentParts
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Leftovers, OutboxPart, Unfiled
-from nanobot.bus.queue import MessageBus
-from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.delivery import Dispatcher
-from nanobot.session.manager import SessionManager
+from nanobot.memory.scopes import Memories
 from nanobot.tasks import SCOPES, Background
 from nanobot.team.folder import clear, temporaries
 from nanobot.team.journal import AFFINE, PostgresJournal
@@ -119,19 +118,30 @@ class _Scope(Struct):
 
 
 class TeamWorker:
-    """The scopes of this worker. `lanes` are those of its turns."""
+    """The scopes of this worker. `refresh` reads shared documents again, and blocks; `singles` by
+    the name of their lease."""
 
     def __init__(
         self,
         journal: PostgresJournal,
         membership: Membership,
         shared: Path,
-        bus: MessageBus,
-        clock: Clock,
-        lanes: Lanes,
+        parts: AgentParts,
+        loop: AgentLoop,
+        dispatcher: Dispatcher,
+        memories: Memories,
+        helpers: Helpers,
+        conversation: ConversationCommands,
+        *,
+        refresh: Callable[[], None],
+        singles: Mapping[str, Single],
     ) -> None:
-        self._journal, self._membership, self._bus = journal, membership, bus
-        self._clock, self._lanes, self._shared = clock, lanes, shared
+        self._journal, self._membership, self._shared = journal, membership, shared
+        self._bus, self._clock, self._queue = parts.bus, parts.clock, parts.queue
+        self._sessions, self._lanes = parts.sessions, parts.queue.lanes
+        self._loop, self._dispatcher, self._memories = loop, dispatcher, memories
+        self._helpers, self._conversation = helpers, conversation
+        self._refresh, self._singles = refresh, singles
         self._leases = Leases(journal.database)
         self.waking = Waking(journal.database.address, self._heard)
         self.listeners: dict[str, Callable[[str], None]] = {}
@@ -144,7 +154,6 @@ class TeamWorker:
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
         self._ending = asyncio.Event()
-        self._singles: Mapping[str, Single] = {}
         self._asked: dict[str, set[int]] = {}
         """Messages, by scope, for whose answers somebody waits at this worker; until they are
         delivered."""
@@ -158,26 +167,6 @@ class TeamWorker:
         """Whether the next look is at all scopes."""
         self._cleared: tuple[int, Collection[int]] = 0, ()
         """The newest worker, and those alive, when files of all others were cleared away."""
-
-    def connect(
-        self,
-        loop: AgentLoop,
-        dispatcher: Dispatcher,
-        sessions: SessionManager,
-        recover: Callable[[str, bool], None],
-        find_helpers: Callable[[Collection[str]], Coroutine[Any, Any, None]],
-        stop: Callable[[str, int], Awaitable[str]],
-        refresh: Callable[[], None],
-        singles: Mapping[str, Single],
-    ) -> None:
-        """Say who handles messages, sends parts and keeps conversations; `recover` puts
-        the files of a scope right that comes here, and is told whether its last worker died;
-        `refresh` reads shared documents again; both block. `find_helpers` reports which helpers
-        of these scopes were lost; `stop` is what `/stop` does. `singles` by the name of their
-        lease."""
-        self._loop, self._dispatcher, self._sessions = loop, dispatcher, sessions
-        self._recover, self._refresh, self._singles = recover, refresh, singles
-        self._find_helpers, self._stop = find_helpers, stop
         self._bus.connect(loop.accept, self._send, self._stored, self._ended)
         dispatcher.pass_on, dispatcher.has = self._send, self.has
 
@@ -188,13 +177,13 @@ class TeamWorker:
         self.waking.start()
         self._background.start(self._look_forever(), name="scopes of this worker")
 
-    async def hand_over(self, entries: Iterable[InboxEntry]) -> None:
-        """Begin nothing more, and let other workers have each scope as soon as nothing runs for it.
-        `entries` were delivered and will not be handled here."""
+    async def hand_over(self) -> None:
+        """Begin nothing more, and let other workers have each scope as soon as nothing runs for it:
+        what waits here is for them, at once."""
+        gone = {entry.id for entry in self._queue.drop_waiting()}
         self._ending.set()
         for name in self._singles.keys() & self._scopes.keys():
             await self._singles[name].stop()
-        gone = {entry.id for entry in entries}
         for scope in self._scopes.values():
             scope.leaving = True
             scope.entries -= gone
@@ -328,7 +317,7 @@ class TeamWorker:
         """Do what a `/stop` wants that was typed at another worker, before that can have the scope
         and says what was done."""
         async with self.holding(scope) if scope in self._scopes else nullcontext():
-            if said := await self._stop(key, entry_id):
+            if said := await self._conversation.stop(key, entry_id):
                 self._journal.note_outcome(entry_id, said)
 
     @property
@@ -427,8 +416,8 @@ class TeamWorker:
             if scope in self._singles:
                 self._singles[scope].start()
         self._resume(leftovers, stuck)
-        helpers = self._find_helpers(claimed.keys() - stuck)
-        self._background.start(helpers, name="recover helpers")
+        lost = self._helpers.recover(claimed.keys() - stuck)
+        self._background.start(lost, name="recover helpers")
         if any(claimed.values()):
             self.waking.tell("free")  # another worker may send where the dead one asked
         if any(claimed.values()) or claimed.keys() & {OWNER, *self._singles}:
@@ -472,7 +461,7 @@ class TeamWorker:
         for scope, died in claimed.items():
             if not scope.startswith(SINGLE):
                 try:
-                    self._recover(scope, died)
+                    self._memories.recover_scope(scope, died)
                 except NanobotError as error:  # writing reports it; a chat need not
                     logger.error("{} cannot be recovered: {} {}", scope, error, error.hint)
                 except Exception as error:  # noqa: BLE001 - nor may it hold up all other scopes

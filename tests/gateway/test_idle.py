@@ -37,7 +37,7 @@ ASLEEP = {
     "nanobot.gateway.conversations", "nanobot.gateway.operations", "nanobot.gateway.figures",
     "nanobot.gateway.records", "nanobot.config.operations", "nanobot.cron.words", "difflib",
     "nanobot.upkeep.asked", "nanobot.upkeep.snapshot", "nanobot.upkeep.contents",
-    "nanobot.app.doctoring", "nanobot.app.signing_in", "nanobot.security.confine.stage",
+    "nanobot.app.signing_in", "nanobot.security.confine.stage",
     "nanobot.security.confine.autorun",
 }  # fmt: skip
 

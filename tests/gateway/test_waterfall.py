@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from nanobot.gateway.waterfall import TurnStep, waterfall
+from nanobot.gateway.operations import TurnStep, waterfall
 from nanobot.messages import Message, ToolCall
 
 START = datetime(2026, 3, 1, 10, tzinfo=UTC)
