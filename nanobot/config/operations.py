@@ -75,12 +75,7 @@ class ConfigOperations:
     def _apply(self, arguments: Request) -> Answered:
         """`changes` as for `plan`, and `expected`, the `hash` that it gave. They count once
         nanobot is started again."""
-        expected = text_argument(arguments, "expected")
-        planned, before = self._planned(arguments)
-        if before.digest != expected:
-            raise NanobotError(
-                "the configuration was changed meanwhile", hint="Look at it again, and once more."
-            )
+        planned, before = self._planned(arguments, text_argument(arguments, "expected"))
         if planned.widening:
             key = planned.widening[0]
             raise NanobotError(
@@ -95,12 +90,16 @@ class ConfigOperations:
         changed = [".".join(one.path) for one in planned.edit.changes]
         return {"changed": changed, "diff": list(planned.lines), "restart_needed": bool(changed)}
 
-    def _planned(self, arguments: Request) -> tuple[ConfigPlan, ExistingFiles]:
+    def _planned(self, arguments: Request, expected: str = "") -> tuple[ConfigPlan, ExistingFiles]:
         changes = arguments.get("changes")
         if not isinstance(changes, Mapping) or not changes:
             raise NanobotError("the operation needs values by key in 'changes'")
         edit = ConfigEdit(tuple(change_of(str(key), value) for key, value in changes.items()))
         before = ExistingFiles.read(self._home, self._environ)
+        if expected not in ("", before.digest):
+            raise NanobotError(
+                "the configuration was changed meanwhile", hint="Look at it again, and once more."
+            )
         return plan(self._home, before, edit), before
 
 
