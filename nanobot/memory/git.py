@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -29,9 +29,9 @@ from nanobot.io import FENCE, replace_file, storage_errors, sync_folder
 from nanobot.tasks import paced
 
 if TYPE_CHECKING:
-    from dulwich.object_store import DiskObjectStore
+    from dulwich.object_store import BaseObjectStore, DiskObjectStore, MemoryObjectStore
     from dulwich.objects import Commit as GitCommit
-    from dulwich.objects import ObjectID, ShaFile
+    from dulwich.objects import ObjectID
 
 AnyObject = TypeVar("AnyObject")
 
@@ -40,7 +40,7 @@ _CONFIG = (
     b"\tlogAllRefUpdates = false\n\tfsyncObjectFiles = true\n"
 )
 _AUTHOR = b"Nanobot <nanobot@local>"
-_FILE, _FOLDER = 0o100644, 0o040000
+_FILE = 0o100644
 _PACK_BYTES = 256 * 1024
 _LEFTOVERS = ("*.lock", "tmp_pack_*", "*.nanobot-tmp", "*.new")
 
@@ -82,14 +82,14 @@ def blob_id(content: bytes) -> str:
 class Repository:
     """The repository in the folder `path`. Callers see to it that there is one writer.
 
-    The objects of one that is not `durable` are not synced. Raises `StorageError`, or `Damaged` for
-    what is missing or broken.
+    Raises `StorageError`, or `Damaged` for what is missing or broken.
     """
 
-    def __init__(self, path: Path, *, durable: bool = True) -> None:
+    _is_durable = True
+
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._new, self._old = (path.with_name(f"{path.name}.{kind}") for kind in ("new", "old"))
-        self._durable = durable
 
     @property
     def branch(self) -> str:
@@ -160,6 +160,14 @@ class Repository:
             yield commit, dict(self.changed(tree, commit.tree))
             tree = commit.tree
 
+    def history(self, branch: str = "") -> Iterator[tuple[Commit, dict[str, bytes | None]]]:
+        """All commits of a branch (this device's own one), oldest first, each with the files that
+        it changed; None for one that went."""
+        commits = list(paced(self.chain(self.tip(branch))))
+        for commit, blobs in self.changes(reversed(commits)):
+            contents = {path: self.content(id) if id else None for path, id in blobs.items()}
+            yield commit, contents
+
     def changed(self, before: str, after: str) -> Iterator[tuple[str, str]]:
         """The paths in which two trees differ, each with the id of its later content, empty where
         the file is gone; an empty id of a tree is an empty tree."""
@@ -172,12 +180,6 @@ class Repository:
                 if entry is not None and entry.path is not None:
                     path = entry.path.decode("utf-8", "surrogateescape")
                     yield path, change.new.sha.decode() if change.new and change.new.sha else ""
-
-    def folders(self, tree: str, parents: Collection[str]) -> dict[str, str]:
-        """The folders that lie directly in `parents` in a tree, such as `parent/name/`, with the
-        ids of their trees."""
-        inside = ((name, self._folders(id)) for name, id in self._folders(tree) if name in parents)
-        return {f"{parent}/{name}/": id for parent, names in inside for name, id in names}
 
     def content(self, blob: str) -> bytes:
         """The bytes of a file's content."""
@@ -213,7 +215,7 @@ class Repository:
     def pack(self) -> None:
         """Put the loose objects into one file."""
         with self.translated():
-            self.objects.pack_loose_objects()
+            self.disk.pack_loose_objects()
 
     def rewrite(
         self, redact_message: Callable[[str], str], redact_content: Callable[[bytes], bytes]
@@ -225,23 +227,13 @@ class Repository:
         changed, parent = 0, ""
         with self.translated():
             shutil.rmtree(self._new, ignore_errors=True)
-            build(self._new, self.branch)
-        new = Repository(self._new, durable=False)
-        commits = reversed(list(paced(self.chain(self.tip()))))
-        for number, (commit, blobs) in enumerate(self.changes(commits), 1):
+            new = Draft(self._new, self.branch)
+        for commit, contents in self.history():
             message = redact_message(commit.message)
-            touched = message != commit.message
-            files: dict[str, bytes | None] = {}
-            for path, blob in blobs.items():
-                content = self.content(blob) if blob else None
-                files[path] = content if content is None else redact_content(content)
-                touched = touched or files[path] != content
+            files = {path: text and redact_content(text) for path, text in contents.items()}
             parent = new.store(parent, files, message, commit.when)
-            changed += touched
-            if number % PACK_EVERY == 0:
-                new.pack()
-        new.set_tip(parent)
-        new.close()
+            changed += (message, files) != (commit.message, contents)
+        new.finish({self.branch: parent})
         self.close()
         with self.translated():
             os.sync()
@@ -270,32 +262,30 @@ class Repository:
 
     def close(self) -> None:
         """Close open files; the next access opens them again."""
-        if "objects" in self.__dict__:
-            self.objects.close()
-            del self.objects
+        if "disk" in self.__dict__:
+            self.disk.close()
+            del self.disk
 
     def write_file(self, name: str, content: bytes) -> None:
         """Replace a file of the repository itself, durably."""
         with self.translated():
             replace_file(self.path / name, content)
 
-    @cached_property
-    def objects(self) -> DiskObjectStore:
+    @property
+    def objects(self) -> BaseObjectStore:
         """What is stored, as dulwich sees it."""
+        return self.disk
+
+    @cached_property
+    def disk(self) -> DiskObjectStore:
+        """What of it is on the disk."""
         from dulwich.file import SharedPerm
         from dulwich.object_store import DiskObjectStore
 
         mine = SharedPerm(0o600, replace=True)
         return DiskObjectStore(
-            self.path / "objects", fsync_object_files=self._durable, shared_perm=mine
+            self.path / "objects", fsync_object_files=self._is_durable, shared_perm=mine
         )
-
-    def _folders(self, tree: str) -> list[tuple[str, str]]:
-        from dulwich.objects import Tree
-
-        entries = self._get(tree, Tree).items()
-        folders = (entry for entry in entries if entry.mode == _FOLDER and entry.path and entry.sha)
-        return [(one.path.decode("utf-8", "surrogateescape"), one.sha.decode()) for one in folders]
 
     def _get(self, identity: str, kind: type[AnyObject]) -> AnyObject:
         with self.translated(identity):
@@ -329,71 +319,54 @@ class Repository:
             raise self._damaged(f"{identity} is missing or broken") from error
 
 
-class FolderHistory:
-    """A new repository in the folder `path`, with the history of one `folder` of another one.
+class Draft(Repository):
+    """A new repository in the folder `path`, for a history that another one has. Nothing is synced
+    to the disk, and what is stored waits in memory to be written many at once: a file for each
+    object would take many times as long."""
 
-    Its commits hold that folder, where it was, and nothing else. Nothing is synced to the disk, and
-    objects are written many at once: a file for each would take many times as long.
-    """
+    _is_durable = False
 
-    def __init__(self, source: Repository, folder: str, path: Path) -> None:
-        build(path, source.branch)
-        self._source, self._names = source, folder.strip("/").split("/")
-        self._repository = Repository(path, durable=False)
-        self._known: set[bytes] = set()
-        self._waiting: list[ShaFile] = []
+    def __init__(self, path: Path, branch: str) -> None:
+        build(path, branch)
+        super().__init__(path)
         self._size = 0
 
-    def add(self, tree: str, parent: str, like: Commit) -> str:
-        """A commit in which the folder has the tree of that id in the source (empty: it is gone),
-        with the message and the time of another one; its id."""
-        from dulwich.objects import Tree
+    @property
+    def objects(self) -> BaseObjectStore:
+        """What waits, and what is on the disk."""
+        from dulwich.object_store import OverlayObjectStore
 
-        root = Tree()
-        with self._source.translated():
-            if tree:
-                self._copy(_object_id(tree))
-                for name in reversed(self._names):
-                    root = Tree()
-                    root.add(name.encode(), _FOLDER, _object_id(tree))
-                    self._keep(root)
-                    tree = root.id.decode()
-            self._keep(root)
-            commit = _new_commit(root.id, parent, like.message, like.when)
-            self._keep(commit)
-        return commit.id.decode()
+        return OverlayObjectStore([self._waiting, self.disk], self._waiting)
+
+    @cached_property
+    def _waiting(self) -> MemoryObjectStore:
+        from dulwich.object_store import MemoryObjectStore
+
+        return MemoryObjectStore()
+
+    def store(
+        self, parent: str, files: Mapping[str, bytes | None], message: str, when: datetime
+    ) -> str:
+        """Write a commit."""
+        commit = super().store(parent, files, message, when)
+        self._size += len(message) + sum(map(len, filter(None, files.values())))
+        if self._size > _PACK_BYTES:
+            self.pack()
+        return commit
+
+    def pack(self) -> None:
+        """Put what waits into one file."""
+        with self.translated():
+            self.disk.add_objects([(self._waiting[one], None) for one in self._waiting])
+        self.close()
+        del self._waiting
+        self._size = 0
 
     def finish(self, tips: Mapping[str, str]) -> None:
-        """Write what is left, and let the branches end at these commits."""
-        self._write()
+        """Write what waits, and let the branches end at these commits."""
+        self.pack()
         for branch, tip in tips.items():
-            self._repository.set_tip(tip, branch)
-
-    def _copy(self, identity: ObjectID) -> None:
-        from dulwich.objects import Tree
-
-        if identity in self._known:
-            return
-        found = self._source.objects[identity]
-        self._keep(found)
-        if isinstance(found, Tree):
-            for entry in found.items():
-                if entry.sha:
-                    self._copy(entry.sha)
-
-    def _keep(self, made: ShaFile) -> None:
-        if made.id not in self._known:
-            self._known.add(made.id)
-            self._waiting.append(made)
-            self._size += made.raw_length()
-            if self._size > _PACK_BYTES:
-                self._write()
-
-    def _write(self) -> None:
-        with self._repository.translated():
-            self._repository.objects.add_objects([(made, None) for made in self._waiting])
-        self._repository.close()
-        self._waiting, self._size = [], 0
+            self.set_tip(tip, branch)
 
 
 def _new_commit(tree: ObjectID, parent: str, message: str, when: datetime) -> GitCommit:

@@ -26,7 +26,7 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.io import storage_errors, sync_folder
-from nanobot.memory.git import Damaged, FolderHistory, Repository
+from nanobot.memory.git import Damaged, Draft, Repository
 from nanobot.memory.version import CommitMessage, scope_of
 from nanobot.tasks import paced
 
@@ -85,22 +85,26 @@ def split(state: Path) -> None:
 
 def _split(whole: Repository, target: Path) -> int:
     """Write the other scopes' repositories into the folder `target`; how many there are."""
-    parts: dict[str, FolderHistory] = {}
+    parts: dict[str, Draft] = {}
     tips: dict[str, dict[str, str]] = {}
     for branch in whole.branches() if whole.tip() else ():
-        before: dict[str, str] = {}
-        for commit in paced(reversed(list(paced(whole.chain(whole.tip(branch)))))):
-            trees = whole.folders(commit.tree, _KINDS)
-            changed = {one for one in trees | before if trees.get(one) != before.get(one)}
-            before = trees
-            for prefix in filter(_is_prefix, changed | {CommitMessage.parse(commit.message).scope}):
+        for commit, contents in whole.history(branch):
+            inside: dict[str, dict[str, bytes | None]] = {
+                CommitMessage.parse(commit.message).scope: {}
+            }
+            for name, content in contents.items():
+                prefix = "".join(f"{part}/" for part in name.split("/")[:2])
+                inside.setdefault(prefix, {})[name] = content
+            for prefix in filter(_is_prefix, inside):
                 if prefix not in parts:
                     path = target / f"{prefix.rstrip('/')}.git"
                     path.parent.mkdir(mode=0o700, exist_ok=True)
-                    parts[prefix] = FolderHistory(whole, prefix, path)
-                known = tips.setdefault(prefix, {})
-                tree, parent = trees.get(prefix, ""), known.get(branch, "")
-                known[branch] = parts[prefix].add(tree, parent, commit)
+                    parts[prefix] = Draft(path, whole.branch)
+                    tips[prefix] = {}
+                parent = tips[prefix].get(branch, "")
+                tips[prefix][branch] = parts[prefix].store(
+                    parent, inside[prefix], commit.message, commit.when
+                )
     for prefix, part in paced(parts.items()):
         part.finish(tips[prefix])
     whole.close()

@@ -13,7 +13,7 @@ import pytest
 
 from nanobot.errors import StorageError
 from nanobot.io import locked
-from nanobot.memory.git import FolderHistory, Repository
+from nanobot.memory.git import Draft, Repository
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.repositories import repositories
 from nanobot.memory.version import Change, CommitMessage, UnknownVersion, scope_of
@@ -179,7 +179,7 @@ def test_a_disk_that_refuses_the_split_keeps_nothing_of_it_and_it_is_made_later(
         raise StorageError(home.state, "no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FolderHistory, "finish", refuse)
+        patch.setattr(Draft, "finish", refuse)
         for work in (home.of().split, home.of(FRIEND).versions):
             with pytest.raises(StorageError):
                 work()
