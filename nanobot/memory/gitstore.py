@@ -27,6 +27,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 
@@ -59,7 +60,8 @@ from nanobot.security.paths import Root
 from nanobot.tasks import paced
 
 _EVERY_LOCK = "versions.lock"
-_LIMIT = 10_000_000
+LIMIT = 10_000_000
+"""Bytes of the largest file that is read."""
 _BATCH = 32
 """How many versions are read at once at most, while others wait; opening the repository takes time,
 too."""
@@ -114,7 +116,6 @@ class GitStore:
             return
         with self.locked():
             try:
-                self.repository.finish_rewrite()
                 self.repository.remove_leftovers()
                 self._settle()
                 self._recorded()
@@ -154,8 +155,7 @@ class GitStore:
                 put()
                 return 0
             message, now = self._message(change), self._clock.now()
-            parent = self.repository.tip()
-            intent = {"path": path, "before": _sha(before), "after": _sha(after), "parent": parent}
+            intent = {"path": path, "after": _sha(after), "parent": self.repository.tip()}
             intent |= {"message": message, "when": now.isoformat()}
             self.repository.write_file(self._intent.name, json.dumps(intent).encode())
             try:
@@ -253,7 +253,7 @@ class GitStore:
                 if content is not None and _sha(content) == intent["after"]:
                     logger.info("a change of {} that had no version gets one", path)
                     self._commit({path: content}, intent["message"], when)
-                elif _sha(content) != intent["before"]:
+                else:
                     self._record(path, content)
         with suppress(NotADirectoryError):  # writing a version reports it
             self._intent.unlink(missing_ok=True)
@@ -298,7 +298,7 @@ class GitStore:
         return self._recorded_at[1]
 
     def _current(self, path: str) -> bytes | None:
-        return self._work_tree.place(path).read_bytes(_LIMIT)
+        return self._work_tree.place(path).read_bytes(LIMIT)
 
     # Reading
 
@@ -335,37 +335,34 @@ class GitStore:
         lines: list[str] = []
         for version in self._run(number):
             for path in version.paths:
-                old, new = map(split_lines, self._texts(version.number, path))
-                lines += unified_diff(old, new, f"a/{path}", f"b/{path}", lineterm="")
+                if shot := self.snapshot(version.number, path):
+                    old, new = split_lines(shot.before), split_lines(shot.after)
+                    lines += unified_diff(old, new, f"a/{path}", f"b/{path}", lineterm="")
         return "".join(f"{line}\n" for line in lines)
 
     def lineage(self, path: str) -> Iterator[VersionSnapshot]:
         """The versions that changed `path`, newest first, read as they are asked for."""
-        waiting, count = [version.number for version in self.versions() if path in version.blobs], 1
+        waiting, count = [version.number for version, *_ in self._steps(path)], 1
         while waiting:
             with self.locked():
                 # Looked up once more in each batch: one may have been erased since.
-                found = {one.number: one for one in self.versions() if path in one.blobs}
-                last, batch = waiting[-count - 1 : -count], waiting[-count:]
-                blobs = [found[one].blobs[path] if one in found else None for one in last + batch]
-                texts = [self._blob_text(blob) for blob in paced(blobs)]
-                texts = texts if last else ["", *texts]
-                snapshots = [
-                    VersionSnapshot(found[number], before, after)
-                    for number, before, after in zip(batch, texts, texts[1:], strict=False)
-                    if number in found
+                found = {step[0].number: step for step in self._steps(path)}
+                steps = [found[one] for one in waiting[-count:] if one in found]
+                text = cache(self._blob_text)  # what one made is what the next one found
+                batch = [
+                    VersionSnapshot(one, text(old), text(new)) for one, old, new in paced(steps)
                 ]
             del waiting[-count:]
             count = min(2 * count, _BATCH)
-            yield from reversed(snapshots)
+            yield from reversed(batch)
 
     def snapshot(self, number: int, path: str) -> VersionSnapshot | None:
         """What a version made of the file at `path`; None where it changed nothing of that."""
         with self.locked():
-            version = self.at(number)
-            if version is None or version.number != number or path not in version.blobs:
-                return None
-            return VersionSnapshot(version, *self._texts(number, path))
+            for version, old, new in self._steps(path):
+                if version.number == number:
+                    return VersionSnapshot(version, self._blob_text(old), self._blob_text(new))
+        return None
 
     def applied_cursors(self) -> frozenset[int]:
         """The history entries of the scope whose changes a version holds. Dream's versions name
@@ -380,15 +377,19 @@ class GitStore:
         conflicts: list[str] = []
         run = self._run(number)
         for path in dict.fromkeys(path for one in run for path in one.paths):
-            steps = [self._texts(one.number, path) for one in run if path in one.blobs]
-            wanted[path], disputed = _undone(text_of(self._current(path)), steps)
+            made = (self.snapshot(one.number, path) for one in run if path in one.blobs)
+            wanted[path], disputed = _undone(text_of(self._current(path)), [*filter(None, made)])
             conflicts += [f"{path}: {conflict}" for conflict in disputed]
         return self._revert(wanted, conflicts)
 
     def plan_restore(self, number: int) -> Revert:
         """What brings the files back to what they were after a version."""
-        paths = (self.prefix + name for name in TRACKED)
-        return self._revert({path: self._text(number, path) for path in paths})
+        wanted: dict[str, str] = {}
+        with self.locked():
+            for path in (self.prefix + name for name in TRACKED):
+                blobs = [blob for one, _, blob in self._steps(path) if one.number <= number]
+                wanted[path] = self._blob_text(blobs[-1] if blobs else "")
+        return self._revert(wanted)
 
     def tip_number(self) -> int:
         """The number of the newest version, 0 for none."""
@@ -404,11 +405,14 @@ class GitStore:
         return Revert(texts, {path: now[path] for path in texts}, tuple(conflicts))
 
     def _run(self, number: int) -> list[Version]:
-        """A version and those of its run. Raises `UnknownVersion`."""
+        """A version and those that were made together with it. Raises `UnknownVersion`."""
         version = self.at(number)
         if version is None or version.number != number or not version.is_in(self.prefix):
             raise UnknownVersion(number)
-        return _run(version, self.versions())
+        if not (run := version.change.run):
+            return [version]
+        together = (run, version.scope)
+        return [one for one in self.versions() if (one.change.run, one.scope) == together]
 
     def _runs(self) -> list[list[Version]]:
         """The versions of the scope, those of one run together; the newest first."""
@@ -419,29 +423,17 @@ class GitStore:
         inside = (run for run in runs.values() if run[-1].is_in(self.prefix))
         return sorted(inside, key=lambda run: run[-1].number, reverse=True)
 
-    def _texts(self, number: int, path: str) -> tuple[str, str]:
-        """What a version found in a file, and what it made of it."""
-        return self._text(number - 1, path), self._text(number, path)
+    def _steps(self, path: str) -> Iterator[tuple[Version, str, str]]:
+        """The versions that changed `path`, oldest first, with the ids of its content before and
+        after."""
+        before = ""
+        for version in self.versions():
+            if (after := version.blobs.get(path)) is not None:
+                yield version, before, after
+                before = after
 
-    def _text(self, number: int, path: str) -> str:
-        """What stood in a file after a version; empty for no file."""
-        with self.locked():  # so that nothing is erased between the two
-            versions = self.versions()
-            upto = bisect_right(versions, number, key=attrgetter("number"))
-            blobs = (versions[at].blobs.get(path) for at in range(upto - 1, -1, -1))
-            blob = next((blob for blob in blobs if blob is not None), "")
-            return self._blob_text(blob)
-
-    def _blob_text(self, blob: str | None) -> str:
+    def _blob_text(self, blob: str) -> str:
         return text_of(self.repository.content(blob)) if blob else ""
-
-
-def _run(version: Version, versions: Sequence[Version]) -> list[Version]:
-    """The versions that were made together with one, itself among them."""
-    run = (version.change.run, version.scope)
-    if not version.change.run:
-        return [version]
-    return [one for one in versions if (one.change.run, one.scope) == run]
 
 
 def _joined(versions: Sequence[Version]) -> Version:
@@ -457,17 +449,16 @@ def _joined(versions: Sequence[Version]) -> Version:
     return replace(versions[-1], change=change, blobs=blobs)
 
 
-def _undone(text: str, steps: Sequence[tuple[str, str]]) -> tuple[str, tuple[str, ...]]:
-    """`text` without the changes `steps` (before, after), and what is against it; then unchanged.
-    Pure."""
+def _undone(text: str, steps: Sequence[VersionSnapshot]) -> tuple[str, tuple[str, ...]]:
+    """`text` without the changes `steps`, and what is against it; then unchanged. Pure."""
     undone = text
-    for before, after in reversed(steps):
-        merged = merge(after, undone, before)
+    for step in reversed(steps):
+        merged = merge(step.after, undone, step.before)
         if merged.conflicts:
             return text, merged.conflicts
         undone = merged.text
     return undone, ()
 
 
-def _sha(content: bytes | None) -> str:
-    return "" if content is None else hashlib.sha256(content).hexdigest()
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from nanobot.errors import NanobotError
 from nanobot.memory.files import text_of
 from nanobot.memory.git import Repository, build, new_branch
-from nanobot.memory.gitstore import GitStore
+from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.lines import merge, split
 from nanobot.memory.version import Change, CommitMessage, scope_of
 from nanobot.text import expanduser
@@ -46,7 +46,6 @@ _SSH = (
 )
 _SCHEMES = ("ssh://", "git+ssh://", "http://", "https://", "file://")
 _DEVICE = re.compile(r"refs/heads/(|[^/]+/[^/]+/)(device-[0-9a-f]{8})")
-_LIMIT = 10_000_000
 _HINT = (
     "Nothing was lost. Check the address (a folder, ssh:// or https:// with a bare git repository; "
     "https takes a token: https://user:token@host/…), the network and that machine; one that does "
@@ -113,23 +112,22 @@ def fetch(
 ) -> dict[str, dict[str, str]]:
     """Get the branches that every device has of the scope with this prefix into the repository
     here, and nothing else; the tips of all scopes that are there, by prefix and device."""
-    found: dict[str, dict[str, ObjectID]] = {}
+    found: dict[str, dict[str, str]] = {}
     with _remote(address, repository, seconds) as (client, path, ours):
 
         def wanted(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
             del depth
+            tips: set[ObjectID] = set()
             for ref, tip in refs.items():
                 match = _DEVICE.fullmatch(ref.decode("utf-8", "replace"))
-                if match and (scope := _prefix_of(match[1])) is not None:
-                    found.setdefault(scope, {})[match[2]] = tip
-            tips = set(found.get(prefix, {}).values())
+                # A ref allows less than the name of a scope does: that is quoted in it.
+                if match and scope_of(f"{(scope := unquote(match[1]))}USER.md") == scope:
+                    found.setdefault(scope, {})[match[2]] = tip.decode()
+                    tips |= {tip} if scope == prefix else set()
             return [tip for tip in tips if tip not in ours.object_store]
 
         client.fetch(path, ours, wanted)
-    return {
-        scope: {device: tip.decode() for device, tip in tips.items()}
-        for scope, tips in found.items()
-    }
+    return found
 
 
 def _push(address: str, repository: Path, branch: str, tip: str) -> None:
@@ -241,7 +239,8 @@ def _sync_scope(
                 repository.set_tip(tip, device)
             tip = repository.tip()
         if tip:
-            _push(address, repository.path, f"{_folder_of(store.prefix)}{own}", tip)
+            folder = quote(store.prefix).replace(".", "%2E")
+            _push(address, repository.path, f"{folder}{own}", tip)
     return SyncResult(tuple(numbers), tuple(others), tuple(conflicts)), there
 
 
@@ -302,16 +301,4 @@ def _texts(store: GitStore, commit: str) -> dict[str, str]:
     files = repository.changed("", repository.commit(commit).tree)
     tracked = {path: blob for path, blob in files if scope_of(path) == store.prefix}
     contents = {path: repository.content(blob) for path, blob in tracked.items()}
-    return {path: text_of(text) for path, text in contents.items() if len(text) <= _LIMIT}
-
-
-def _folder_of(prefix: str) -> str:
-    """What the branches of a scope are called before the device's name: a ref allows less than a
-    scope does."""
-    return quote(prefix).replace(".", "%2E")
-
-
-def _prefix_of(folder: str) -> str | None:
-    """The prefix of the scope with such branches; None where there is none."""
-    prefix = unquote(folder)
-    return prefix if scope_of(f"{prefix}USER.md") == prefix else None
+    return {path: text_of(text) for path, text in contents.items() if len(text) <= LIMIT}

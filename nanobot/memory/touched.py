@@ -17,35 +17,28 @@ from nanobot.memory.gitstore import GitStore
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import split
 from nanobot.memory.version import Version, VersionSnapshot
-from nanobot.memory.versionlist import KEPT_FROM, CacheFile
+from nanobot.memory.versionlist import KEPT_FROM, keep, read_kept
 
 
 class Touched(Struct, frozen=True, gc=False):
-    """What a version did to the lines of a file: those that it brought, those that it marked with
-    another importance, and those that it took, without their list marks. As hashes."""
+    """What a version did to the lines of a file: those that it brought, and those that it took,
+    without their list marks. As hashes."""
 
     commit: str
     path: str
     brought: tuple[int, ...]
-    marked: tuple[int, ...]
     taken: tuple[int, ...]
 
     @classmethod
     def by(cls, snapshot: VersionSnapshot, path: str) -> Touched:
         """By a version of the file at `path`."""
-        before, after = set(split(snapshot.before)), set(split(snapshot.after))
-        was, now = _said(before), _said(after)
-        brought, taken = now - was, {bare(line) for line in was - now}
-        sets = (brought, _said(after - before) - brought, taken)
+        was, now = _said(split(snapshot.before)), _said(split(snapshot.after))
+        sets = (now - was, {bare(line) for line in was - now})
         return cls(snapshot.version.commit, path, *(tuple(map(_hash, lines)) for lines in sets))
 
     def has_brought(self, line: str) -> bool:
         """Whether it brought this line."""
         return _hash(_said_by(line)) in self.brought
-
-    def has_marked(self, line: str) -> bool:
-        """Whether it brought this line, or gave it another importance."""
-        return _hash(_said_by(line)) in (*self.brought, *self.marked)
 
     def has_taken(self, line: str) -> bool:
         """Whether it took this line, whatever its list mark was."""
@@ -102,8 +95,8 @@ def _touched(versions: GitStore, path: str, since: str = "") -> list[tuple[Versi
     after = after[commits.index(since) + 1 :] if since in commits else after
     if not after:
         return []
-    file = CacheFile(versions.repository.path / "touched.jsonl", Touched)
-    kept = file.read() if len(after) >= KEPT_FROM else []
+    file = versions.repository.path / "touched.jsonl"
+    kept = read_kept(file, Touched) if len(after) >= KEPT_FROM else []
     by_commit, new = {one.commit: one for one in kept if one.path == path}, list[Touched]()
     found = {one.number: by_commit[one.commit] for one in after if one.commit in by_commit}
     for snapshot in versions.lineage(path):
@@ -114,7 +107,7 @@ def _touched(versions: GitStore, path: str, since: str = "") -> list[tuple[Versi
     if len(new) >= KEPT_FROM:
         with versions.locked():  # so that nothing of a history is kept that was erased meanwhile
             there = {version.commit for version in versions.versions()}
-            file.write(one for one in (*kept, *reversed(new)) if one.commit in there)
+            keep(file, (one for one in (*kept, *reversed(new)) if one.commit in there))
     return [(one, found[one.number]) for one in reversed(after) if one.number in found]
 
 

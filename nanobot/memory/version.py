@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
@@ -25,17 +25,8 @@ Author = Literal["start", "consolidate", "dream", "agent", "you", "restore", "fo
 """`you` is the person: their editor, and what they confirm or ask for by a command. `start` is
 no one: the files as they were when their versions began."""
 
-TAGS: dict[Author, str] = {
-    "start": "[Start]",
-    "consolidate": "[Consolidate]",
-    "dream": "[Dream]",
-    "agent": "[Agent]",
-    "you": "[You]",
-    "restore": "[Restore]",
-    "forget": "[Forget]",
-    "sync": "[Sync]",
-}
-"""How the subject line of a version begins."""
+TAGS: dict[Author, str] = {author: f"[{author.title()}]" for author in get_args(Author)}
+"""How the subject line of a version begins: `[Dream]`."""
 
 
 class Change(Struct, frozen=True):
@@ -136,8 +127,8 @@ def belongs(path: str, prefix: str) -> bool:
     return not path.startswith(("people/", "groups/"))
 
 
-_SUBJECT = re.compile(r"\[(\w+)\] ?(.*)")
-_AUTHORS: dict[str, Author] = {tag.strip("[]"): author for author, tag in TAGS.items()}
+_SUBJECT = re.compile(r"(\[\w+\]) ?(.*)")
+_AUTHORS = {tag: author for author, tag in TAGS.items()}
 _SUBJECT_LENGTH = 500
 
 
@@ -172,9 +163,10 @@ class CommitMessage(Struct, frozen=True):
         """What a message says. One that nanobot did not write is the person's."""
         subject, _, rest = text.partition("\n")
         match = _SUBJECT.match(subject)
-        trailers = [line.partition(": ")[::2] for line in rest.split("\n") if ": " in line]
-        first = {name: value.strip() for name, value in reversed(trailers)}
-        known = (value.strip().rpartition(" ") for name, value in trailers if name == "Known")
+        lines = (line.partition(": ") for line in rest.split("\n"))
+        trailers = [(name, value.strip()) for name, separator, value in lines if separator]
+        first = dict(reversed(trailers))
+        known = (value.rpartition(" ") for name, value in trailers if name == "Known")
         steps = (_operation(value) for name, value in trailers if name == "Operation")
         change = Change(
             _AUTHORS.get(match[1], "you") if match else "you",

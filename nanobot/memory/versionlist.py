@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from msgspec import DecodeError
 from msgspec.json import Decoder, Encoder
@@ -26,24 +26,20 @@ KEPT_FROM = 32
 Entry = TypeVar("Entry")
 
 
-class CacheFile(Generic[Entry]):
-    """Entries in the file at `path`, a line each. It may be deleted at any time: what cannot be
-    read is not there, and what cannot be written is not kept."""
+def read_kept(path: Path, kind: type[Entry]) -> list[Entry]:
+    """The entries in a cache file, a line each. It may be deleted at any time: what cannot be read
+    is not there."""
+    try:
+        return Decoder(kind).decode_lines(path.read_bytes())
+    except (OSError, DecodeError):
+        return []
 
-    def __init__(self, path: Path, kind: type[Entry]) -> None:
-        self._path, self._kind = path, kind
 
-    def read(self) -> list[Entry]:
-        """All entries."""
-        try:
-            return Decoder(self._kind).decode_lines(self._path.read_bytes())
-        except (OSError, DecodeError):
-            return []
-
-    def write(self, entries: Iterable[Entry]) -> None:
-        """Replace all entries. One writer at a time."""
-        with suppress(OSError, UnicodeEncodeError):  # of names that are no text
-            replace_file(self._path, Encoder().encode_lines(entries), durable=False)
+def keep(path: Path, entries: Iterable[object]) -> None:
+    """Replace the entries in a cache file; what cannot be written is not kept. One writer at a
+    time."""
+    with suppress(OSError, UnicodeEncodeError):  # of names that are no text
+        replace_file(path, Encoder().encode_lines(entries), durable=False)
 
 
 class VersionList:
@@ -52,7 +48,7 @@ class VersionList:
 
     def __init__(self, repository: Repository, prefix: str) -> None:
         self._repository, self._prefix = repository, prefix
-        self._file = CacheFile(repository.path / "versions.jsonl", Version)
+        self._file = repository.path / "versions.jsonl"
         self._known: list[Version] = []
         self._kept = 0
 
@@ -62,7 +58,7 @@ class VersionList:
         if tip == (known[-1].commit if known else ""):  # it is asked for every text that is read
             return known
         if not known:
-            known = self._file.read()
+            known = read_kept(self._file, Version)
             self._kept = len(known)
         last, new = known[-1].commit if known else "", list[Commit]()
         for commit in paced(self._repository.chain(tip)):
@@ -73,7 +69,7 @@ class VersionList:
             known, self._kept = [], 0
         self._known = [*known, *self._read(new, known[-1] if known else None)]
         if len(self._known) >= self._kept + KEPT_FROM:
-            self._file.write(self._known)
+            keep(self._file, self._known)
             self._kept = len(self._known)
         return self._known
 

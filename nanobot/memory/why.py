@@ -13,6 +13,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from heapq import nlargest
 from itertools import islice
@@ -26,7 +27,7 @@ from nanobot.memory.digests import DigestLine, digest_path, is_month, month_of
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.importance import importance_mark, without_importance
+from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, numbered_blocks, split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
@@ -86,6 +87,12 @@ class HistorySource(Struct, frozen=True):
     session: str
     range: tuple[int, int]
     summary: str
+
+    @classmethod
+    def of(cls, entry: HistoryEntry) -> HistorySource:
+        """The same of an entry."""
+        span = (entry.first, entry.last)
+        return cls(entry.cursor, entry.timestamp, entry.session, span, entry.summary)
 
 
 class ProvenanceStep(Struct, frozen=True):
@@ -185,33 +192,14 @@ class Explainer:
         def explained() -> Explanation:
             best = matching_lines(text, list(lines_of(memory)))
             best = (best or matching_lines(text, list(note_lines(memory))))[:_MOST_LINES]
-            found = tuple(self._explained(memory, line, asker) for line in best)
+            found = list[Provenance]()
+            for line in best:
+                standing = memory.recall.standing_of(line.path, line.text)
+                found.append(replace(self.provenance(memory, line, asker), standing=standing))
             memory.recall.note_use(line.text for line in best)
-            return Explanation(text, found)
+            return Explanation(text, tuple(found))
 
         return await asyncio.to_thread(explained)
-
-    def _explained(self, memory: Memory, line: FactLine, asker: str) -> Provenance:
-        given = self._given(memory, line) if importance_mark(line.text) else ""
-        standing = memory.recall.standing_of(line.path, line.text, given)
-        return replace(self.provenance(memory, line, asker), standing=standing)
-
-    def _given(self, memory: Memory, line: FactLine) -> str:
-        """Who gave a line the importance that it has, also when it was worded otherwise."""
-        mark, now = importance_mark(line.text), line.text.strip()
-
-        def is_wanted(touched: Touched) -> bool:
-            return touched.has_marked(now)
-
-        for snapshot in versions_touching(memory.versions, memory.prefix + line.path, is_wanted):
-            before, after = ({one.strip() for one in split(text) if importance_mark(one) == mark}
-                             for text in (snapshot.before, snapshot.after))  # fmt: skip
-            if now in after and now not in before:
-                previous = most_similar(now, sorted(before - after))
-                if not previous:
-                    return f"{TAGS[snapshot.version.author]} version {snapshot.version.number}"
-                now = previous
-        return ""
 
     def provenance(self, memory: Memory, line: FactLine, asker: str = "") -> Provenance:
         """Where one line comes from. Blocks."""
@@ -262,7 +250,9 @@ class Explainer:
 
     def _step(self, memory: Memory, version: Version, line: str, asker: str) -> ProvenanceStep:
         change = self._held_back(memory, version, line) or version.change
-        entry, said = self._entry(memory, change, line), tuple[SourceMessage, ...]()
+        made, said = _behind(change, line), tuple[SourceMessage, ...]()
+        cursors = (made.cursor,) if made.cursor else change.cursors
+        entry = None if made.note else _entry(memory, cursors, line)
         step = ProvenanceStep(
             version.number, version.commit, version.when, version.author, version.summary, line
         )
@@ -271,7 +261,7 @@ class Explainer:
             return replace(step, note=note)
         if (entry and entry.last) or (not entry and change.turn and not change.cursors):
             said = self._evidence(change, entry, line, asker)
-        noted = None if entry else _noted(memory, change, line)
+        noted = _noted(memory, made.note, line) if made.note else None
         is_based = change.turn or version.author in {"dream", "consolidate"}
         gone = is_based and not entry and not said and not noted
         return replace(
@@ -279,7 +269,7 @@ class Explainer:
             session=change.session if self._may_see(memory, change.session) else "",
             turn=change.turn,
             note="What it rests on is not kept any more." if gone else "",
-            entry=entry and _shown(entry),
+            entry=entry and HistorySource.of(entry),
             messages=said,
             noted=noted,
         )
@@ -294,16 +284,6 @@ class Explainer:
                 return snapshot.version.change
         return None
 
-    def _entry(self, memory: Memory, change: Change, line: str) -> HistoryEntry | None:
-        """The history entry that a line rests on."""
-        found = _behind(change, line)
-        if found and found.note:
-            return None
-        cursors = (found.cursor,) if found and found.cursor else change.cursors
-        entries = [entry for cursor in cursors if (entry := memory.history.get(cursor))]
-        wanted = words(line)
-        return max(entries, key=lambda entry: share(wanted, _text(entry)), default=None)
-
     def _evidence(
         self, change: Change, entry: HistoryEntry | None, line: str, asker: str
     ) -> tuple[SourceMessage, ...]:
@@ -313,7 +293,9 @@ class Explainer:
         session, first, last = change.session, 1, sys.maxsize
         if entry:
             session, first, last = entry.session, entry.first, entry.last
-        every, wanted = self._read(session, first, last), words(line)
+        wanted, every = words(line), list[Message]()
+        with suppress(UnknownSession):  # deleted by hand
+            every += self._sessions.read_window(session, first, last)
 
         def alike(message: Message) -> float:
             return share(wanted, message.content)
@@ -323,20 +305,13 @@ class Explainer:
             read = (m for m in every if m.role == "tool" and m.seq <= turn[-1].seq)
             found = [m for m in turn if m.role == "user"]
             found = found + [m for m in read if alike(m) >= _ALIKE] or turn
-        best = sorted((m for m in found if m.content), key=lambda m: (-alike(m), m.seq))[
-            :_MOST_SAID
-        ]
+        said = sorted((m for m in found if m.content), key=lambda m: m.seq)
+        best = nlargest(_MOST_SAID, said, key=alike)
         calls = {call.id: call.hint for m in every for call in m.tool_calls}
         return tuple(
             source_message(session, m, wanted, calls.get(m.tool_call_id, ""), asker)
             for m in sorted(best, key=lambda m: m.seq)
         )
-
-    def _read(self, session: str, first: int, last: int) -> Sequence[Message]:
-        try:
-            return self._sessions.read_window(session, first, last)
-        except UnknownSession:  # deleted by hand
-            return ()
 
     def _may_see(self, memory: Memory, session: str) -> bool:
         if not session:
@@ -372,22 +347,25 @@ def entries_in(memory: Memory, path: str) -> Iterator[FactLine]:
         yield FactLine(path, number, block)
 
 
-def _behind(change: Change, line: str) -> Operation | None:
-    """The operation by which a change made this line, where it says what is behind it."""
-    made = (op for op in change.operations if op.cursor or op.note)
-    return next((op for op in made if without_importance(op.new).strip() == line.strip()), None)
+def _behind(change: Change, line: str) -> Operation:
+    """The operation by which a change made this line, where it says what is behind it; else an
+    empty one."""
+    made = (op for op in change.operations if without_importance(op.new).strip() == line.strip())
+    return next((op for op in made if op.cursor or op.note), Operation())
 
 
-def _noted(memory: Memory, change: Change, line: str) -> NoteSource | None:
-    """The notes that a learned line rests on; None where it rests on none."""
-    found = _behind(change, line)
-    if found is None or not found.note:
-        return None
-    is_digest = is_month(found.note)
-    lines = entries_in(memory, f"memory/{found.note}.md")
+def _entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | None:
+    """The one of these history entries that a line rests on."""
+    entries, wanted = filter(None, map(memory.history.get, cursors)), words(line)
+    return max(entries, key=lambda entry: share(wanted, _text(entry)), default=None)
+
+
+def _noted(memory: Memory, key: str, line: str) -> NoteSource:
+    """The notes of a day, or of the month of a digest, that a learned line rests on."""
+    is_digest, lines = is_month(key), entries_in(memory, f"memory/{key}.md")
     best = _alike(words(line), lines, 1 if is_digest else _MOST_SAID)
-    behind = _notes_behind(memory, found.note, best[0]) if is_digest and best else ()
-    return NoteSource(found.note, (*best, *behind))
+    behind = _notes_behind(memory, key, best[0]) if is_digest and best else ()
+    return NoteSource(key, (*best, *behind))
 
 
 def _notes_behind(memory: Memory, month: str, line: FactLine) -> tuple[FactLine, ...]:
@@ -457,11 +435,6 @@ def _previous(snapshot: VersionSnapshot, wording: str, before: set[str], after: 
         if new == wording and old in before:
             return old
     return most_similar(wording, sorted(before - after))
-
-
-def _shown(entry: HistoryEntry) -> HistorySource:
-    span = (entry.first, entry.last)
-    return HistorySource(entry.cursor, entry.timestamp, entry.session, span, entry.summary)
 
 
 def _text(entry: HistoryEntry) -> str:

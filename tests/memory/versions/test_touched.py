@@ -81,10 +81,6 @@ def said(text: str) -> set[str]:
     return {line.strip() for line in without_importance(text).split("\n") if line.strip()}
 
 
-def raw(text: str) -> set[str]:
-    return {line.strip() for line in text.split("\n")}
-
-
 def expected_times(store: GitStore, path: str) -> dict[str, datetime]:
     """By reading every version."""
     left, found, is_first = set[str](), dict[str, datetime](), True
@@ -116,9 +112,7 @@ def test_the_versions_that_touched_a_line_are_those_whose_texts_say_so(
         store = home.new()
         shots = list(store.lineage(FILE))
         for line in (f"- {word}" for word in WORDS):
-            marked = f"{line} <!-- importance 4 -->"
             brought = [s.version.number for s in shots if line in said(s.after) - said(s.before)]
-            given = [s.version.number for s in shots if marked in raw(s.after) - raw(s.before)]
             taken = [
                 s.version.number
                 for s in shots
@@ -126,7 +120,6 @@ def test_the_versions_that_touched_a_line_are_those_whose_texts_say_so(
             ]
             assert numbers(store, Touched.has_brought, line) == brought
             assert numbers(store, Touched.has_taken, line) == taken
-            assert set(given) <= set(numbers(store, Touched.has_marked, marked))
 
 
 def test_what_is_kept_changes_no_answer(home: Home) -> None:
