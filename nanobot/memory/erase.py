@@ -153,7 +153,7 @@ class Home(Struct, frozen=True):
             except OSError:
                 unread.append(path)
                 continue
-            kind, name = self._kind_of(path), self._shown(path)
+            kind, name = self._kind_of(path), self._inside(path)
             if not is_text and matcher.is_short and kind in {"removed", "text"}:
                 in_text = False  # any three letters stand somewhere in a photo
             if in_text or matcher.is_in(name):
@@ -167,7 +167,7 @@ class Home(Struct, frozen=True):
                 is_kept = not in_text or (kind == "text" and not is_text)
                 found.append(Occurrence(path, shown, "kept" if is_kept else kind, stays))
         for path in unread:
-            shown = matcher.redact_plain(self._shown(path))
+            shown = matcher.redact_plain(self._inside(path))
             found.append(Occurrence(path, shown, "kept", "it cannot be read"))
         return found
 
@@ -207,9 +207,6 @@ class Home(Struct, frozen=True):
         if ".git.damaged-" in name:  # of versions that were set aside
             return "text"
         return next((kind for start, kind in _AT_HOME if name.startswith(start)), "text")
-
-    def _shown(self, path: Path) -> str:
-        return self._inside(path)
 
 
 def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
@@ -406,7 +403,11 @@ class Eraser:
             self._memories.forgotten += 1  # before the search: no turn writes it down from then on
             found = await asyncio.to_thread(self._home.occurrences, matcher)
             await self._erase_files(matcher, found, known)
-            refused = await self._erase_versions(matcher)
+            refused = ""
+            for scope in await asyncio.to_thread(self._memories.versioned_scopes):
+                rewrite = self._memories.of(scope).versions.rewrite
+                versions = asyncio.to_thread(rewrite, matcher.without_lines)
+                refused = await _trying(matcher, versions) or refused
             await _trying(matcher, self._rebuild_index())
             await _trying(matcher, self._journal.erase(matcher.redact))
             known = {one.path for one in found}
@@ -414,16 +415,6 @@ class Eraser:
             if not any(one.changes for one in left):
                 break
         return left, refused
-
-    async def _erase_versions(self, matcher: TextMatcher) -> str:
-        """Of all scopes; why one refused to be rewritten, empty where none did."""
-        refused = ""
-        for scope in await asyncio.to_thread(self._memories.versioned_scopes):
-            rewrite = self._memories.of(scope).versions.rewrite
-            refused = (
-                await _trying(matcher, asyncio.to_thread(rewrite, matcher.without_lines)) or refused
-            )
-        return refused
 
     async def _erase_files(
         self, matcher: TextMatcher, found: Sequence[Occurrence], known: Collection[Path]

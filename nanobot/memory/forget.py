@@ -38,6 +38,7 @@ from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory.documents import ALL_FACTS, PENDING
 from nanobot.memory.files import Redact
+from nanobot.memory.gitstore import LIMIT
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import blocks_of
 from nanobot.memory.matcher import LEAST
@@ -65,8 +66,6 @@ from nanobot.tasks import paced
 from nanobot.text import counted
 
 FORGOTTEN = "memory/forgotten.jsonl"
-
-_LIMIT = 10_000_000
 
 
 class _Record(Struct, frozen=True):
@@ -131,7 +130,7 @@ class Forgotten:
         line = msgspec.json.encode(record, order="deterministic") + b"\n"
         place = self._root.place(FORGOTTEN)
         while True:
-            current = place.read_bytes(_LIMIT)
+            current = place.read_bytes(LIMIT)
             with suppress(WriteConflict):  # another one came first
                 place.write_bytes((current or b"") + line, expected=current)
                 return
@@ -140,7 +139,7 @@ class Forgotten:
         """What was forgotten since then; lines that hold no record are left out."""
         state, (seen, records) = lstate_of(f"{self._root.path}/{FORGOTTEN}"), self._read
         if state != seen:
-            content, records = self._root.place(FORGOTTEN).read_bytes(_LIMIT) or b"", []
+            content, records = self._root.place(FORGOTTEN).read_bytes(LIMIT) or b"", []
             for line in content.splitlines():
                 with suppress(msgspec.MsgspecError, ValueError, RecursionError):
                     record = msgspec.json.decode(line, type=_Record)
@@ -167,14 +166,15 @@ def _entries_of(memory: Memory) -> Iterator[FactLine]:
 
 async def _remove_entries(store: MemoryStore, path: str, texts: set[str]) -> tuple[int, set[str]]:
     """Take entries out of a file; the version that this made, 0 for none, and those that did go."""
-    while True:
-        text = store.read(path)
-        pieces = re.split(r"(?<=\n)", text) if path in ALL_FACTS else list(blocks_of(text))
-        gone = texts & {piece.rstrip() for piece in pieces}
-        left = "".join(piece for piece in pieces if piece.rstrip() not in gone)
-        change = Change("forget", f"forgot {counted(len(gone), 'line')}")
-        with suppress(WriteConflict):  # an editor saved just now
-            return await store.replace(path, left, expected=text, change=change), gone
+    gone = set[str]()
+
+    def without_them(text: str) -> str:
+        pieces = re.split(r"(?<=\n)", text) if path in ALL_FACTS else blocks_of(text)
+        gone.update(texts.intersection(piece.rstrip() for piece in pieces))
+        return "".join(piece for piece in pieces if piece.rstrip() not in texts)
+
+    change = Change("forget", f"forgot {counted(len(texts), 'line')}")
+    return await store.edit(path, without_them, change), gone
 
 
 _MARK = re.compile(r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?")

@@ -273,9 +273,15 @@ class HistoryLog:
             self._write_readable()
             return entry
 
-    def entries(self, after: int = 0) -> list[HistoryEntry]:
-        """The entries with a higher cursor than `after`, in order."""
-        return self._read(after)
+    def entries(self, after: int = 0, most: int | None = None) -> list[HistoryEntry]:
+        """The entries with a higher cursor than `after`, in order; the first ones, where only so
+        many are asked for."""
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                index = self._index()
+                if (found := self._entries_at(index.after(after)[:most], index.states)) is not None:
+                    return found
+        raise StorageError(self._live.shown, "another program changes it again and again")
 
     def cursors(self, after: int = 0) -> list[int]:
         """The cursors higher than `after`, in order; no entry is read."""
@@ -284,7 +290,7 @@ class HistoryLog:
 
     def get(self, cursor: int) -> HistoryEntry | None:
         """The entry with this cursor."""
-        found = self._read(cursor - 1, most=1)
+        found = self.entries(cursor - 1, most=1)
         return found[0] if found and found[0].cursor == cursor else None
 
     def last_cursor(self) -> int:
@@ -378,15 +384,6 @@ class HistoryLog:
                 self._place(_CURSOR).write_bytes(b"%d\n" % last)
         except NanobotError as error:
             logger.warning("HISTORY.md is out of date: {}", error)
-
-    def _read(self, after: int, most: int | None = None) -> list[HistoryEntry]:
-        with self._lock:
-            for _ in range(_ATTEMPTS):
-                index = self._index()
-                spots = index.after(after)[:most]
-                if (found := self._entries_at(spots, index.states)) is not None:
-                    return found
-        raise StorageError(self._live.shown, "another program changes it again and again")
 
     def _entries_at(
         self, spots: list[_Spot], states: dict[str, FileState | None]

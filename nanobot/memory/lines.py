@@ -23,12 +23,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from nanobot.memory.importance import importance_mark, with_mark, without_importance
 from nanobot.memory.wording import LEAST, rewordings, similarity, words_of
+
+Value = TypeVar("Value", int, str)
 
 _HEADING = re.compile(r"#{1,6}\s+\S")
 _KINDS = {
@@ -260,15 +263,12 @@ def _on_standing(
     def found(line: str) -> str:
         return next(iter(standing.get(_bare(line), ())), line)
 
-    old = found(step.old)
-    if old and _bare(old) == _bare(step.new):
-        new = old if importance_mark(old) else step.new
-    elif old and importance_mark(old) and step.new:
-        new = found(with_mark(step.new, importance_mark(old)))
-    else:
-        new = found(step.new)
+    old, new = found(step.old), step.new
+    mark, is_same = importance_mark(old), bool(old) and _bare(old) == _bare(new)
+    if mark or not is_same:  # else it may bring a mark
+        new = found(with_mark(new, mark) if mark and new else new)
     yield replace(step, old=old, new=new, section=found(step.section))
-    if old and _bare(old) != _bare(new):
+    if old and not is_same:
         others = [line for line in standing.get(_bare(old), ()) if line != old]
         yield from (replace(step, old=line, new="") for line in others)
 
@@ -288,9 +288,7 @@ def _with_merged_marks(merged: str, *texts: str) -> str:
             found.get(names.get(first, first), found.get(line, ""))
             for found, names in zip(marks, became, strict=True)
         )
-        if ours in (before, theirs):
-            return theirs
-        return ours if theirs == before else max(ours, theirs)
+        return _three_way(before, ours, theirs)
 
     def marked(line: str) -> str:
         return max(mark_from(first, line) for first in was.get(line, {line}))
@@ -342,7 +340,6 @@ class _Document:
     def remove(self, line: str) -> None:
         """Take out the last `line`, which must stand here."""
         at = len(self._keys) - 1 - self._keys[::-1].index(line)
-        self._counts[line] -= 1
         self._replace(slice(at, at + 1), [])
         while at < len(self._keys) and not self._keys[at] and not (at and self._keys[at - 1]):
             self._replace(slice(at, at + 1), [])
@@ -353,8 +350,6 @@ class _Document:
     def reword(self, old: str, new: str) -> None:
         """Put `new` in the place of the first `old`, which must stand here."""
         at = self._keys.index(old)
-        self._counts[old] -= 1
-        self._counts[new] += 1
         end = "\r" if self._lines[at].endswith("\r") else ""
         self._replace(slice(at, at + 1), [new + end])
 
@@ -362,9 +357,8 @@ class _Document:
         """Put `line` into the section of that heading, which is made where it is missing."""
         if is_heading(line):
             found = self._find(heading) if heading else None
-            self._insert(
-                self._close(found or self._section(len(self._keys) if heading else 0)), line
-            )
+            found = found or self._section(len(self._keys) if heading else 0)
+            self._insert(self._close(found), line)
             return
         found = self._find(heading)
         if found is None:
@@ -385,12 +379,13 @@ class _Document:
             lines.insert(0, "")
         if at < len(self._keys) and self._keys[at] and _apart(line, self._lines[at]):
             lines.append("")
-        self._counts[line] += 1
         self._replace(slice(at, at), [each + self._end for each in lines])
 
     def _replace(self, place: slice, lines: list[str]) -> None:
-        self._lines[place], self._keys[place] = lines, [line.rstrip() for line in lines]
-        self._changed = True
+        keys = [line.rstrip() for line in lines]
+        self._counts.subtract(filter(None, self._keys[place]))
+        self._counts.update(filter(None, keys))
+        self._lines[place], self._keys[place], self._changed = lines, keys, True
 
     def _find(self, heading: str) -> range | None:
         """Where the section of that heading stands."""
@@ -471,7 +466,7 @@ def _is_news(step: Operation, document: _Document) -> bool:
     return all(similarity(new, words_of(line)) < LEAST for line in document.distinct_lines())
 
 
-def _three_way(base: int, ours: int, theirs: int) -> int:
+def _three_way(base: Value, ours: Value, theirs: Value) -> Value:
     if ours == base:
         return theirs
     return ours if theirs in (base, ours) else max(ours, theirs)

@@ -28,16 +28,13 @@ from nanobot.memory import guard
 from nanobot.memory.digests import month_of
 from nanobot.memory.documents import FACTS, LONG_TERM, PERSONAL, RETIRED, RULES, TRACKED
 from nanobot.memory.files import bytes_of, redact_file, text_of
-from nanobot.memory.gitstore import GitStore
+from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, apply_operations, split
 from nanobot.memory.taint import mark_of, unconfirmed_in
 from nanobot.memory.touched import LineTimes
 from nanobot.memory.version import Author, Change
 from nanobot.security.paths import Place, Root
-
-LIMIT = 10_000_000
-"""Bytes of the largest file that is read."""
 
 _ATTEMPTS = 5
 _BASELINE = timedelta(days=7)
@@ -127,7 +124,7 @@ class MemoryStore:
 
     def today_path(self, ago: int = 0) -> str:
         """Where today's notes lie, or those of so many days ago."""
-        return f"memory/{self._clock.now().date() - timedelta(days=ago)}.md"
+        return note_path(self.today() - timedelta(days=ago))
 
     def note_days(self) -> list[date]:
         """The days that have notes, in order. Blocks."""
@@ -219,15 +216,7 @@ class MemoryStore:
 
     # Writing
 
-    async def replace(
-        self,
-        path: str,
-        text: str,
-        *,
-        expected: str | None,
-        change: Change,
-        before: BeforeChange | None = None,
-    ) -> int:
+    async def replace(self, path: str, text: str, *, expected: str | None, change: Change) -> int:
         """Replace a document where `expected` (None or empty: no text) still stands.
 
         Returns the number of the version, 0 where there is none. Raises `WriteConflict` where
@@ -235,7 +224,7 @@ class MemoryStore:
         `StorageError` when the disk does.
         """
         async with self._writing:
-            return await self._put(_Write(path, text, expected or "", change, (), before))
+            return await self._put(_Write(path, text, expected or "", change))
 
     async def edit(
         self,
