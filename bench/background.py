@@ -76,9 +76,7 @@ class Embedder:
 
     name = "chance"
 
-    async def embed(
-        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
-    ) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
         """One for each."""
         chance = random.Random(7)
         return [[chance.gauss(0, 1) for _ in range(DIMENSIONS)] for _ in texts]

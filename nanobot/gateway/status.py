@@ -44,7 +44,7 @@ SHARES = {
     "sessions": ("sessions",),
     "media": ("media",),
     "versions": ("state/memory.git", "state/versions"),
-    "index": ("state/index.db", "state/index.db-wal", "state/index.vectors", "state/catalogue.db"),
+    "index": ("state/index.db", "state/index.db-wal", "state/catalogue.db"),
     "journal": ("state/journal.db", "state/journal.db-wal"),
     "logs": ("logs",),
     "spill": ("spill",),

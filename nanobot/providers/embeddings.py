@@ -38,13 +38,11 @@ class OpenAIEmbedder:
         self._batch, self._characters = batch, characters
         self._connection = SdkConnection(endpoint, stall=_STALL_SECONDS)
 
-    async def embed(
-        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
-    ) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
         """A vector for each text, in order, all of one length; for the API a question is a text as
-        any. Raises `ProviderError`s, those that pass only after some tries, unless it is not
-        `patient`."""
-        policy = RetryPolicy() if patient else RetryPolicy(deadline=0.0)
+        any. Raises `ProviderError`s, those that pass only after some tries, unless it is
+        a `question`."""
+        policy = RetryPolicy(deadline=0.0) if question else RetryPolicy()
         vectors: list[list[float]] = []
         for start in range(0, len(texts), self._batch):
             batch = [_sendable(text, self._characters) for text in texts[start:][: self._batch]]

@@ -122,7 +122,7 @@ async def test_where_somebody_waits_nothing_is_tried_twice() -> None:
     async with FakeOpenAI(embedding_faults=[server_error()] * 2) as server:
         asked = embedder(server)
         with pytest.raises(ProviderUnavailable):
-            await asked.embed(["a"], patient=False)
+            await asked.embed(["a"], question=True)
         assert len(server.requests) == 1
         await asked.close()
 

@@ -109,12 +109,10 @@ class Embedder(Protocol):
     name: str
     """Names the model; vectors of another name are dropped and made again."""
 
-    async def embed(
-        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
-    ) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
         """One vector for each text, in order; the texts are passages, or each is a `question`.
-        Raises a NanobotError where it cannot; `patient`: after trouble that may pass, it tries
-        again first."""
+        Raises a NanobotError where it cannot; after trouble that may pass, it tries again first,
+        unless they are questions."""
         ...
 
     async def close(self) -> None:

@@ -32,22 +32,22 @@ from nanobot.errors import StorageError
 from nanobot.io import storage_errors
 from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
 from nanobot.memory.search.database import (
-    NO_VECTOR,
-    STREAM_BITS,
-    Interrupted,
-    VectorRows,
+    Vectors,
     connect,
     discard_passages,
     purge,
     unless_refused,
 )
 from nanobot.memory.search.ingest import IndexIngest
-from nanobot.memory.search.searching import Search
+from nanobot.memory.search.searching import PreparedQuery, Search
 from nanobot.memory.search.vectors import Meaning, VectorWorker
 
 _EMBEDDED_AT_ONCE = 64
 _EMBEDDED = 4_000
 """Characters of a passage that are embedded, at most."""
+
+_STEPS = 10_000
+"""After so many steps of SQLite it is seen whether the index is being closed."""
 
 T = TypeVar("T")
 
@@ -74,10 +74,7 @@ class MemoryIndex:
         self._patience = patience
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-index")
         self._opened: tuple[IndexIngest, Search] | None = None
-        self._matrix = path.with_name("index.vectors")
-        self._meaning = (
-            Meaning(self._matrix, embedder, worker or VectorWorker(clock)) if embedder else None
-        )
+        self._meaning = Meaning(path, embedder, worker or VectorWorker(clock)) if embedder else None
         self._is_embedding = asyncio.Lock()
         self._closing = threading.Event()
 
@@ -85,15 +82,24 @@ class MemoryIndex:
         """Take in what is new, then find what answers `query`; `within` is as for `refresh`."""
         today = self._clock.now().date()
         if self._meaning is None:
-            return await self._run(lambda search: search.answer(query, today), within)
-        asked = await self._run(lambda search: search.matrix_query(query, today), within)
+            return await self._run(
+                lambda search: search.answer(search.prepare(query, today)), within
+            )
+        asked = await self._run(lambda search: search.prepare(query, today), within)
         near, words = await asyncio.gather(  # in two processes, so at the same time
-            self._meaning.nearest(asked),
-            self._run(lambda search: search.by_words(query, today), None),
+            self._nearest(self._meaning, asked),
+            self._run(lambda search: search.by_words(asked), None),
         )
+        return await self._run(lambda search: search.answer(asked, words, near), None)
+
+    async def _nearest(self, meaning: Meaning, asked: PreparedQuery) -> list[tuple[int, float]]:
+        """The passages that are near to a question; vectors that are of no use are given up."""
+        if not asked.has_vectors:
+            return []
+        near = await meaning.nearest(asked.question.plain, asked.streams, asked.days)
         if near is None:
-            await self._run(lambda search: search.rows.forget(), None)
-        return await self._run(lambda search: search.answer(query, today, near or (), words), None)
+            await self._run(lambda search: search.vectors.forget(), None)
+        return near or []
 
     async def around(
         self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5
@@ -106,7 +112,7 @@ class MemoryIndex:
         """Take in what changed in the files, and overwrite what was taken out; costs next to
         nothing where nothing changed. What others than this process did to conversations `within`
         so many seconds may be missing."""
-        await self._run(lambda search: purge(search.db, self._matrix), within)
+        await self._run(lambda search: purge(search.db), within)
 
     async def embed(self) -> None:
         """Embed all passages that have no vector, newest first, as far as the embedder answers;
@@ -152,12 +158,11 @@ class MemoryIndex:
                     with unless_refused():
                         ingest.refresh(within or 0.0)
                 return work(search)
-            except Interrupted as error:
-                raise StorageError(self._path, "the index was closed meanwhile") from error
             except (sqlite3.Error, OSError) as error:
                 if is_last or not is_damaged(error):
                     self._close()
-                    raise StorageError(self._path, str(error)) from error
+                    why = "the index was closed meanwhile" if self._closing.is_set() else str(error)
+                    raise StorageError(self._path, why) from error
                 logger.warning("{}: {}; the index is built again", self._path, error)
                 self._discard()
         raise AssertionError("unreachable")
@@ -171,15 +176,16 @@ class MemoryIndex:
                     discard_passages(self._path)
                     return
             remove_cache(self._path)
-            self._matrix.unlink(missing_ok=True)
+            # Where vectors were in a file of their own, what is erased must not stay in it.
+            self._path.with_name("index.vectors").unlink(missing_ok=True)
 
     def _open(self) -> tuple[IndexIngest, Search]:
         if self._opened is None:
             db = connect(self._path, self._patience)
-            ingest = IndexIngest(db, self._sources, self._clock, self._closing.is_set)
-            rows = VectorRows(db, self._matrix, self._meaning.name if self._meaning else "")
-            search = Search(db, self._sources.scope_of, rows)
-            self._opened = ingest, search
+            db.set_progress_handler(self._closing.is_set, _STEPS)
+            ingest = IndexIngest(db, self._sources, self._clock)
+            vectors = Vectors(db, self._meaning.name if self._meaning else "")
+            self._opened = ingest, Search(db, self._sources.scope_of, vectors)
         return self._opened
 
     def _close(self) -> None:
@@ -189,25 +195,13 @@ class MemoryIndex:
 
     async def _embed_some(self, meaning: Meaning) -> bool:
         """Embed some passages that have no vector; whether there may be more to do."""
-        waiting = await self._run(lambda search: search.rows.waiting(_EMBEDDED_AT_ONCE, _EMBEDDED))
+        waiting = await self._run(
+            lambda search: search.vectors.waiting(_EMBEDDED_AT_ONCE, _EMBEDDED)
+        )
         vectors = await meaning.vectors_of([text for _, _, text in waiting]) if waiting else []
         found = [
             (id, hash, vector) for (id, hash, _), vector in zip(waiting, vectors, strict=False)
         ]
-        new = [one for one in found if one[2]]
-        known, rows = await self._run(
-            lambda search: (search.rows.known(), search.rows.free(len(new)))
-        )
-        size = await meaning.put(
-            known,
-            rows,
-            [id >> STREAM_BITS for id, _, _ in new],
-            [vector for _, _, vector in new if vector],
-        )
-        kept = (
-            [(id, hash, row) for (id, hash, _), row in zip(new, rows, strict=True)] if size else []
-        )
-        kept += [(id, hash, NO_VECTOR) for id, hash, vector in found if not vector]
-        if kept:
-            await self._run(lambda search: search.rows.keep(kept, size))
-        return bool(kept)
+        if found:
+            await self._run(lambda search: search.vectors.keep(found))
+        return bool(found)

@@ -6,32 +6,32 @@ file that cannot be read is reported once and does not hide the others.
 
 What is read is compared with the index by a hash of each line: what is equal from the start on
 stays, wherever it now stands, and the rest is indexed again. So whatever was done to a file (lines
-added, moved to the archive, saved by an editor, erased, cut, retracted) takes the same path. The
-archive of a session is passed over where it has not changed, and so is what stood in its live file
-before lines were added. A line whose number is not above all before may be a copy, such as a crash
-leaves while it archives: it is not indexed twice.
+added, moved to the archive, saved by an editor, erased, cut, retracted) takes the same path. Where
+lines were added to the live file of a session and nothing else was done, only they are read. A line
+whose number is not above all before may be a copy, such as a crash leaves while it archives: it is
+not indexed twice.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
 from typing import NamedTuple
 from zlib import crc32
 
 from loguru import logger
 
-from nanobot.bus.sqlite import transaction
+from nanobot.bus.sqlite import storable, transaction
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
 from nanobot.memory.search.analysis import language_of, prepared
-from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN, Interrupted
+from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
 from nanobot.memory.search.reading import (
     Files,
     IndexEntry,
@@ -43,7 +43,6 @@ from nanobot.memory.search.reading import (
     line_hash,
     lines_of,
     streams,
-    well_formed,
 )
 from nanobot.session.records import Mark, Retraction, decode
 from nanobot.tasks import paced
@@ -55,6 +54,13 @@ SEGMENT_MOST = 60
 """No segment has more turns."""
 
 _BATCH = 4_096
+_SAME = "SELECT 1 FROM stream WHERE (source, scope, key, files) = (?, ?, ?, ?)"
+_STREAM = (
+    "INSERT INTO stream (source, scope, key) VALUES (?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET key = key RETURNING id, files, position"
+)
+"""A stream, which is begun where it is new."""
+
 _PASSAGE = (
     "INSERT INTO passage (id, stream, segment, seq, moment, role, asks, hash, first, last,"
     " original, speaker, origin, turn, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -62,11 +68,9 @@ _PASSAGE = (
 
 
 class _Position(NamedTuple):
-    """How far a session was read: the highest number at the end of each of the first files, as far
-    as these may be passed over, and of all; how many bytes of the last file (0: it is not to be
-    read on from there), and their checksum."""
+    """How far a session was read: its highest number, how many bytes of the last file (0: it is not
+    to be read on from there), and their checksum."""
 
-    numbers: list[int]
     number: int = 0
     read: int = 0
     mark: int = 0
@@ -77,16 +81,10 @@ Lines = Iterable[tuple[int, bytes | IndexEntry]]
 
 
 class IndexIngest:
-    """Brings `db` up to date with the files of `sources`.
+    """Brings `db` up to date with the files of `sources`."""
 
-    Raises `Interrupted` soon after `closing` has become true.
-    """
-
-    def __init__(
-        self, db: sqlite3.Connection, sources: Sources, clock: Clock, closing: Callable[[], bool]
-    ) -> None:
-        self._db, self._sources = db, sources
-        self._clock, self._closing = clock, closing
+    def __init__(self, db: sqlite3.Connection, sources: Sources, clock: Clock) -> None:
+        self._db, self._sources, self._clock = db, sources, clock
         self._reported: set[Name] = set()
 
     def refresh(self, within: float = 0.0) -> None:
@@ -99,9 +97,7 @@ class IndexIngest:
         rows = self._db.execute(
             "SELECT source, scope, key, files FROM stream WHERE source != 'message'"
         )
-        indexed: dict[Name, str] = {
-            (source, scope, key): files for source, scope, key, files in rows
-        }
+        indexed: dict[Name, str] = {tuple(name): files for *name, files in rows}
         for name, files in paced(streams(self._sources)):
             if indexed.pop(name, None) != _stamps(files):
                 self._update(name, files)
@@ -115,22 +111,16 @@ class IndexIngest:
         gone: set[Name] = set(rows) if changes.is_whole else set()
         is_done = True
         for key, found in paced(changes.sessions):
-            name: Name = ("message", "", well_formed(key))
+            name: Name = ("message", "", storable(key))
             files = tuple(SourceFile(catalogue.folder, path, state) for path, state in found)
             gone.discard(name)
-            if self._stamps_of(name) != _stamps(files):
+            if not self._db.execute(_SAME, (*name, _stamps(files))).fetchone():
                 is_done = self._update(name, files) and is_done
         self._remove(gone)
         if is_done and (changes.sessions or changes.is_whole):
             new = "INSERT OR REPLACE INTO setting VALUES ('sessions', ?)"
             with suppress(sqlite3.OperationalError):  # another process writes; it saves time only
                 self._db.execute(new, (changes.mark,))
-
-    def _stamps_of(self, name: Name) -> str | None:
-        """The states of the files of a stream as they were read; None for a new one."""
-        where = "SELECT files FROM stream WHERE (source, scope, key) = (?, ?, ?)"
-        row = self._db.execute(where, name).fetchone()
-        return row[0] if row else None
 
     def _remove(self, names: Collection[Name]) -> None:
         if names:
@@ -141,14 +131,17 @@ class IndexIngest:
     def _update(self, name: Name, files: Files) -> bool:
         """Take in a stream; False where that has to be tried again. One that holds what the
         database does not take (a value that no one thought of) is passed over as well."""
-        source = name[0]
+        source, zone = name[0], self._clock.now().tzinfo
         try:
             # Reading a document takes its time; the database is not locked meanwhile.
-            entries = [] if source == "message" else self._entries(name, files)
+            others = (
+                () if source == "message" else entries_of(name, files, self._sources.template, zone)
+            )
+            entries = list(others)
             with transaction(self._db):
-                id = self._id_of(name)
+                [(id, before, position)] = self._db.execute(_STREAM, name)
                 if source == "message":
-                    self._take_session(id, files)
+                    self._take_session(id, files, before, _Position(*json.loads(position)))
                 else:
                     lines = ((entry.hash, entry) for entry in entries)
                     new = self._new_entries(id, lines, SessionReader())
@@ -167,78 +160,50 @@ class IndexIngest:
             self._reported.add(name)
             logger.warning("{} {} is not searched: {}", name[0], name[2], error)
 
-    def _entries(self, name: Name, files: Files) -> list[IndexEntry]:
-        zone = self._clock.now().tzinfo
-        return list(entries_of(name, files, self._sources.template, zone))
+    def _take_session(self, id: int, files: Files, before: str, known: _Position) -> None:
+        """Take in a session: what was added to its last file where nothing else has changed since
+        the stamps `before`, or all of it."""
+        are_same = before.split("\n")[:-1] == _stamps(files).split("\n")[:-1]
+        is_added = known.read and are_same and checksum(files[-1], known.read) == known.mark
+        if not (is_added and self._take_lines(id, files[-1:], known)):
+            self._take_lines(id, files, _Position())
 
-    def _id_of(self, name: Name) -> int:
-        """The number of a stream, which is begun where it is new."""
-        self._db.execute("INSERT OR IGNORE INTO stream (source, scope, key) VALUES (?, ?, ?)", name)
-        row = self._db.execute(
-            "SELECT id FROM stream WHERE (source, scope, key) = (?, ?, ?)", name
-        ).fetchone()
-        return int(row[0])
-
-    def _take_session(self, id: int, files: Files) -> None:
-        """Take in a session: what was added to its last file where nothing else has changed, or
-        all but those of its first files that have not."""
-        row = self._db.execute("SELECT files, position FROM stream WHERE id = ?", (id,)).fetchone()
-        before, now = row[0].split("\n"), _stamps(files).split("\n")
-        known, start, mark = _Position(*json.loads(row[1])), 0, 0
-        if before[:-1] == now[:-1] and known.read and checksum(files[-1], known.read) == known.mark:
-            passed, after, start, mark = len(files) - 1, known.number, known.read, known.mark
-        else:
-            same = takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False))
-            passed = min(len(list(same)), len(known.numbers), len(files) - 1)
-            after = known.numbers[passed - 1] if passed else 0
-        rest, numbers = files[passed:], known.numbers[:passed]
-        raw_lines = chain.from_iterable(lines_of(file, start) for file in rest)
+    def _take_lines(self, id: int, files: Files, known: _Position) -> bool:
+        """Take in the lines of `files` that are behind what is `known`. False where they are not in
+        the order of their numbers: with those before them they have to be taken in again."""
+        raw_lines = chain.from_iterable(lines_of(file, known.read) for file in files)
         others = [decode(raw) for raw in raw_lines if b'"_type"' in raw]  # no messages
         gone = [one for one in others if isinstance(one, Retraction)]
-        marks = [one for one in others if isinstance(one, Mark)]
         for one in gone:
+            first, last = min(one.first, NUMBER_LIMIT), min(one.last, NUMBER_LIMIT)
             self._db.execute(
                 "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
-                (
-                    id,
-                    min(one.first, NUMBER_LIMIT),
-                    min(one.last, NUMBER_LIMIT),
-                    well_formed(one.turn_id),
-                ),
+                (id, first, last, storable(one.turn_id)),
             )
-        reader, number, read = SessionReader(after, gone), after, start
-        can_pass, in_order = len(numbers) == passed, True
+        reader, (number, read, mark), in_order = SessionReader(known.number, gone), known, True
 
         def lines() -> Lines:
-            nonlocal number, read, mark, can_pass, in_order
-            for file in rest:
-                read, mark = start, mark if start else 0
-                for raw in lines_of(file, start):
+            nonlocal number, read, mark, in_order
+            for file in files:
+                _, read, mark = known
+                for raw in lines_of(file, known.read):
                     yield line_hash(raw), raw
-                    is_message = b'"_type"' not in raw
-                    in_order = in_order and reader.number >= number + is_message
+                    in_order = in_order and reader.number >= number + (b'"_type"' not in raw)
                     number = max(number, reader.number)
                     read, mark = read + len(raw) if raw.endswith(b"\n") else 0, crc32(raw, mark)
-                can_pass = can_pass and in_order and not (gone or marks)
-                if can_pass:
-                    numbers.append(number)
 
-        self._append(id, self._new_entries(id, lines(), reader, after))
+        self._append(id, self._new_entries(id, lines(), reader, known.number))
         # A retraction speaks of numbers, so it holds for messages that are written after it too:
-        # where one may, every file is read, now or the next time that more is changed than added.
-        if (start or passed) and not in_order:
-            self._db.execute("UPDATE stream SET position = '[[]]' WHERE id = ?", (id,))
-            self._take_session(id, files)
-            return
+        # where one may, every line is read, now or the next time that the session changes.
         if any(one.last > number for one in gone):
             read = 0
-        if gone or marks or not in_order:
-            numbers = []
-        self._mark(id, marks, are_all=not (start or passed))
+        marks = [one for one in others if isinstance(one, Mark)]
+        self._mark(id, marks, are_all=not known.read)
         self._db.execute(
             "UPDATE stream SET position = ?, metadata = coalesce(?, metadata) WHERE id = ?",
-            (json.dumps(_Position(numbers, number, read, mark)), reader.metadata, id),
+            (json.dumps(_Position(number, read, mark)), reader.metadata, id),
         )
+        return in_order
 
     def _mark(self, stream: int, marks: Iterable[Mark], *, are_all: bool) -> None:
         """Take in marks to keep, in their order; `are_all`: there are no others."""
@@ -289,8 +254,6 @@ class IndexIngest:
         """Add `entries` after what the stream has; `apart`: each is a segment of its own."""
         tail = None
         while batch := list(islice(entries, _BATCH)):
-            if self._closing():
-                raise Interrupted
             # Only now: drawing the first one may take out what stood at the end.
             tail = tail or _Tail(self._db, stream)
             languages = dict.fromkeys(self._languages(stream))
@@ -305,7 +268,7 @@ class IndexIngest:
                 text, original = _stored(entry.text, language)
                 words.append((id, text))
                 named = (entry.speaker, entry.origin, entry.turn, entry.place)
-                speaker, *others = map(well_formed, named)
+                speaker, *others = map(storable, named)
                 speakers.add(speaker)
                 passages.append((
                     id, stream, segment, entry.seq, entry.moment, entry.role, entry.asks,
@@ -369,9 +332,7 @@ class _Tail:
 def _stamps(files: Files) -> str:
     """The files of a stream and their states, as the index keeps them."""
     return "\n".join(
-        well_formed(
-            f"{one.folder}/{one.name} {one.state.inode} {one.state.size} {one.state.modified}"
-        )
+        storable(f"{one.folder}/{one.name} {one.state.inode} {one.state.size} {one.state.modified}")
         for one in files
     )
 

@@ -10,28 +10,15 @@ missing is taken from the past: in March 2026, "in May" is May 2025. What no cal
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from datetime import date, timedelta
 
 from msgspec import Struct
 
-from nanobot.memory.search.analysis import (
-    content_words,
-    expressions,
-    is_stop_word,
-    language_of,
-    words_of,
-)
+from nanobot.memory.search.analysis import content_words, is_stop_word, language_of, words_of
 
-# fmt: off
-_MONTHS = [
-    "january", "february", "march", "april", "may", "june",
-    "july", "august", "september", "october", "november", "december",
-]
-# fmt: on
-_MONTH = (
-    r"(?P<month>jan|feb|mar|apr|may|jun|jul|aug|sep|sept|oct|nov|dec|" + "|".join(_MONTHS) + ")"
-)
+_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
+_MONTH = rf"(?P<month>{_MONTHS}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _DATES = (
@@ -97,7 +84,9 @@ def _span(named: dict[str, str | None], today: date) -> Span:
 def _month_number(name: str | None) -> int:
     if not name or name.isdecimal():
         return int(name or 0)
-    return next(n for n, full in enumerate(_MONTHS, 1) if full.startswith(name.lower()[:3]))
+    return next(
+        n for n, full in enumerate(_MONTHS.split("|"), 1) if full.startswith(name.lower()[:3])
+    )
 
 
 class ParsedQuestion(Struct, frozen=True):
@@ -113,10 +102,6 @@ class ParsedQuestion(Struct, frozen=True):
     plain: str = ""
     asked_in: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
-
-    def expressions(self, word: str) -> Iterator[tuple[str, bool]]:
-        """What one of the words matches, as `analysis.expressions`."""
-        return expressions(word, self.asked_in, self.languages)
 
 
 def parse(

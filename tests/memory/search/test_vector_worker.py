@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import sqlite3
 import sys
 from array import array
+from collections.abc import Sequence
+from contextlib import closing
 from importlib.util import find_spec
 from math import hypot
 from pathlib import Path
@@ -40,34 +43,52 @@ def script(folder: Path, text: str) -> Path:
     return path
 
 
+class ByChance:
+    """Vectors of 48 numbers by chance, by the number that ends a text."""
+
+    name = "by chance"
+
+    def __init__(self) -> None:
+        chance = random.Random(7)
+        self.vectors = [[chance.gauss(0, 1) for _ in range(48)] for _ in range(3_000)]
+
+    async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
+        return [self.vectors[int(text.split()[-1])] for text in texts]
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
 async def test_the_nearest_of_some_streams_come_in_the_order_of_their_cosines(
     tmp_path: Path,
 ) -> None:
-    chance, worker, path = random.Random(7), VectorWorker(FakeClock()), str(tmp_path / "matrix")
-    vectors = [[chance.gauss(0, 1) for _ in range(48)] for _ in range(3_000)]
-    packed = [array("f", vector).tobytes() for vector in vectors]
-    streams = [1 + number % 3 for number in range(3_000)]
-    size = await worker.ask(
-        "put", path=path, known=0, rows=list(range(3_000)), streams=streams, vectors=packed
-    )
-    assert size == 8 + 48
-    question = [chance.gauss(0, 1) for _ in range(48)]
+    home, worker, embedder = Home(tmp_path), VectorWorker(FakeClock()), ByChance()
+    for stream in range(3):
+        home.say(f"cli:{stream}", *(said(n, f"n {n}") for n in range(1 + stream, 3_000, 3)))
+    index = home.index(embedder=embedder, worker=worker)
+    await index.refresh()
+    await index.embed()
+    with closing(sqlite3.connect(home.database)) as db:
+        streams = [id for id, key in db.execute("SELECT id, key FROM stream") if key != "cli:1"]
+        numbers = dict(db.execute("SELECT id, seq FROM passage"))
+    question = embedder.vectors[0]
 
-    def cosine(row: int) -> float:
-        product = sum(a * b for a, b in zip(vectors[row], question, strict=True))
-        return product / hypot(*vectors[row]) / hypot(*question)
+    def cosine(number: int) -> float:
+        product = sum(a * b for a, b in zip(embedder.vectors[number], question, strict=True))
+        return product / hypot(*embedder.vectors[number]) / hypot(*question)
 
-    found: list[tuple[int, float]] = await worker.ask(
-        "nearest", path=path, rows=3_000, streams=[1, 3],
+    nearest: list[tuple[int, float]] = await worker.ask(
+        "nearest", path=str(home.database), streams=streams,
         vector=array("f", question).tobytes(), limit=20,
     )  # fmt: skip
-    exact = sorted((row for row in range(3_000) if row % 3 != 1), key=cosine, reverse=True)
-    assert {row for row, _ in found[:10]} <= set(exact[:14])  # 8 bits are not quite exact
+    found = [(numbers[id], value) for id, value in nearest]
+    exact = sorted((n for n in range(1, 3_000) if n % 3 != 2), key=cosine, reverse=True)
+    assert {number for number, _ in found[:10]} <= set(exact[:14])  # 8 bits are not quite exact
     assert [value for _, value in found] == sorted((value for _, value in found), reverse=True)
     assert [value for _, value in found] == pytest.approx(
-        [cosine(row) for row, _ in found], abs=0.01
+        [cosine(number) for number, _ in found], abs=0.01
     )
-    await worker.close()
+    await index.close()
 
 
 async def test_a_worker_that_died_is_started_again_after_a_pause(tmp_path: Path) -> None:
